@@ -1,0 +1,58 @@
+"""Label → noisy label: integer tables, exact ε, secure sampling.
+
+>>> from tpsl.mechanisms import laplace
+>>> laplace(1.0).epsilon <= 1.0
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpsl.mechanisms.gaussian import Gaussian, gaussian
+from tpsl.mechanisms.identity import Identity, identity
+from tpsl.mechanisms.laplace import Laplace, laplace
+from tpsl.mechanisms.mechanism import Mechanism, Release
+from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling
+from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
+from tpsl.mechanisms.words import RandomWords, secure_words, seeded_words
+
+_CONSTRUCTORS: dict[str, Callable[..., Mechanism]] = {
+    "none": identity,
+    "laplace": laplace,
+    "discrete": randomized_response,
+    "gaussian": gaussian,
+}
+
+
+def from_spec(spec: Mapping[str, Any]) -> Mechanism:
+    """Rebuild a mechanism from its `spec()`; an unknown mechanism is refused, never guessed."""
+    parameters = dict(spec)
+    name = parameters.pop("mechanism", None)
+    if name not in _CONSTRUCTORS:
+        raise ValueError(f"unknown mechanism {name!r}; known are {', '.join(_CONSTRUCTORS)}")
+    try:
+        return _CONSTRUCTORS[name](**parameters)
+    except TypeError as error:
+        raise ValueError(f"mechanism {name!r} does not take these parameters: {sorted(parameters)}") from error
+
+
+__all__ = [
+    "Gaussian",
+    "Identity",
+    "Laplace",
+    "Mechanism",
+    "PredictedAUC",
+    "RandomWords",
+    "RandomizedResponse",
+    "Release",
+    "auc_ceiling",
+    "from_spec",
+    "gaussian",
+    "identity",
+    "laplace",
+    "randomized_response",
+    "secure_words",
+    "seeded_words",
+]

@@ -1,0 +1,109 @@
+"""Discrete perturbation, which is randomised response (section 3.2, Lemma 3.2; k classes: section 6.2, Lemma 6.2)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.mechanisms.exact import exp_lower, log_upper
+from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
+from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling
+from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms.words import Words
+
+
+@dataclass(frozen=True, eq=False)
+class RandomizedResponse(Mechanism):
+    """The true class with weight `keep`, each other class with weight `flip`; `keep + (k-1)·flip = 2^64`."""
+
+    requested_epsilon: float
+    keep: int
+    flip: int
+
+    name: ClassVar[str] = "discrete"
+
+    def spec(self) -> dict[str, Any]:
+        """Return the parameters."""
+        return spec_of(self.name, {"epsilon": self.requested_epsilon, "classes": self.classes})
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the two integers and k."""
+        return hashlib.sha256(f"randomized response {self.classes} {self.keep} {self.flip}".encode()).hexdigest()
+
+    @property
+    def outcomes(self) -> int:
+        """One outcome for each class."""
+        return self.classes
+
+    @property
+    def values(self) -> npt.NDArray[np.float64]:
+        """0 and 1 for two classes, the unit vectors for k."""
+        return np.array([0.0, 1.0]) if self.classes == 2 else np.eye(self.classes)
+
+    @property
+    def weights(self) -> npt.NDArray[np.uint64]:
+        """`keep` on the diagonal, `flip` elsewhere."""
+        table = np.full((self.classes, self.classes), self.flip, dtype=np.uint64)
+        np.fill_diagonal(table, np.uint64(self.keep))
+        return table
+
+    def mean(self, y: int) -> Any:
+        """Return `E[t | y]`."""
+        keep, flip = self.keep / TOTAL, self.flip / TOTAL
+        if self.classes == 2:
+            return keep if y == 1 else flip
+        return np.where(np.arange(self.classes) == y, keep, flip)
+
+    def variance(self, y: int) -> Any:
+        """Return `Var[t | y]`: each coordinate is a Bernoulli variable."""
+        mean = self.mean(y)
+        return mean * (1.0 - mean)
+
+    def log_likelihood(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return `ln P(outcome | y = j)` in column j."""
+        hit = np.asarray(outcomes)[:, None] == np.arange(self.classes)
+        kept, flipped = math.log(self.keep / TOTAL), math.log(self.flip / TOTAL)
+        return np.where(hit, np.float64(kept), np.float64(flipped))
+
+    def noisy(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the drawn class as 0/1, or as a unit vector."""
+        drawn = np.asarray(outcomes)
+        return drawn.astype(np.float64) if self.classes == 2 else np.eye(self.classes)[drawn]
+
+    @cached_property
+    def predicted_auc(self) -> PredictedAUC:
+        """For two classes both attacks reach `e^ε/(1+e^ε)`; for k, other outcomes are coin tosses between the two."""
+        auc = (1.0 + (self.keep - self.flip) / TOTAL) / 2
+        return PredictedAUC(auc, auc, auc_ceiling(self.epsilon))
+
+    def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
+        keep = np.uint64(self.keep)
+        if self.classes == 2:
+            return labels ^ (words >= keep)
+        moved = words >= keep
+        shift = np.zeros(len(words), dtype=np.int64)
+        shift[moved] = 1 + ((words[moved] - keep) // np.uint64(self.flip)).astype(np.int64)
+        return (labels + shift) % self.classes
+
+
+def randomized_response(epsilon: float, classes: int = 2) -> RandomizedResponse:
+    """Return the paper's Discrete perturbation at ε: the label is kept with probability `e^ε / (e^ε + k - 1)`.
+
+    Guarantee: (ε, 0)-DP, exactly for the integers that are sampled: `flip` is rounded up, so `keep / flip ≤ e^ε`.
+    """
+    epsilon, classes = check_epsilon(epsilon), check_classes(classes)
+    bound = exp_lower(epsilon)
+    flip = -(-TOTAL // (bound + classes - 1))
+    keep = TOTAL - (classes - 1) * flip
+    ratio = Fraction(keep, flip)
+    if not 1 <= ratio <= bound:
+        raise ValueError(f"randomised response: {classes} classes at ε = {epsilon:g} do not fit into 64-bit integers")
+    return RandomizedResponse(classes, log_upper(ratio), 0.0, epsilon, int(keep), int(flip))

@@ -1,0 +1,98 @@
+"""Measures of a prediction: AUC with its confidence interval, log loss, calibration error. NumPy alone.
+
+Used for the test set (label party) and for attacks, so that every AUC in the program means the same thing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class AUC:
+    """An AUC and the two-sided confidence interval of DeLong, DeLong and Clarke-Pearson (1988) around it."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95) -> AUC:
+    """Return the area under the ROC curve, ties counted half, with its confidence interval.
+
+    Raises ValueError if a class is missing or a score is NaN: an AUC does not exist then.
+    """
+    values, is_positive = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
+    if values.shape != is_positive.shape or values.ndim != 1:
+        raise ValueError(f"scores {values.shape} and labels {is_positive.shape} do not fit together")
+    if np.isnan(values).any():
+        raise ValueError(f"score {int(np.isnan(values).argmax())} is NaN")
+    of_positives, of_negatives = values[is_positive], values[~is_positive]
+    m, n = len(of_positives), len(of_negatives)
+    if m == 0 or n == 0:
+        raise ValueError(f"an AUC needs both classes, got {m} positives and {n} negatives")
+    # Structural components: how often each positive beats the negatives, each negative loses to the positives.
+    above = (_midranks(values)[is_positive] - _midranks(of_positives)) / n
+    below = 1.0 - (_midranks(values)[~is_positive] - _midranks(of_negatives)) / m
+    area = float(above.mean())
+    variance = (above.var(ddof=1) / m if m > 1 else 0.0) + (below.var(ddof=1) / n if n > 1 else 0.0)
+    margin = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
+    return AUC(area, max(0.0, area - margin), min(1.0, area + margin))
+
+
+def macro_auc(probabilities: Floats, labels: npt.ArrayLike) -> float:
+    """Return the mean over classes of the AUC of that class against the rest; classes without records are left out."""
+    truth = np.asarray(labels)
+    present = [j for j in range(probabilities.shape[1]) if 0 < np.count_nonzero(truth == j) < len(truth)]
+    return float(np.mean([auc(probabilities[:, j], truth == j).value for j in present]))
+
+
+def log_loss(probabilities: Floats, labels: npt.ArrayLike) -> float:
+    """Return the mean of `-ln p(label)`; probabilities of shape [n] mean class 1 of two."""
+    chosen = np.take_along_axis(_by_class(probabilities), np.asarray(labels, dtype=np.intp)[:, None], axis=1)
+    return float(-np.log(np.clip(chosen, 1e-15, 1.0)).mean())
+
+
+def accuracy(probabilities: Floats, labels: npt.ArrayLike) -> float:
+    """Return how often the most probable class is the true one."""
+    return float((_by_class(probabilities).argmax(axis=1) == np.asarray(labels)).mean())
+
+
+def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 15) -> float:
+    """Return the expected calibration error over equally filled bins.
+
+    Two classes: |mean predicted - observed rate| of class 1. More classes: confidence against accuracy.
+    """
+    truth = np.asarray(labels)
+    if probabilities.ndim == 1:
+        predicted, hit = np.asarray(probabilities, dtype=np.float64), truth == 1
+    else:
+        predicted, hit = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
+    order = np.argsort(predicted, kind="stable")
+    gaps = [
+        len(part) * abs(predicted[part].mean() - hit[part].mean()) for part in np.array_split(order, bins) if len(part)
+    ]
+    return float(sum(gaps) / len(order))
+
+
+def _by_class(probabilities: Floats) -> npt.NDArray[np.float64]:
+    p = np.asarray(probabilities, dtype=np.float64)
+    return np.stack([1.0 - p, p], axis=1) if p.ndim == 1 else p
+
+
+def _midranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the rank of each value from 1, equal values sharing the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: npt.NDArray[np.float64] = (last - (counts - 1) / 2.0)[inverse]
+    return ranks
