@@ -1,0 +1,111 @@
+"""Which records a release covers, and the outcomes it gave them, chunk by chunk.
+
+A release writes one row for each chunk of 65,536 positions that it touches: a compressed bitmap of the positions it
+covers, and the outcomes of these positions in order, draw after draw. Rows are never rewritten. The records' history
+follows from the bitmaps: `histories` says for each record under which releases it went out.
+"""
+
+import hashlib
+import sqlite3
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.mechanisms import Mechanism
+from tpsl.vault.errors import VaultError
+from tpsl.vault.storage import CHUNK
+
+Mask = npt.NDArray[np.bool_]
+History = tuple[int, ...]
+"""The sequence numbers of the releases that a record was part of, ascending."""
+
+
+def pack(mask: Mask) -> bytes:
+    """A mask over one chunk as a compressed bitmap."""
+    return zlib.compress(np.packbits(mask).tobytes(), 1)
+
+
+def unpack(bitmap: bytes) -> Mask:
+    """The mask over one chunk that `pack` packed."""
+    try:
+        bits = np.frombuffer(zlib.decompress(bitmap), np.uint8)
+    except zlib.error as error:
+        raise VaultError("a coverage bitmap is damaged; run verify on the vault") from error
+    if bits.size != CHUNK // 8:
+        raise VaultError("a coverage bitmap has the wrong length; run verify on the vault")
+    return np.unpackbits(bits).view(np.bool_)
+
+
+def decode_outcomes(blob: bytes, mechanism: Mechanism, draws: int, records: int) -> npt.NDArray[Any]:
+    """The outcomes of one row as an array [draws, records, *outcome_shape]."""
+    dtype = mechanism.outcome_dtype.newbyteorder("<")
+    shape = (draws, records, *mechanism.outcome_shape)
+    if len(blob) != int(np.prod(shape)) * dtype.itemsize:
+        raise VaultError("the outcomes of a release have the wrong length; run verify on the vault")
+    return np.frombuffer(blob, dtype).reshape(shape)
+
+
+def encode_outcomes(outcomes: npt.NDArray[Any]) -> bytes:
+    """The bytes that `decode_outcomes` reads."""
+    return outcomes.astype(outcomes.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def masks(connection: sqlite3.Connection, chunk: int) -> list[tuple[int, Mask]]:
+    """(sequence number of the release, positions covered) for each release that touches this chunk, oldest first."""
+    rows = connection.execute("SELECT entry, covered FROM outcomes WHERE chunk = ? ORDER BY entry", (chunk,))
+    return [(entry, unpack(covered)) for entry, covered in rows]
+
+
+def histories(covers: Iterable[tuple[int, Mask]]) -> tuple[npt.NDArray[np.intp], list[History]]:
+    """For each position of a chunk, the index of its history in the list that is returned too.
+
+    Records share few histories (mostly one), so exact sums can be made for each history instead of for each record.
+    """
+    index = np.zeros(CHUNK, np.intp)
+    found: list[History] = [()]
+    for entry, mask in covers:
+        for old in np.unique(index[mask]):
+            index[mask & (index == old)] = len(found)
+            found.append((*found[old], entry))
+    return index, found
+
+
+def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int]) -> Mask:
+    """The positions of a chunk that one of these releases covers."""
+    covered = np.zeros(CHUNK, np.bool_)
+    for entry, mask in covers:
+        if entry in entries:
+            covered |= mask
+    return covered
+
+
+def by_chunk(positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """(chunk, indices into `positions` that lie in it), for each chunk that occurs."""
+    order = np.argsort(positions, kind="stable")
+    chunks, starts = np.unique(positions[order] // CHUNK, return_index=True)
+    if chunks.size:
+        yield from zip(chunks.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+def chunk_count(records: int) -> int:
+    """How many chunks hold so many records."""
+    return -(-records // CHUNK)
+
+
+class TextDigest:
+    """SHA-256 over texts in order, each followed by a zero character (which no id or unit contains)."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+
+    def update(self, texts: Sequence[str]) -> None:
+        """Take in the next texts."""
+        if texts:
+            self._sha.update(("\0".join(texts) + "\0").encode())
+
+    def hexdigest(self) -> str:
+        """The digest so far."""
+        return self._sha.hexdigest()

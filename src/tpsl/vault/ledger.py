@@ -1,0 +1,290 @@
+"""The ledger: an append-only, hash-chained account of what happened to the vault and what it spent.
+
+Each entry is one line of canonical JSON that contains the hash of the entry before it; its own hash is SHA-256 over
+that line. So an entry cannot be changed, dropped or moved without breaking the chain. (Cutting off the newest entries
+together with their releases leaves a shorter, sound chain: who wants to notice that notes `Ledger.head` elsewhere.)
+No entry contains a label or a digest of labels. The ledger stays at the label party all the same.
+"""
+
+import datetime
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+from tpsl.mechanisms import Mechanism
+from tpsl.vault.budget import times, total
+from tpsl.vault.errors import VaultError
+
+FIRST_PREVIOUS = "0" * 64
+
+# What the details of each kind of entry consist of.
+_DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
+    "created": {"classes": (int,), "format": (int,)},
+    "added": {
+        "records": (int,),
+        "ids_digest": (str,),
+        "units_digest": (str, NoneType),
+        "labels_changed": (int,),
+        "labels_changed_after_release": (int,),
+    },
+    "released": {
+        "mechanism": (dict,),
+        "description": (str,),
+        "table_digest": (str,),
+        "epsilon": (float, str),
+        "delta": (float,),
+        "draws": (int,),
+        "noise": (str,),
+        "seed": (int, NoneType),
+        "records": (int,),
+        "ids_digest": (str,),
+        "outcomes_digest": (str,),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: what happened (`created`, `added`, `released`), when, its details and its place in the chain."""
+
+    sequence: int
+    kind: str
+    time: str
+    previous: str
+    hash: str
+    details: Mapping[str, Any]
+
+    @property
+    def epsilon(self) -> float:
+        """What this release cost each of its records, draws included; 0 for entries that release nothing."""
+        return float(self.details.get("epsilon", 0.0))
+
+    @property
+    def delta(self) -> float:
+        """The delta that goes with `epsilon`."""
+        return float(self.details.get("delta", 0.0))
+
+    @property
+    def private(self) -> bool:
+        """False for a release with seeded noise or with none."""
+        return self.kind != "released" or (self.details["noise"] == "secure" and math.isfinite(self.epsilon))
+
+    @property
+    def series(self) -> "Series":
+        """The series this release belongs to."""
+        details = self.details
+        return Series(_canonical(details["mechanism"]), details["table_digest"], details["draws"], details["seed"])
+
+    @property
+    def description(self) -> str:
+        """What was released, in words: mechanism, draws, and the noise where it is not private."""
+        draws = self.details["draws"]
+        return (
+            str(self.details["description"])
+            + (f", {draws} draws" if draws > 1 else "")
+            + ("" if self.details["seed"] is None else f", noise seeded with {self.details['seed']} (NOT PRIVATE)")
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as JSON-able data; an infinite epsilon is the text "inf"."""
+        return {
+            "sequence": self.sequence,
+            "kind": self.kind,
+            "time": self.time,
+            **self.details,
+            "previous": self.previous,
+            "hash": self.hash,
+        }
+
+
+@dataclass(frozen=True)
+class Series:
+    """Releases that are one and the same: within a series each record has at most one outcome for each draw."""
+
+    spec: str
+    table_digest: str
+    draws: int
+    seed: int | None
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, draws: int, seed: int | None) -> "Series":
+        """The series of this mechanism, number of draws and noise (None: secure)."""
+        return cls(_canonical(mechanism.spec()), mechanism.digest, draws, seed)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """So many records were released under exactly these series, and that cost each of them epsilon and delta."""
+
+    records: int
+    epsilon: float
+    delta: float
+    released_under: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LargestUnit:
+    """The unit (for example user) that spent most: epsilon and delta summed over its records."""
+
+    epsilon: float
+    delta: float
+    records: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the vault has spent, computed from what each record was really released under."""
+
+    classes: int
+    records: int
+    entries: tuple[Entry, ...]
+    spent: tuple[Spent, ...]
+    largest_unit: LargestUnit | None
+    """None where no record has a unit. Record-level epsilon is not user-level epsilon; this is the latter's maximum."""
+
+    @property
+    def released_records(self) -> int:
+        """How many records have at least one release."""
+        return sum(part.records for part in self.spent)
+
+    @property
+    def epsilon_per_record(self) -> float:
+        """The largest epsilon that any record has spent over all its releases; exact, rounded up."""
+        return max((part.epsilon for part in self.spent), default=0.0)
+
+    @property
+    def delta_per_record(self) -> float:
+        """The largest delta that any record has spent over all its releases."""
+        return max((part.delta for part in self.spent), default=0.0)
+
+    @property
+    def private(self) -> bool:
+        """False as soon as one release used seeded noise or none."""
+        return all(entry.private for entry in self.entries)
+
+    @property
+    def head(self) -> str:
+        """The hash of the newest entry: it fixes the whole history."""
+        return self.entries[-1].hash
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ledger as JSON-able data; an infinite epsilon is the text "inf"."""
+        unit = self.largest_unit
+        return {
+            "classes": self.classes,
+            "records": self.records,
+            "released_records": self.released_records,
+            "epsilon_per_record": as_json(self.epsilon_per_record),
+            "delta_per_record": self.delta_per_record,
+            "private": self.private,
+            "largest_unit": unit and {"epsilon": as_json(unit.epsilon), "delta": unit.delta, "records": unit.records},
+            "spent": [
+                {
+                    "records": part.records,
+                    "epsilon": as_json(part.epsilon),
+                    "delta": part.delta,
+                    "released_under": list(part.released_under),
+                }
+                for part in self.spent
+            ],
+            "head": self.head,
+            "entries": [entry.as_dict() for entry in self.entries],
+        }
+
+
+def as_json(number: float) -> float | str:
+    """A float that survives JSON: infinity as the text "inf", which `float` reads back."""
+    return "inf" if math.isinf(number) else number
+
+
+def release_details(
+    mechanism: Mechanism, draws: int, seed: int | None, records: int, ids_digest: str, outcomes_digest: str
+) -> dict[str, Any]:
+    """The details of a `released` entry; epsilon and delta are those of one record, all draws together."""
+    return {
+        "mechanism": mechanism.spec(),
+        "description": str(mechanism),
+        "table_digest": mechanism.digest,
+        "epsilon": as_json(times(mechanism.epsilon, draws)),
+        "delta": times(mechanism.delta, draws),
+        "draws": draws,
+        "noise": "secure" if seed is None else "seeded",
+        "seed": seed,
+        "records": records,
+        "ids_digest": ids_digest,
+        "outcomes_digest": outcomes_digest,
+    }
+
+
+def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]) -> Entry:
+    """Append an entry to the chain, inside the running transaction."""
+    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    last, previous = row or (0, FIRST_PREVIOUS)
+    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    body = _canonical({"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details})
+    connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
+    return Entry(last + 1, kind, time, previous, hash_of(body), details)
+
+
+def next_sequence(connection: sqlite3.Connection) -> int:
+    """The sequence number that the next entry will get."""
+    (last,) = connection.execute("SELECT MAX(sequence) FROM ledger").fetchone()
+    return int(last or 0) + 1
+
+
+def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:
+    """All entries, oldest first; whether the chain holds is for `verify` to say."""
+    return tuple(
+        parse(sequence, stored, body)
+        for sequence, stored, body in connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
+    )
+
+
+def read_first(connection: sqlite3.Connection) -> Entry:
+    """The entry of the vault's creation."""
+    row = connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence LIMIT 1").fetchone()
+    if row is None:
+        raise VaultError("the ledger is empty: not even the creation of the vault is in it")
+    return parse(*row)
+
+
+def parse(sequence: int, stored_hash: str, body: str) -> Entry:
+    """Read one stored entry, or raise a `VaultError` that names it."""
+    try:
+        read = json.loads(body)
+        entry = Entry(sequence, read["kind"], read["time"], read["previous"], stored_hash, read["details"])
+        shape = _DETAILS[entry.kind]
+        sound = entry.details.keys() == shape.keys() and all(
+            isinstance(entry.details[name], kinds) for name, kinds in shape.items()
+        )
+        _ = (entry.epsilon, entry.delta)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VaultError(f"ledger entry {sequence} is damaged and cannot be read") from error
+    if not sound or entry.details.get("draws", 1) < 1:
+        raise VaultError(f"ledger entry {sequence} is damaged: its details are not those of {entry.kind!r}")
+    return entry
+
+
+def spent_under(releases: Iterable[Entry], records: int) -> Spent:
+    """What records spend that were part of exactly these releases."""
+    releases = list(releases)
+    return Spent(
+        records,
+        total(entry.epsilon for entry in releases),
+        total(entry.delta for entry in releases),
+        tuple(entry.description for entry in releases),
+    )
+
+
+def hash_of(body: str) -> str:
+    """SHA-256 over an entry's canonical line."""
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _canonical(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,211 @@
+"""Noisy labels out of the vault: drawn once, stored, and given out the same ever after."""
+
+import math
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.mechanisms import Mechanism, secure_words, seeded_words
+from tpsl.vault import coverage, ledger
+from tpsl.vault.budget import times
+from tpsl.vault.errors import VaultError
+from tpsl.vault.ledger import Series
+from tpsl.vault.noisy import NoisyLabels, _noisy_labels
+from tpsl.vault.storage import CHUNK, count_records, id_at
+from tpsl.vault.tables import Progress
+
+
+@dataclass(frozen=True)
+class ReleaseReport:
+    """What a release did. `released` is 0 when every record had its noisy label already: nothing was drawn or spent."""
+
+    mechanism: Mechanism
+    draws: int
+    requested: int
+    released: int
+    already_released: int
+    composed: int
+    """How many of the newly released records had been released before under something else."""
+    epsilon: float
+    """The exact epsilon this release means for each of its records, all draws together."""
+    delta: float
+    private: bool
+
+    def __str__(self) -> str:
+        if not self.released:
+            return f"all {self.requested:,} records had their noisy labels already: nothing drawn, nothing spent"
+        draws = "" if self.draws == 1 else f" in {self.draws} draws (together ε = {self.epsilon:.6g})"
+        already = f"; {self.already_released:,} had theirs already" if self.already_released else ""
+        composed = f"; {self.composed:,} had another release before" if self.composed else ""
+        warning = "" if self.private else " — NOT PRIVATE"
+        return f"released {self.released:,} noisy labels by {self.mechanism}{draws}{already}{composed}{warning}"
+
+
+def release(
+    connection: sqlite3.Connection,
+    mechanism: Mechanism,
+    *,
+    draws: int,
+    seed: int | None,
+    positions: npt.NDArray[np.int64] | None,
+    compose: bool,
+    progress: Progress | None,
+) -> ReleaseReport:
+    """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
+    wanted = _wanted(count_records(connection), positions)
+    missing, composed = _missing(connection, wanted, Series.of(mechanism, draws, seed), compose)
+    requested = sum(int(mask.sum()) for mask in map(coverage.unpack, wanted.values()))
+    released = sum(int(mask.sum()) for mask in map(coverage.unpack, missing.values()))
+    if released:
+        _draw(connection, mechanism, draws, seed, missing, released, progress)
+    return ReleaseReport(
+        mechanism,
+        draws,
+        requested,
+        released,
+        requested - released,
+        composed,
+        times(mechanism.epsilon, draws),
+        times(mechanism.delta, draws),
+        seed is None and math.isfinite(mechanism.epsilon),
+    )
+
+
+def noisy_labels(
+    connection: sqlite3.Connection,
+    mechanism: Mechanism,
+    positions: npt.NDArray[np.int64],
+    *,
+    draws: int,
+    seed: int | None,
+) -> NoisyLabels:
+    """Read the stored outcomes of the records at `positions`, in that order."""
+    series = Series.of(mechanism, draws, seed)
+    entries = {entry.sequence for entry in ledger.read_entries(connection) if _belongs(entry, series)}
+    shape = (draws, len(positions), *mechanism.outcome_shape)
+    found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
+    for chunk, rows in coverage.by_chunk(positions):
+        offsets = positions[rows] % CHUNK
+        stored = connection.execute("SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ?", (chunk,))
+        for entry, bitmap, blob in stored:
+            if entry not in entries:
+                continue
+            mask = coverage.unpack(bitmap)
+            places = np.flatnonzero(mask)
+            outcomes = coverage.decode_outcomes(blob, mechanism, draws, len(places))
+            here = mask[offsets]
+            found[:, rows[here]] = outcomes[:, np.searchsorted(places, offsets[here])]
+            released[rows[here]] = True
+    if not released.all():
+        missing, first = int((~released).sum()), id_at(connection, int(positions[np.argmin(released)]))
+        raise VaultError(
+            f"{missing} of the {len(positions)} records are not released under {_words(series, mechanism)} "
+            f"(the first is {first!r}); release them first"
+        )
+    found.flags.writeable = False
+    return _noisy_labels(mechanism, tuple(found), seed is None and math.isfinite(mechanism.epsilon))
+
+
+def _wanted(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
+    """The wanted positions as packed masks by chunk: a bit for each record, not a word."""
+    wanted = {}
+    if positions is None:
+        for chunk in range(coverage.chunk_count(records)):
+            wanted[chunk] = coverage.pack(np.arange(CHUNK) < records - chunk * CHUNK)
+    else:
+        for chunk, rows in coverage.by_chunk(positions):
+            mask = np.zeros(CHUNK, np.bool_)
+            mask[positions[rows] % CHUNK] = True
+            wanted[chunk] = coverage.pack(mask)
+    return wanted
+
+
+def _missing(
+    connection: sqlite3.Connection, wanted: dict[int, bytes], series: Series, compose: bool
+) -> tuple[dict[int, bytes], int]:
+    """The wanted positions that the series does not cover, and how many of them have another release.
+
+    Raises a `VaultError` if there are such and composing was not asked for.
+    """
+    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
+    own = {sequence for sequence, entry in releases.items() if entry.series == series}
+    missing: dict[int, bytes] = {}
+    elsewhere: Counter[tuple[str, ...]] = Counter()
+    for chunk, packed in wanted.items():
+        covers = coverage.masks(connection, chunk)
+        todo = coverage.unpack(packed) & ~coverage.covered_by(covers, own)
+        if not todo.any():
+            continue
+        missing[chunk] = coverage.pack(todo)
+        index, histories = coverage.histories(covers)
+        for history, count in zip(histories, np.bincount(index[todo], minlength=len(histories)).tolist(), strict=True):
+            if history and count:
+                elsewhere[tuple(releases[entry].description for entry in history)] += count
+    conflicts = sum(elsewhere.values())
+    if conflicts and not compose:
+        under = "; ".join(f"{count} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
+        raise VaultError(
+            f"{conflicts} records were released before under something else ({under}); a second release adds its"
+            f" epsilon to theirs, so it is refused unless you compose explicitly"
+        )
+    return missing, conflicts
+
+
+def _draw(
+    connection: sqlite3.Connection,
+    mechanism: Mechanism,
+    draws: int,
+    seed: int | None,
+    missing: dict[int, bytes],
+    total: int,
+    progress: Progress | None,
+) -> None:
+    """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
+    entry = ledger.next_sequence(connection)
+    secure = secure_words()
+    ids_digest, outcomes_digest, done = coverage.TextDigest(), sha256(), 0
+    for chunk, packed in missing.items():
+        mask = coverage.unpack(packed)
+        places = np.flatnonzero(mask)
+        stop = int(places[-1]) + 1
+        ids, labels = _records(connection, chunk * CHUNK, chunk * CHUNK + stop)
+        outcomes = np.empty((draws, len(places), *mechanism.outcome_shape), mechanism.outcome_dtype)
+        for draw in range(draws):
+            if seed is None:
+                outcomes[draw] = mechanism.release(labels[places], secure).outcomes
+            else:
+                # The noise of a position depends on the seed and the position alone, not on which records are
+                # released together, so an experiment can be repeated after records arrived in another order.
+                words = seeded_words(seed, mechanism.digest, draw + 1, chunk)
+                outcomes[draw] = mechanism.release(labels, words).outcomes[places]
+        blob = coverage.encode_outcomes(outcomes)
+        connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, packed, blob))
+        ids_digest.update([ids[place] for place in places.tolist()])
+        outcomes_digest.update(blob)
+        done += len(places)
+        if progress is not None:
+            progress(done, total)
+    details = ledger.release_details(mechanism, draws, seed, total, ids_digest.hexdigest(), outcomes_digest.hexdigest())
+    ledger.append(connection, "released", details)
+
+
+def _records(connection: sqlite3.Connection, start: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    rows = connection.execute(
+        "SELECT id, label FROM records WHERE position >= ? AND position < ? ORDER BY position", (start, stop)
+    ).fetchall()
+    if len(rows) != stop - start:
+        raise VaultError(f"{stop - start - len(rows)} records are missing between positions {start} and {stop}")
+    return [id for id, _ in rows], np.array([label for _, label in rows], np.int64)
+
+
+def _belongs(entry: ledger.Entry, series: Series) -> bool:
+    return entry.kind == "released" and entry.series == series
+
+
+def _words(series: Series, mechanism: Mechanism) -> str:
+    noise = "secure noise" if series.seed is None else f"noise seeded with {series.seed}"
+    return f"{mechanism}, {series.draws} draw{'s' if series.draws > 1 else ''}, {noise}"

@@ -1,0 +1,247 @@
+"""`Vault`: where the label party keeps true labels, and the only place they leave, once each, as noisy labels."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.mechanisms import Mechanism
+from tpsl.vault import accounting, adding, ledger, releasing, storage, verifying
+from tpsl.vault.adding import Added
+from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
+from tpsl.vault.ledger import Ledger
+from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.tables import Batch, Progress, batches_of_table
+
+_IDS_AT_ONCE = 1 << 19
+
+
+class Vault:
+    """A folder of true labels and their releases, for the label party alone.
+
+    Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), stored durably before
+    anyone can read it, and the same one is given out ever after; a second, different release of a record happens only
+    by `compose=True`, and the ledger adds what it cost. Every operation happens whole or not at all, also under
+    kill -9. With noisy labels fixed once, any number of epochs, runs and models is post-processing of one release (the
+    recorded perturbation for multi-epoch training of "Differentially Private Label Protection in Split Learning").
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        with storage.reading(connection, path):
+            storage.check_schema(connection, path)
+            self.classes = int(ledger.read_first(connection).details["classes"])
+
+    @classmethod
+    def create(cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = ()) -> Self:
+        """Create a vault for labels 0..classes-1, together with its first records if `batches` has any.
+
+        Either the vault exists afterwards with all of them, or an error is raised and no vault is there.
+        """
+        return cls._create(Path(path), classes, batches, "the input")
+
+    @classmethod
+    def create_from_table(
+        cls,
+        path: str | PathLike[str],
+        table: str | PathLike[str],
+        *,
+        id: str,
+        label: str,
+        unit: str | None = None,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind."""
+        batches = batches_of_table(Path(table), id=id, label=label, unit=unit, progress=progress)
+        return cls._create(Path(path), classes, batches, str(table))
+
+    @classmethod
+    def _create(cls, path: Path, classes: int, batches: Iterable[Batch], source: str) -> Self:
+        if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
+            raise VaultError(f"a vault needs at least 2 and at most 65536 classes, not {classes!r}")
+        folder_is_new, ours = storage.create_file(path), False
+        try:
+            with contextlib.closing(storage.connect(path)) as connection, storage.writing(connection, path):
+                if not storage.is_blank(connection):
+                    raise VaultError(f"{path} already holds a vault")
+                ours = True  # only now: before, another process may have been creating a vault here
+                storage.write_schema(connection)
+                ledger.append(connection, "created", {"classes": int(classes), "format": storage.FORMAT})
+                adding.add(connection, int(classes), batches, source)
+        except BaseException:
+            if ours:
+                (path / storage.DATABASE).unlink(missing_ok=True)
+            if ours and folder_is_new:
+                with contextlib.suppress(OSError):  # somebody else put something there meanwhile
+                    path.rmdir()
+            raise
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Self:
+        """Open an existing vault; what a killed process left unfinished is undone first."""
+        connection = storage.connect(Path(path))
+        try:
+            return cls(Path(path), connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    @staticmethod
+    def exists(path: str | PathLike[str]) -> bool:
+        """Say whether `path` holds something that must be opened; a creation that was killed midway counts as nothing.
+
+        Raises a `VaultError` for a file that is no vault, rather than taking its place for free.
+        """
+        if not (Path(path) / storage.DATABASE).is_file():
+            return False
+        with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
+            return not storage.is_blank(connection)
+
+    def close(self) -> None:
+        """Close the vault's file; the object cannot be used afterwards."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """The number of records."""
+        with sqlite_errors(self.path):
+            return storage.count_records(self._connection)
+
+    def add(self, batches: Iterable[Batch]) -> Added:
+        """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
+
+        New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
+        """
+        return self._add(batches, "the input")
+
+    def add_table(
+        self,
+        table: str | PathLike[str],
+        *,
+        id: str,
+        label: str,
+        unit: str | None = None,
+        progress: Progress | None = None,
+    ) -> Added:
+        """Add the records of a CSV or Parquet file, streamed; same rules as `add`."""
+        return self._add(batches_of_table(Path(table), id=id, label=label, unit=unit, progress=progress), str(table))
+
+    def _add(self, batches: Iterable[Batch], source: str) -> Added:
+        with storage.writing(self._connection, self.path):
+            return adding.add(self._connection, self.classes, batches, source)
+
+    def release(
+        self,
+        mechanism: Mechanism,
+        *,
+        draws: int = 1,
+        ids: Sequence[Any] | npt.NDArray[Any] | None = None,
+        compose: bool = False,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> ReleaseReport:
+        """Draw the noisy labels of all records (or of `ids`) that do not have one in this series yet.
+
+        `draws=1` is section 4.2 of the paper (epsilon), `draws=2` its Algorithm 3 (two independent draws, 2 epsilon).
+        Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
+        noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
+        the noise repeatable for experiments, and the release NOT PRIVATE.
+        """
+        self._check_request(mechanism, draws, seed)
+        with storage.writing(self._connection, self.path):
+            positions = None if ids is None else self._positions(ids)
+            return releasing.release(
+                self._connection,
+                mechanism,
+                draws=draws,
+                seed=seed,
+                positions=positions,
+                compose=compose,
+                progress=progress,
+            )
+
+    def noisy_labels(
+        self, mechanism: Mechanism, ids: Sequence[Any] | npt.NDArray[Any], *, draws: int = 1, seed: int | None = None
+    ) -> NoisyLabels:
+        """The released noisy labels of these records, in the order of `ids`; the same ones at every call.
+
+        Raises a `VaultError` with the count and the first id if records are unknown or not released in this series.
+        """
+        self._check_request(mechanism, draws, seed)
+        with storage.reading(self._connection, self.path):
+            positions = self._positions(ids)
+            return releasing.noisy_labels(self._connection, mechanism, positions, draws=draws, seed=seed)
+
+    def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
+
+        This is the only reading of true labels besides the release. Nothing computed from them may cross the border to
+        the feature party: no loss, no metric, no decision to stop; and no training of what it sees may use them.
+        """
+        with storage.reading(self._connection, self.path):
+            positions = self._positions(ids)
+            labels = np.empty(len(positions), np.int64)
+            for start in range(0, len(positions), _IDS_AT_ONCE):
+                part = positions[start : start + _IDS_AT_ONCE]
+                labels[start : start + _IDS_AT_ONCE] = storage.labels_at(self._connection, part)
+            return labels
+
+    def ledger(self) -> Ledger:
+        """What happened to this vault and what it has spent."""
+        with storage.reading(self._connection, self.path):
+            return accounting.account(self._connection)
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound."""
+        try:
+            self._connection.execute("BEGIN")
+            return verifying.verify(self._connection, self.path, progress)
+        except DATABASE_ERRORS as error:
+            return [explain(self.path, error)]
+        finally:
+            self._connection.rollback()
+
+    def _check_request(self, mechanism: Mechanism, draws: int, seed: int | None) -> None:
+        if mechanism.classes != self.classes:
+            raise VaultError(
+                f"vault {self.path} has labels of {self.classes} classes, the mechanism {mechanism} is for "
+                f"{mechanism.classes}"
+            )
+        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+            raise VaultError(f"draws must be a whole number from 1, not {draws!r}")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise VaultError(f"the seed must be a whole number, not {seed!r}")
+
+    def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The position of each id, or an error that counts the unknown ones."""
+        positions = np.empty(len(ids), np.int64)
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            part = slice(start, start + _IDS_AT_ONCE)
+            texts = ids_as_text(ids[part], first_row=start + 1, source="the ids asked for")
+            positions[part] = storage.find_positions(self._connection, texts)
+        unknown = positions < 0
+        if unknown.any():
+            first = ids_as_text(ids[int(unknown.argmax()) :][:1])[0]
+            count = int(unknown.sum())
+            raise VaultError(
+                f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
+            )
+        return positions

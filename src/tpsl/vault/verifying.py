@@ -1,0 +1,227 @@
+"""Verification: recompute everything the ledger claims and say, a sentence each, what does not hold."""
+
+import hashlib
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpsl.mechanisms import Mechanism, from_spec
+from tpsl.vault import coverage, ledger
+from tpsl.vault.budget import times
+from tpsl.vault.errors import VaultError
+from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.storage import CHUNK, DATABASE, count_records
+from tpsl.vault.tables import Progress
+
+
+def verify(connection: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> list[str]:
+    """All problems of the vault; an empty list means that it is sound."""
+    problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection)]
+    entries, chain = _chain(connection)
+    return problems + chain + _contents(connection, entries, progress)
+
+
+def _permissions(folder: Path) -> list[str]:
+    return [
+        f"{path} can be read by others (mode {mode & 0o777:o}); it holds true labels and must be its owner's only"
+        for path in (folder, folder / DATABASE)
+        if (mode := path.stat().st_mode) & 0o077
+    ]
+
+
+def _length(connection: sqlite3.Connection, folder: Path) -> list[str]:
+    (pages,), (size,) = (connection.execute(f"PRAGMA page_{what}").fetchone() for what in ("count", "size"))
+    actual = (folder / DATABASE).stat().st_size
+    if actual >= pages * size:
+        return []
+    return [f"the database file is truncated: it has {actual} bytes instead of {pages * size}"]
+
+
+def _integrity(connection: sqlite3.Connection) -> list[str]:
+    rows = [text for (text,) in connection.execute("PRAGMA integrity_check(5)")]
+    problems = [f"the database file is damaged: {' '.join(text.split())}" for text in rows if text != "ok"]
+    indices = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    if count_records(connection) and not {"records_by_id", "records_by_unit"} <= indices:
+        problems.append("the index of the record ids or units is missing, so ids may occur twice")
+    return problems
+
+
+def _chain(connection: sqlite3.Connection) -> tuple[list[Entry], list[str]]:
+    """The readable entries, and what is wrong with the chain."""
+    entries, problems, previous = [], [], ledger.FIRST_PREVIOUS
+    rows = connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence").fetchall()
+    for expected, (sequence, stored, body) in enumerate(rows, 1):
+        if sequence != expected:
+            problems.append(f"ledger entry {expected} is missing: the next one has number {sequence}")
+        if ledger.hash_of(str(body)) != stored:
+            problems.append(f"ledger entry {sequence} was changed: its contents do not have the hash stored with it")
+        try:
+            entry = ledger.parse(sequence, stored, body)
+        except VaultError as error:
+            problems.append(str(error))
+            previous = stored
+            continue
+        if entry.previous != previous:
+            problems.append(f"ledger entry {sequence} does not follow the entry before it: the chain is broken there")
+        previous = stored
+        entries.append(entry)
+    if not entries or entries[0].kind != "created":
+        problems.append("the ledger does not begin with the creation of the vault")
+    return entries, problems
+
+
+@dataclass
+class _Release:
+    """A ledger entry of a release, and what its stored rows add up to."""
+
+    entry: Entry
+    mechanism: Mechanism
+    ids: coverage.TextDigest = field(default_factory=coverage.TextDigest)
+    outcomes: Any = field(default_factory=hashlib.sha256)
+    records: int = 0
+
+    def problems(self) -> list[str]:
+        details, place = self.entry.details, f"release {self.entry.sequence}"
+        found = []
+        if self.records != details["records"]:
+            found.append(f"{place} covers {self.records} records, but its ledger entry says {details['records']}")
+        if self.ids.hexdigest() != details["ids_digest"]:
+            found.append(f"{place}: the ids of the records it covers are not those of its ledger entry")
+        if self.outcomes.hexdigest() != details["outcomes_digest"]:
+            found.append(f"{place}: its noisy labels were changed, they do not have the digest of its ledger entry")
+        return found
+
+
+def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
+    """Each release with its mechanism built anew from the spec, and where claims about mechanisms do not hold."""
+    releases, problems = {}, []
+    built: dict[str, Mechanism] = {}
+    for entry in entries:
+        if entry.kind != "released":
+            continue
+        details, place = entry.details, f"release {entry.sequence}"
+        try:
+            spec = entry.series.spec
+            mechanism = built[spec] = built.get(spec) or from_spec(details["mechanism"])
+        except (ValueError, TypeError) as error:
+            problems.append(f"{place}: its mechanism cannot be built: {error}")
+            continue
+        releases[entry.sequence] = _Release(entry, mechanism)
+        if mechanism.digest != details["table_digest"]:
+            problems.append(f"{place}: the table of {mechanism} is not the one it was drawn from")
+        claimed = (times(mechanism.epsilon, details["draws"]), times(mechanism.delta, details["draws"]))
+        if claimed != (entry.epsilon, entry.delta):
+            problems.append(
+                f"{place}: its ledger entry says epsilon {entry.epsilon} and delta {entry.delta}, "
+                f"but {mechanism} with {details['draws']} draws has {claimed[0]} and {claimed[1]}"
+            )
+        if (details["noise"] == "secure") != (details["seed"] is None):
+            problems.append(f"{place}: its ledger entry contradicts itself on whether its noise was seeded")
+    return releases, problems
+
+
+def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Progress | None) -> list[str]:
+    """One pass over records and outcomes, chunk by chunk, against what the ledger says of them."""
+    releases, problems = _rebuilt(entries)
+    classes = int(entries[0].details.get("classes", 0)) if entries else 0
+    additions = _Additions([entry for entry in entries if entry.kind == "added"])
+    records = count_records(connection)
+    (last,) = connection.execute("SELECT MAX(chunk) FROM outcomes").fetchone()
+    for chunk in range(max(coverage.chunk_count(records), -1 if last is None else int(last) + 1)):
+        start = chunk * CHUNK
+        rows = connection.execute(
+            "SELECT position, id, label, unit FROM records WHERE position >= ? AND position < ? ORDER BY position",
+            (start, start + CHUNK),
+        ).fetchall()
+        if [row[0] for row in rows] != list(range(start, min(start + CHUNK, records))):
+            problems.append(f"records are missing between positions {start} and {start + CHUNK}")
+            return problems
+        bad = [position for position, _, label, _ in rows if not (isinstance(label, int) and 0 <= label < classes)]
+        if bad:
+            problems.append(f"{len(bad)} records have a label outside 0..{classes - 1}, the first at position {bad[0]}")
+        ids = [str(id) for _, id, _, _ in rows]
+        additions.take(ids, [unit for _, _, _, unit in rows])
+        problems += _chunk(connection, chunk, ids, releases)
+        if progress is not None:
+            progress(min(start + CHUNK, records), records)
+    problems += additions.problems()
+    return problems + [problem for release in releases.values() for problem in release.problems()]
+
+
+def _chunk(connection: sqlite3.Connection, chunk: int, ids: list[str], releases: dict[int, _Release]) -> list[str]:
+    """Check the outcomes of one chunk and feed the running digests of their releases."""
+    problems = []
+    covered: dict[Series, coverage.Mask] = {}
+    stored = connection.execute(
+        "SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ? ORDER BY entry", (chunk,)
+    )
+    for sequence, bitmap, blob in stored:
+        place = f"release {sequence}, chunk {chunk}"
+        release = releases.get(sequence)
+        if release is None:
+            problems.append(f"{place}: noisy labels are stored, but the ledger has no readable entry for them")
+            continue
+        release.outcomes.update(blob)
+        try:
+            mask = coverage.unpack(bitmap)
+            places = np.flatnonzero(mask)
+            outcomes = coverage.decode_outcomes(blob, release.mechanism, release.entry.details["draws"], len(places))
+        except (VaultError, TypeError) as error:
+            problems.append(f"{place}: {error}")
+            continue
+        release.records += len(places)
+        if places.size and places[-1] >= len(ids):
+            problems.append(f"{place}: it covers positions that hold no record")
+            continue
+        release.ids.update([ids[place] for place in places.tolist()])
+        if outcomes.size and int(outcomes.max()) >= release.mechanism.outcomes:
+            problems.append(f"{place}: an outcome is outside the table of {release.mechanism}")
+        before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
+        if (before & mask).any():
+            problems.append(f"{place}: {int((before & mask).sum())} records have two noisy labels of the same series")
+        before |= mask
+    return problems
+
+
+class _Additions:
+    """The `added` entries, compared with the ids and units of the records they brought."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self._entries = [entry for entry in entries if entry.details.get("records")]
+        self._found: list[str] = []
+        self._records = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._left = int(self._entries[0].details["records"]) if self._entries else 0
+        self._ids, self._units = coverage.TextDigest(), coverage.TextDigest()
+
+    def take(self, ids: list[str], units: list[str | None]) -> None:
+        self._records += len(ids)
+        while ids and self._entries:
+            part = slice(0, self._left)
+            self._ids.update(ids[part])
+            self._units.update([unit or "" for unit in units[part]])
+            taken = min(len(ids), self._left)
+            ids, units = ids[taken:], units[taken:]
+            self._left -= taken
+            if not self._left:
+                self._finish(self._entries.pop(0))
+                self._begin()
+        if ids:
+            self._found.append(f"{len(ids)} records are in the vault that no ledger entry added")
+
+    def _finish(self, entry: Entry) -> None:
+        if self._ids.hexdigest() != entry.details["ids_digest"]:
+            self._found.append(f"the ids of the records added by ledger entry {entry.sequence} were changed")
+        units = entry.details["units_digest"]
+        if units is not None and self._units.hexdigest() != units:
+            self._found.append(f"the units of the records added by ledger entry {entry.sequence} were changed")
+
+    def problems(self) -> list[str]:
+        if self._entries:
+            self._found.append(f"records added by ledger entry {self._entries[0].sequence} are missing from the vault")
+        return self._found

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from tpsl.mechanisms import laplace, randomized_response
+from tpsl.vault import Added, Vault, VaultError
+
+
+def test_what_arrives_later_is_appended_and_counted(vault: Vault, labels: np.ndarray) -> None:
+    before = labels.copy()
+    vault.release(laplace(1.0), ids=np.arange(500))
+    given = vault.noisy_labels(laplace(1.0), np.arange(500)).draws[0]
+    labels[[3, 4, 700]] ^= 1
+    added = vault.add([(np.arange(2000), np.r_[labels, np.zeros(1000, int)], None)])
+    assert added == Added(new=1000, unchanged=997, changed=3, changed_after_release=2)
+    assert len(vault) == 2000
+    assert (vault.true_labels_for_evaluation(np.arange(1000)) == labels).all()
+    assert (before != labels).sum() == 3
+    assert (vault.noisy_labels(laplace(1.0), np.arange(500)).draws[0] == given).all()
+    entry = vault.ledger().entries[-1].as_dict()
+    assert (entry["kind"], entry["records"], entry["labels_changed_after_release"]) == ("added", 1000, 2)
+    assert vault.verify() == []
+
+
+def test_adding_nothing_new_leaves_no_trace(vault: Vault, labels: np.ndarray) -> None:
+    head = vault.ledger().head
+    assert vault.add([(np.arange(1000), labels, None)]) == Added(0, 1000, 0, 0)
+    assert vault.add([]) == Added(0, 0, 0, 0)
+    assert vault.ledger().head == head
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(["new", "new"], [0, 1], None)],
+        [(["new"], [0], None), (["new"], [0], None)],
+        [(["5", "new", 5], [0, 0, 0], None)],
+        [(["5"], [0], None), (["new", "5"], [0, 0], None)],
+    ],
+)
+def test_an_id_twice_in_one_input_is_refused_whole(vault: Vault, batches: list, labels: np.ndarray) -> None:
+    with pytest.raises(VaultError, match=r"row [23]: the id '(new|5)' occurred before"):
+        vault.add(batches)
+    assert len(vault) == 1000
+    assert (vault.true_labels_for_evaluation(np.arange(1000)) == labels).all()
+    assert vault.verify() == []
+
+
+def test_an_error_in_the_callers_iterator_undoes_everything(vault: Vault) -> None:
+    def breaks():
+        yield ["a"], [1], None
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="the source broke"):
+        vault.add(breaks())
+    assert len(vault) == 1000
+
+
+def test_rows_are_counted_over_batches_and_lengths_must_agree(vault: Vault) -> None:
+    with pytest.raises(VaultError, match="row 70002: the label 5 cannot be read"):
+        vault.add([(np.arange(70_000) + 5000, np.zeros(70_000), None), (["a", "b"], [1, 5], None)])
+    with pytest.raises(VaultError, match="3 ids but another number"):
+        vault.add([(["a", "b", "c"], [1, 1], None)])
+
+
+def test_the_unit_of_a_record_is_fixed(folder) -> None:
+    with Vault.create(folder, batches=[(["a", "b"], [0, 1], ["u", "v"])]) as vault:
+        with pytest.raises(VaultError, match="row 1: the record 'b' is in the vault with unit 'v', not 'w'"):
+            vault.add([(["b"], [1], ["w"])])
+        assert vault.add([(["b", "c"], [1, 1], ["v", "v"])]).new == 1
+        assert vault.add([(["b"], [0], None)]).changed == 1
+        assert vault.verify() == []
+
+
+def test_a_vault_may_begin_empty(folder) -> None:
+    with Vault.create(folder, classes=5) as vault:
+        assert (len(vault), vault.classes, vault.verify()) == (0, 5, [])
+        assert vault.release(randomized_response(1.0, classes=5)).released == 0
+        assert vault.add([(["a"], [4], None)]).new == 1
+        with pytest.raises(VaultError, match=r"one of 0\.\.4"):
+            vault.add([(["b"], [5], None)])
+        assert vault.ledger().epsilon_per_record == 0

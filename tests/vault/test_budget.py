@@ -1,0 +1,32 @@
+import math
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpsl.vault.budget import times, total
+
+amounts = st.floats(min_value=0, max_value=1e6, allow_nan=False)
+
+
+@given(st.lists(amounts, max_size=20))
+def test_a_total_is_the_smallest_float_that_is_not_below_the_exact_sum(parts: list[float]) -> None:
+    exact = sum(map(Fraction, parts), Fraction(0))
+    assert Fraction(total(parts)) >= exact
+    assert total(parts) == 0 or Fraction(math.nextafter(total(parts), -math.inf)) < exact
+
+
+@given(amounts, st.integers(0, 1000))
+def test_times_is_repeated_addition(part: float, count: int) -> None:
+    assert times(part, count) == total([part] * count)
+
+
+def test_infinity_stays_infinity() -> None:
+    assert total([1.0, math.inf]) == math.inf
+    assert times(math.inf, 2) == math.inf
+    assert times(math.inf, 0) == 0
+
+
+def test_a_naive_sum_would_have_been_too_small() -> None:
+    parts = [1.0] + [2.0**-54] * 3
+    assert sum(parts) == 1.0 < total(parts)

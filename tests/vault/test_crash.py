@@ -1,0 +1,132 @@
+"""Crash drill: processes that create, add, release and read are killed with SIGKILL at random moments.
+
+After each kill the vault must open, verify, have lost nothing, and give out the very noisy labels that anyone ever saw.
+TPSL_DRILL_KILLS says how many kills (12 by default).
+"""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpsl.mechanisms import laplace, randomized_response
+from tpsl.vault import Vault, VaultError
+
+KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "12"))
+KILLS_PER_VAULT = 4
+ONCE, TWICE = laplace(1.0), randomized_response(0.5)
+
+# The worker works until it is killed. It notes what it has seen only after it has seen it.
+WORKER = """
+import hashlib, sys, tempfile
+import numpy as np
+from tpsl.mechanisms import laplace, randomized_response
+from tpsl.vault import Vault, VaultError
+
+once, twice = laplace(1.0), randomized_response(0.5)
+
+def records(start, stop):
+    ids = np.arange(start, stop)
+    return ids, ids * 7 % 3 % 2, ids // 5
+
+def note(kind, count, *draws):
+    with open(seen, "a") as file:
+        file.write(f"{kind} {count} {hashlib.sha256(b''.join(d.tobytes() for d in draws)).hexdigest()}\\n")
+
+def work(vault):
+    vault.release(once)
+    note("once", len(vault), *vault.noisy_labels(once, range(len(vault))).draws)
+    vault.release(twice, draws=2, ids=range(0, len(vault), 2), compose=True)
+    note("twice", len(vault), *vault.noisy_labels(twice, range(0, len(vault), 2), draws=2).draws)
+    vault.add([records(len(vault), len(vault) + 700)])
+
+with tempfile.TemporaryDirectory() as scratch:  # so that libraries are loaded when the clock starts
+    seen = scratch + "/seen"
+    work(Vault.create(scratch + "/vault", batches=[records(0, 10)]))
+print("ready", flush=True)
+folder, seen = sys.stdin.readline().split()
+try:
+    vault = Vault.create(folder, batches=[records(0, 3000)])
+except VaultError:
+    vault = Vault.open(folder)
+while True:
+    work(vault)
+"""
+
+
+def started() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def digest(draws: tuple[np.ndarray, ...]) -> str:
+    return hashlib.sha256(b"".join(draw.tobytes() for draw in draws)).hexdigest()
+
+
+def check(folder: Path, seen: Path) -> bool:
+    """Compare the vault with everything that was ever seen of it; False while it has not come into being."""
+    lines = [line.split() for line in seen.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    try:
+        vault = Vault.open(folder)
+    except VaultError as error:
+        assert "no such folder" in str(error) or "no file" in str(error) or "was interrupted" in str(error)
+        assert not lines, "a vault was lost"
+        return False
+    with vault:
+        assert vault.verify() == []
+        ids = np.arange(len(vault))
+        assert (vault.true_labels_for_evaluation(ids) == ids * 7 % 3 % 2).all()
+        assert all(int(count) <= len(vault) for _, count, _ in lines), "records were lost"
+        for kind, count, told in lines:
+            if kind == "once":
+                noisy = vault.noisy_labels(ONCE, ids[: int(count)])
+            else:
+                noisy = vault.noisy_labels(TWICE, ids[: int(count) : 2], draws=2)
+            assert digest(noisy.draws) == told, f"the noisy labels of the first {count} records changed"
+        ledger = vault.ledger()
+        assert ledger.private
+        assert ledger.epsilon_per_record in (0.0, ONCE.epsilon, ONCE.epsilon + 2 * TWICE.epsilon)
+    return True
+
+
+def wait_for_more(seen: Path) -> None:
+    before, patience = seen.stat().st_size, time.monotonic() + 120
+    while seen.stat().st_size == before:
+        assert time.monotonic() < patience, "the worker does nothing"
+        time.sleep(0.002)
+
+
+@pytest.mark.drill
+def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    random_moment = random.Random(0)
+    alive = next_alive = None
+    existed = 0
+    try:
+        next_alive = started()
+        for kill in range(KILLS):
+            alive, next_alive = next_alive, started()  # the next one imports while this one works
+            folder, seen = (tmp_path / f"{name}-{kill // KILLS_PER_VAULT}" for name in ("vault", "seen"))
+            seen.touch()
+            assert alive.stdout.readline() == "ready\n"
+            alive.stdin.write(f"{folder} {seen}\n")
+            alive.stdin.flush()
+            if kill % 2:  # on every other kill the vault has certainly come into being, however slow the machine
+                wait_for_more(seen)
+            time.sleep(random_moment.uniform(0, 0.4))
+            assert alive.poll() is None, alive.stderr.read()
+            alive.kill()
+            alive.wait()
+            existed += check(folder, seen)
+    finally:
+        for process in (alive, next_alive):
+            if process is not None:
+                process.kill()
+                process.communicate()
+    assert existed >= KILLS // 2

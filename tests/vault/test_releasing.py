@@ -1,0 +1,179 @@
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpsl.mechanisms import gaussian, identity, laplace, randomized_response
+from tpsl.vault import Vault, VaultError
+
+ALL = np.arange(1000)
+
+
+def test_asking_again_gives_the_same_noisy_labels_and_spends_nothing(vault: Vault, folder: Path) -> None:
+    first = vault.release(laplace(1.0))
+    assert (first.requested, first.released, first.already_released, first.private) == (1000, 1000, 0, True)
+    given, head = vault.noisy_labels(laplace(1.0), ALL), vault.ledger().head
+    again = vault.release(laplace(1.0))
+    assert (again.requested, again.released, again.already_released) == (1000, 0, 1000)
+    with Vault.open(folder) as other:
+        assert (other.noisy_labels(laplace(1.0), ALL).draws[0] == given.draws[0]).all()
+        assert other.ledger().head == head
+
+
+def test_a_report_tells_itself_in_a_sentence(vault: Vault) -> None:
+    assert str(vault.release(laplace(1.0), ids=ALL[:10])) == "released 10 noisy labels by laplace (ε = 1)"
+    assert str(vault.release(laplace(1.0))).endswith("(ε = 1); 10 had theirs already")
+    assert str(vault.release(laplace(1.0))).startswith("all 1,000 records had their noisy labels already")
+    seeded = str(vault.release(laplace(1.0), draws=2, seed=1, compose=True))
+    assert seeded.endswith("in 2 draws (together ε = 2); 1,000 had another release before — NOT PRIVATE")
+
+
+def test_noisy_labels_come_in_the_order_asked_for(vault: Vault) -> None:
+    vault.release(laplace(1.0))
+    given = vault.noisy_labels(laplace(1.0), ALL).draws[0]
+    order = np.random.default_rng(1).integers(0, 1000, 5000)
+    assert (vault.noisy_labels(laplace(1.0), order).draws[0] == given[order]).all()
+    assert (vault.noisy_labels(laplace(1.0), [str(i) for i in order]).draws[0] == given[order]).all()
+    assert len(vault.noisy_labels(laplace(1.0), [])) == 0
+
+
+def test_the_noise_is_that_of_the_mechanism(folder: Path) -> None:
+    count = 140_000  # over several chunks
+    labels = np.arange(count) % 2
+    mechanism = randomized_response(1.0)
+    with Vault.create(folder, batches=[(np.arange(count), labels, None)]) as vault:
+        vault.release(mechanism, draws=2, seed=0)
+        drawn = vault.noisy_labels(mechanism, np.arange(count), draws=2, seed=0).draws
+        assert vault.verify() == []
+    flips = [outcomes != labels for outcomes in drawn]
+    flip = 1 / (1 + math.e)
+    bound = 4.9 * math.sqrt(flip * (1 - flip) / count)  # two-sided 1e-6
+    assert all(abs(flipped.mean() - flip) < bound for flipped in flips)
+    assert abs((flips[0] & flips[1]).mean() - flip**2) < 4.9 * math.sqrt(flip**2 * (1 - flip**2) / count)
+
+
+def test_identity_releases_the_label_and_says_that_it_is_not_private(vault: Vault, labels: np.ndarray) -> None:
+    report = vault.release(identity())
+    given = vault.noisy_labels(identity(), ALL)
+    assert (given.draws[0] == labels).all()
+    assert (report.epsilon, report.private, given.epsilon, given.private) == (math.inf, False, math.inf, False)
+    assert vault.ledger().as_dict()["epsilon_per_record"] == "inf"
+    assert not vault.ledger().private
+    assert vault.verify() == []
+
+
+def test_many_classes_and_vector_outcomes(folder: Path) -> None:
+    mechanism = laplace(1.0, classes=7)
+    labels = np.arange(300) % 7
+    with Vault.create(folder, classes=7, batches=[(np.arange(300), labels, None)]) as vault:
+        vault.release(mechanism, draws=2)
+        given = vault.noisy_labels(mechanism, np.arange(299, -1, -1), draws=2)
+        assert [draw.shape for draw in given.draws] == [(300, *mechanism.outcome_shape)] * 2
+        assert given.epsilon == 2 * mechanism.epsilon
+        assert vault.verify() == []
+        with pytest.raises(VaultError, match=r"has labels of 7 classes, the mechanism .* is for 2"):
+            vault.release(laplace(1.0))
+
+
+OTHERS = {
+    "mechanism": (randomized_response(1.0), 1, None),
+    "epsilon": (laplace(2.0), 1, None),
+    "draws": (laplace(1.0), 2, None),
+    "noise": (laplace(1.0), 1, 7),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_release_of_a_record_is_refused_unless_composed(vault: Vault, name: str) -> None:
+    mechanism, draws, seed = OTHERS[name]
+    vault.release(laplace(1.0), ids=ALL[:400])
+    given, head = vault.noisy_labels(laplace(1.0), ALL[:400]).draws[0], vault.ledger().head
+    with pytest.raises(VaultError, match=r"^400 records were released before .*400 under laplace \(ε = 1\)"):
+        vault.release(mechanism, draws=draws, seed=seed)
+    assert vault.ledger().head == head
+    report = vault.release(mechanism, draws=draws, seed=seed, compose=True)
+    assert (report.released, report.composed) == (1000, 400)
+    ledger = vault.ledger()
+    assert ledger.epsilon_per_record == 1.0 + mechanism.epsilon * draws
+    assert [part.records for part in ledger.spent] == [400, 600]
+    assert ledger.private == (seed is None)
+    assert (vault.noisy_labels(laplace(1.0), ALL[:400]).draws[0] == given).all()
+    assert vault.release(mechanism, draws=draws, seed=seed).released == 0
+    assert vault.release(laplace(1.0), ids=ALL[:400]).released == 0
+    assert vault.verify() == []
+
+
+def test_disjoint_records_do_not_add_up(vault: Vault) -> None:
+    vault.release(laplace(1.0), ids=ALL[::2])
+    vault.release(randomized_response(2.0), ids=ALL[1::2])
+    vault.add([(["late"], [1], None)])
+    assert vault.release(laplace(1.0), ids=["late", "late", 0]).released == 1
+    ledger = vault.ledger()
+    assert (ledger.epsilon_per_record, ledger.released_records) == (2.0, 1001)
+    assert [(part.records, part.epsilon) for part in ledger.spent] == [(500, 2.0), (501, 1.0)]
+
+
+def test_deltas_add_up_too(vault: Vault) -> None:
+    mechanism = gaussian(2.0, 1e-5)
+    vault.release(mechanism, draws=2)
+    vault.release(laplace(0.5), compose=True)
+    ledger = vault.ledger()
+    assert ledger.epsilon_per_record >= 2 * mechanism.epsilon + laplace(0.5).epsilon
+    assert ledger.delta_per_record == 2e-5
+
+
+def test_unknown_and_unreleased_records_are_counted_and_named(vault: Vault) -> None:
+    with pytest.raises(VaultError, match=r"does not know 2 of the 3 records \(the first is '1000'\)"):
+        vault.release(laplace(1.0), ids=[5, 1000, "x"])
+    vault.release(laplace(1.0), ids=[5])
+    with pytest.raises(VaultError, match=r"1 of the 2 records are not released under laplace .*first is '6'"):
+        vault.noisy_labels(laplace(1.0), [5, 6])
+    with pytest.raises(VaultError, match="does not know 1 of the 1"):
+        vault.true_labels_for_evaluation(["05"])
+    for draws in (0, -1, 1.5, True):
+        with pytest.raises(VaultError, match="draws must be"):
+            vault.release(laplace(1.0), draws=draws)
+    with pytest.raises(VaultError, match="seed must be"):
+        vault.release(laplace(1.0), seed="x")
+
+
+def test_seeded_noise_depends_on_seed_and_position_only(tmp_path: Path, labels: np.ndarray) -> None:
+    given = []
+    for name, parts in {"once": [ALL], "in parts": [ALL[::3], ALL]}.items():
+        with Vault.create(tmp_path / name, batches=[(ALL, labels, None)]) as vault:
+            for part in parts:
+                assert not vault.release(laplace(1.0), ids=part, seed=3).private
+            noisy = vault.noisy_labels(laplace(1.0), ALL, seed=3)
+            assert not noisy.private
+            given.append(noisy.draws[0])
+            assert vault.verify() == []
+            vault.release(laplace(1.0), seed=4, compose=True)
+            assert (vault.noisy_labels(laplace(1.0), ALL, seed=4).draws[0] != noisy.draws[0]).any()
+    assert (given[0] == given[1]).all()
+
+
+def test_an_interrupted_release_is_undone(vault: Vault) -> None:
+    def interrupt(done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        vault.release(laplace(1.0), progress=interrupt)
+    assert vault.ledger().released_records == 0
+    assert vault.verify() == []
+
+
+def test_processes_that_release_at_once_draw_once(vault: Vault, folder: Path) -> None:
+    code = (
+        "import sys; from tpsl.vault import Vault; from tpsl.mechanisms import laplace; v = Vault.open(sys.argv[1]);"
+        "released = v.release(laplace(1.0)).released; given = v.noisy_labels(laplace(1.0), range(1000)).draws[0];"
+        "print(released, given.tobytes().hex())"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = [process.communicate()[0].split() for process in running]
+    assert sorted(int(released) for released, _ in answers) == [0, 0, 0, 1000]
+    assert len({given for _, given in answers}) == 1
+    assert [entry.kind for entry in vault.ledger().entries] == ["created", "added", "released"]

@@ -1,0 +1,138 @@
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpsl.mechanisms import laplace
+from tpsl.vault import Vault, VaultError
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_files_are_their_owners_only_from_the_first_moment(folder: Path) -> None:
+    seen: set[int] = set()
+
+    def look(done: int, total: int | None) -> None:
+        seen.update(mode(path) for path in folder.iterdir())
+        assert {path.name for path in folder.iterdir()} >= {"vault.sqlite-journal"}
+
+    before = os.umask(0)  # the most generous user
+    try:
+        with Vault.create(folder, batches=[(np.arange(100), np.zeros(100), None)]) as vault:
+            assert (mode(folder), mode(folder / "vault.sqlite")) == (0o700, 0o600)
+            vault.release(laplace(1.0), progress=look)
+    finally:
+        os.umask(before)
+    assert seen == {0o600}
+
+
+def test_where_a_vault_can_be_created(folder: Path, tmp_path: Path) -> None:
+    Vault.create(tmp_path / "deep" / "er" / "vault").close()
+    folder.mkdir(mode=0o755)
+    Vault.create(folder).close()
+    assert mode(folder) == 0o700
+    with pytest.raises(VaultError, match="already holds a vault"):
+        Vault.create(folder, batches=[(["a"], [1], None)])
+    assert len(Vault.open(folder)) == 0
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(VaultError, match="is no folder"):
+        Vault.create(tmp_path / "file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("x")
+    with pytest.raises(VaultError, match="is not empty"):
+        Vault.create(tmp_path / "full")
+    for classes in (1, 0, True, 2.0, 10**6):
+        with pytest.raises(VaultError, match="classes"):
+            Vault.create(tmp_path / "other", classes=classes)
+
+
+def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(VaultError, match="there is no vault at"):
+        Vault.open(folder)
+    assert not Vault.exists(folder)
+    folder.mkdir()
+    with pytest.raises(VaultError, match=r"has no file vault\.sqlite"):
+        Vault.open(folder)
+    file = folder / "vault.sqlite"
+    file.write_text("this is a text of more than sixteen characters\n" * 100)
+    for look in (Vault.open, Vault.exists):
+        with pytest.raises(VaultError, match="is no vault"):
+            look(folder)
+    file.unlink()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    with pytest.raises(VaultError, match="written by another program"):
+        Vault.open(folder)
+    with pytest.raises(VaultError, match="already holds"):
+        Vault.create(folder)
+    assert file.exists()
+    shutil.rmtree(folder)
+    Vault.create(folder).close()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA user_version = 9")
+    with pytest.raises(VaultError, match="has format 9"):
+        Vault.open(folder)
+
+
+def test_a_truncated_database_is_told(vault: Vault, folder: Path) -> None:
+    vault.close()
+    file = folder / "vault.sqlite"
+    whole = file.read_bytes()
+    for length in (0, 10, 100, 4096, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        try:
+            with Vault.open(folder) as opened:
+                assert opened.verify() != []
+        except VaultError as error:
+            assert "truncated" in str(error) or "no vault" in str(error)
+
+
+def test_an_interrupted_creation_is_taken_over(folder: Path) -> None:
+    code = (
+        "import os, sys, signal; from tpsl.vault import Vault\n"
+        "def batches():\n"
+        "    yield [str(i) for i in range(300000)], [0] * 300000, None\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Vault.create(sys.argv[1], batches=batches())"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(folder)]).returncode == -9
+    assert not Vault.exists(folder)
+    with pytest.raises(VaultError, match="creation is under way or was interrupted; create it again"):
+        Vault.open(folder)
+    with pytest.raises(VaultError, match="label 7"):
+        Vault.create(folder, batches=[(["a"], [7], None)])
+    with Vault.create(folder, batches=[(["a"], [1], None)]) as vault:
+        assert (len(vault), vault.verify()) == (1, [])
+        assert Vault.exists(folder)
+
+
+def test_a_busy_vault_is_told(vault: Vault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpsl.vault.storage._WAIT_SECONDS", 0.1)
+    with Vault.open(folder) as second, closing(sqlite3.connect(folder / "vault.sqlite")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(VaultError, match="is busy: another process is writing"):
+            second.release(laplace(1.0))
+        assert len(second) == 1000
+
+
+def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folder: Path) -> None:
+    vault.release(laplace(1.0))
+    with closing(sqlite3.connect(folder / "vault.sqlite")) as connection:
+        for statement in (
+            "UPDATE ledger SET body = ''",
+            "DELETE FROM ledger",
+            "UPDATE outcomes SET entry = 1",
+            "DELETE FROM outcomes",
+            "DELETE FROM records",
+            "UPDATE records SET id = id || 'x'",
+        ):
+            with pytest.raises(sqlite3.IntegrityError):
+                connection.execute(statement)

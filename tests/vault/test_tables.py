@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpsl.vault import Vault, VaultError
+
+
+def write_csv(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def made(folder: Path, table: Path, unit: str | None = None) -> Vault:
+    return Vault.create_from_table(folder, table, id="id", label="y", unit=unit)
+
+
+def test_csv_keeps_leading_zeros_and_quoted_text(folder: Path, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", '\ufeffx,id,y,n\n1,007,1,"two\nlines"\n2,7,0,\n3,"a, b",true,"\n"\n')
+    with made(folder, table) as vault:
+        assert vault.true_labels_for_evaluation(["7", "007", "a, b"]).tolist() == [0, 1, 1]
+        assert vault.true_labels_for_evaluation([7]).tolist() == [0]
+
+
+def test_tsv_and_gzip(folder: Path, tmp_path: Path) -> None:
+    import gzip
+
+    table = tmp_path / "t.tsv.gz"
+    table.write_bytes(gzip.compress(b"id\ty\n1\t1\n2\t0\n"))
+    with made(folder, table) as vault:
+        assert vault.true_labels_for_evaluation([1, 2]).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint8(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_parquet_of_any_id_type_agrees_with_csv(folder: Path, tmp_path: Path, kind: pa.DataType) -> None:
+    ids = pa.array(["1", "2", "3"]).cast(kind) if pa.types.is_integer(kind) else pa.array(["1", "2", "3"], kind)
+    pq.write_table(pa.table({"id": ids, "y": [1.0, 0.0, 1.0], "x": [9, 9, 9]}), tmp_path / "t.parquet")
+    with made(folder, tmp_path / "t.parquet") as vault:
+        csv = write_csv(tmp_path / "t.csv", "id,y\n1,1\n2,0\n3,0\n4,1\n")
+        added = vault.add_table(csv, id="id", label="y")
+        assert (added.new, added.unchanged, added.changed) == (1, 2, 1)
+
+
+def test_progress_and_many_batches(folder: Path, tmp_path: Path) -> None:
+    count = 140_000
+    table = pa.table({"id": range(count), "y": [0] * count, "user": [i // 2 for i in range(count)]})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=30_000)
+    seen: list[tuple[int, int | None]] = []
+    with Vault.create_from_table(
+        folder, tmp_path / "t.parquet", id="id", label="y", unit="user", progress=lambda *step: seen.append(step)
+    ) as vault:
+        assert len(vault) == count
+        assert vault.verify() == []
+    assert seen[-1] == (count, count)
+    assert len(seen) >= 3
+
+
+FAULTS = {
+    "missing column": ("id,label\n1,1\n", "has no column 'y'; its columns are id, label"),
+    "column twice": ("id,y,y\n1,1,0\n", "has 2 columns called 'y'"),
+    "missing field": ("id,y\n1,1\n2\n", "cannot be read: .*2 columns"),
+    "label out of range": ("id,y\n1,1\n2,2\n", "row 2: the label '2' cannot be read"),
+    "label text": ("id,y\n1,maybe\n", "row 1: the label 'maybe'"),
+    "label NaN": ("id,y\n1,1\n2,NaN\n", "row 2: the label 'NaN'"),
+    "label empty": ("id,y\n1,1\n2,\n", "row 2: the label ''"),
+    "id empty": ("id,y\n1,1\n,1\n", "row 2: the id is empty"),
+    "id twice": ("id,y\n1,1\n3,1\n1,1\n", "the id '1' occurs more than once, for example in rows 1 and 3"),
+    "empty file": ("", "cannot be read: .*[Ee]mpty"),
+    "not text": (b"id,y\n\xff\xfe,1\n", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_file_gives_one_sentence_and_no_vault(folder: Path, tmp_path: Path, name: str) -> None:
+    content, message = FAULTS[name]
+    table = write_csv(tmp_path / "bad.csv", content)
+    with pytest.raises(VaultError, match=message) as error:
+        made(folder, table)
+    assert "bad.csv" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_file_changes_nothing_in_a_vault(vault: Vault, tmp_path: Path, name: str) -> None:
+    content, _ = FAULTS[name]
+    before = vault.ledger().head
+    with pytest.raises(VaultError, match=r"bad\.csv"):
+        vault.add_table(write_csv(tmp_path / "bad.csv", content), id="id", label="y")
+    assert (len(vault), vault.ledger().head, vault.verify()) == (1000, before, [])
+
+
+def test_a_truncated_or_corrupt_parquet_file(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": range(50_000), "y": [0, 1] * 25_000}), path, compression="zstd")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(VaultError, match=r"t\.parquet cannot be read"):
+        made(folder, path)
+    path.write_bytes(whole[:1000] + bytes(2000) + whole[3000:])
+    with pytest.raises(VaultError, match=r"t\.parquet"):
+        made(folder, path)
+    assert not folder.exists()
+
+
+def test_files_that_are_none(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(VaultError, match=r"none\.csv cannot be read: No such file"):
+        made(folder, tmp_path / "none.csv")
+    with pytest.raises(VaultError, match="cannot be read: Is a directory"):
+        made(folder, tmp_path)
+    with pytest.raises(VaultError, match="must be different columns"):
+        Vault.create_from_table(folder, write_csv(tmp_path / "t.csv", "id\n1\n"), id="id", label="id")
+    assert not folder.exists()

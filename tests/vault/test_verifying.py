@@ -1,0 +1,195 @@
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpsl.mechanisms import laplace, randomized_response
+from tpsl.vault import Vault, VaultError
+from tpsl.vault.coverage import pack, unpack
+from tpsl.vault.ledger import hash_of
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vault with two additions, units, and three releases (entries 3, 4 and 6)."""
+    folder = tmp_path_factory.mktemp("sound") / "vault"
+    with Vault.create(folder, batches=[(np.arange(500), np.arange(500) % 2, np.arange(500) // 4)]) as vault:
+        vault.release(laplace(1.0), ids=np.arange(0, 500, 2))
+        vault.release(randomized_response(1.0), draws=2, compose=True)
+        vault.add([(["late", "later"], [1, 0], ["u", "u"])])
+        vault.release(randomized_response(1.0), draws=2)
+        assert vault.verify() == []
+    return folder
+
+
+@pytest.fixture
+def copied(sound: Path, folder: Path) -> Path:
+    return shutil.copytree(sound, folder)
+
+
+def tampered(folder: Path, change: Callable[[sqlite3.Connection], object]) -> list[str]:
+    """Change the vault's database behind its back and return what verify says."""
+    with closing(sqlite3.connect(folder / "vault.sqlite", isolation_level=None)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        change(connection)
+    with Vault.open(folder) as vault:
+        return vault.verify()
+
+
+def edit_entry(sequence: int, rehash: bool, **details: object) -> Callable[[sqlite3.Connection], None]:
+    def change(connection: sqlite3.Connection) -> None:
+        (body,) = connection.execute("SELECT body FROM ledger WHERE sequence = ?", (sequence,)).fetchone()
+        read = json.loads(body)
+        read["details"].update(details)
+        body = json.dumps(read, sort_keys=True, separators=(",", ":"))
+        connection.execute("UPDATE ledger SET body = ? WHERE sequence = ?", (body, sequence))
+        if rehash:
+            connection.execute("UPDATE ledger SET hash = ? WHERE sequence = ?", (hash_of(body), sequence))
+
+    return change
+
+
+def edit_outcomes(column: str, edit: Callable[[bytes], bytes], entry: int = 3) -> Callable[[sqlite3.Connection], None]:
+    def change(connection: sqlite3.Connection) -> None:
+        query = f"SELECT {column} FROM outcomes WHERE entry = ?"
+        (blob,) = connection.execute(query, (entry,)).fetchone()
+        connection.execute(f"UPDATE outcomes SET {column} = ? WHERE entry = ?", (edit(blob), entry))
+
+    return change
+
+
+def sql(statement: str) -> Callable[[sqlite3.Connection], object]:
+    return lambda connection: connection.execute(statement)
+
+
+def move_a_bit(bitmap: bytes) -> bytes:
+    mask = unpack(bitmap).copy()
+    mask[[0, 1]] = mask[[1, 0]]
+    return pack(mask)
+
+
+def set_a_bit(bitmap: bytes) -> bytes:
+    mask = unpack(bitmap).copy()
+    mask[1] = True
+    return pack(mask)
+
+
+def beyond_the_records(bitmap: bytes) -> bytes:
+    mask = unpack(bitmap).copy()
+    mask[[0, 60_000]] = [False, True]
+    return pack(mask)
+
+
+CHANGES = {
+    "ledger byte": (sql("UPDATE ledger SET body = replace(body, 'laplace', 'laplacE')"), "ledger entry 3 was changed"),
+    "ledger hash": (sql("UPDATE ledger SET hash = 'ab' || substr(hash, 3)"), "ledger entry 2 does not follow"),
+    "ledger unreadable": (
+        sql("UPDATE ledger SET body = substr(body, 2) WHERE sequence = 2"),
+        "ledger entry 2 is damaged",
+    ),
+    "ledger entry gone": (sql("DELETE FROM ledger WHERE sequence = 3"), "ledger entry 3 is missing"),
+    "ledger first gone": (sql("UPDATE ledger SET sequence = 9 WHERE sequence = 6"), "ledger entry 6 is missing"),
+    "ledger newest gone": (sql("DELETE FROM ledger WHERE sequence = 6"), "the ledger has no readable entry for them"),
+    "epsilon lowered": (edit_entry(6, True, epsilon=0.1), "its ledger entry says epsilon 0.1"),
+    "epsilon lowered in the middle": (edit_entry(4, True, epsilon=0.1), "ledger entry 5 does not follow"),
+    "seed hidden": (edit_entry(6, True, seed=5), "contradicts itself on whether its noise was seeded"),
+    "another table": (edit_entry(6, True, table_digest="0" * 64), "is not the one it was drawn from"),
+    "another mechanism": (edit_entry(6, True, mechanism={"mechanism": "magic"}), "its mechanism cannot be built"),
+    "draws": (edit_entry(6, True, draws=1, epsilon=1.0), "wrong length"),
+    "count": (edit_entry(6, True, records=3), "release 6 covers 2 records, but its ledger entry says 3"),
+    "outcome": (
+        edit_outcomes("outcomes", lambda b: bytes([b[0] ^ 1]) + b[1:]),
+        "release 3: its noisy labels were changed",
+    ),
+    "outcome not in table": (edit_outcomes("outcomes", lambda b: b"\xff\xff" + b[2:]), "outside the table of laplace"),
+    "outcomes cut": (edit_outcomes("outcomes", lambda b: b[:-2]), "release 3, chunk 0: .* wrong length"),
+    "outcomes gone": (sql("DELETE FROM outcomes WHERE entry = 3"), "release 3 covers 0 records"),
+    "bitmap moved": (edit_outcomes("covered", move_a_bit), "release 3: the ids of the records it covers"),
+    "bitmap more": (edit_outcomes("covered", set_a_bit), "release 3, chunk 0: .* wrong length"),
+    "bitmap beyond": (edit_outcomes("covered", beyond_the_records), "covers positions that hold no record"),
+    "bitmap garbage": (edit_outcomes("covered", lambda b: b[::-1]), "release 3, chunk 0: a coverage bitmap is damaged"),
+    "bitmap short": (edit_outcomes("covered", lambda b: pack(unpack(b)[:800])), "wrong length"),
+    "bitmap is text": (sql("UPDATE outcomes SET covered = 'x' WHERE entry = 3"), "release 3, chunk 0"),
+    "id": (sql("UPDATE records SET id = 'forged' WHERE position = 8"), "added by ledger entry 2 were changed"),
+    "id of a later record": (sql("UPDATE records SET id = 'x' WHERE id = 'late'"), "ledger entry 5 were changed"),
+    "ids swapped": (
+        sql("UPDATE records SET id = CASE id WHEN '1' THEN '-' ELSE '1' END WHERE id IN ('1', '3')"),
+        "added by ledger entry 2 were changed",
+    ),
+    "unit": (sql("UPDATE records SET unit = 'x' WHERE position = 8"), "units of the records added by ledger entry 2"),
+    "label": (sql("UPDATE records SET label = 2 WHERE position = 8"), r"label outside 0\.\.1, the first at position 8"),
+    "label text": (sql("UPDATE records SET label = 'one' WHERE position = 8"), r"label outside 0\.\.1"),
+    "record gone": (sql("DELETE FROM records WHERE position = 8"), "records are missing between positions 0 and 65536"),
+    "last record gone": (sql("DELETE FROM records WHERE id = 'later'"), "ledger entry 5 are missing from the vault"),
+    "record smuggled in": (sql("INSERT INTO records VALUES (502, 'x', 1, NULL)"), "1 records .* no ledger entry added"),
+    "index gone": (sql("DROP INDEX records_by_id"), "index of the record ids"),
+    "released twice": (
+        sql(
+            "UPDATE outcomes SET (covered, outcomes) = "
+            "(SELECT covered, outcomes FROM outcomes WHERE entry = 4) WHERE entry = 6"
+        ),
+        "have two noisy labels of the same series",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_anywhere_is_told_in_a_sentence(copied: Path, name: str) -> None:
+    change, message = CHANGES[name]
+    problems = tampered(copied, change)
+    assert any(re.search(message, problem) for problem in problems), problems
+    assert all("\n" not in problem and len(problem) > 20 for problem in problems)
+
+
+def test_permissions_are_part_of_being_sound(copied: Path) -> None:
+    with Vault.open(copied) as vault:
+        (copied / "vault.sqlite").chmod(0o640)
+        assert "can be read by others (mode 640)" in vault.verify()[0]
+        (copied / "vault.sqlite").chmod(0o600)
+        copied.chmod(0o755)
+        assert "mode 755" in vault.verify()[0]
+
+
+def test_a_flipped_byte_anywhere_never_ends_in_a_traceback(sound: Path, folder: Path) -> None:
+    whole = (sound / "vault.sqlite").read_bytes()
+    shutil.copytree(sound, folder)
+    told = 0
+    for offset in np.random.default_rng(0).integers(0, len(whole), 40).tolist():
+        (folder / "vault.sqlite").write_bytes(
+            whole[:offset] + bytes([whole[offset] ^ (1 + offset % 255)]) + whole[offset + 1 :]
+        )
+        try:
+            with Vault.open(folder) as vault:
+                told += bool(vault.verify())
+        except VaultError:
+            told += 1
+    assert told > 15  # the rest fell on unused space and on labels
+
+
+def test_a_flipped_byte_of_every_stored_outcome_is_noticed(sound: Path, folder: Path) -> None:
+    shutil.copytree(sound, folder)
+    whole = (sound / "vault.sqlite").read_bytes()
+    with closing(sqlite3.connect(sound / "vault.sqlite")) as connection:
+        (blob,) = connection.execute("SELECT outcomes FROM outcomes WHERE entry = 3").fetchone()
+        (body,) = connection.execute("SELECT body FROM ledger WHERE sequence = 4").fetchone()
+    for piece in (blob, body.encode()):
+        assert whole.count(piece) == 1
+        start = whole.index(piece)
+        for offset in range(start, start + len(piece), max(1, len(piece) // 10)):
+            (folder / "vault.sqlite").write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
+            with Vault.open(folder) as vault:
+                assert vault.verify() != []
+
+
+def test_progress_is_told(copied: Path) -> None:
+    steps: list[tuple[int, int | None]] = []
+    with Vault.open(copied) as vault:
+        vault.verify(progress=lambda *step: steps.append(step))
+    assert steps == [(502, 502)]
