@@ -1,0 +1,1 @@
+"""Tables, feature encoding, splits and the batch plan. Knows nothing about privacy."""

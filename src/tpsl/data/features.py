@@ -1,0 +1,41 @@
+"""One party's encoded features, as the network reads them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Features:
+    """Encoded records of one party: ``categorical`` int32 [n, F] and ``numeric`` float32 [n, M].
+
+    All categorical fields share one embedding table of ``embedding_rows`` rows: an entry is the row number in that
+    table, and the rows of two fields never overlap. Numeric columns are standardised with statistics of the
+    training records; a missing number is 0 (the training mean), and a column with missing numbers in training is
+    followed by a 0/1 indicator column of its own, called ``"<name> missing"``. Construction checks shapes, types and
+    ranges.
+    """
+
+    categorical: npt.NDArray[np.int32]
+    numeric: npt.NDArray[np.float32]
+    embedding_rows: int
+    categorical_fields: tuple[str, ...]
+    numeric_fields: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.categorical.dtype != np.int32 or self.numeric.dtype != np.float32:
+            raise TypeError(f"features are int32 and float32, not {self.categorical.dtype} and {self.numeric.dtype}")
+        rows = len(self.categorical)
+        expected = ((rows, len(self.categorical_fields)), (rows, len(self.numeric_fields)))
+        if (self.categorical.shape, self.numeric.shape) != expected:
+            raise ValueError(f"features of shapes {self.categorical.shape}, {self.numeric.shape} do not fit {expected}")
+        if self.categorical.size and not 0 <= self.categorical.min() <= self.categorical.max() < self.embedding_rows:
+            raise ValueError(f"a category lies outside the {self.embedding_rows} rows of the embedding table")
+
+    def __len__(self) -> int:
+        return len(self.categorical)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Features":
+        """Return the features of these row positions, in this order."""
+        return replace(self, categorical=self.categorical[rows], numeric=self.numeric[rows])

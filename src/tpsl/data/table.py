@@ -1,0 +1,46 @@
+"""Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
+
+from tpsl.data.columns import class_numbers, numbers, record_ids, texts, times
+from tpsl.data.config import LabelFile, TableData, TableFile
+from tpsl.data.encode import HashedCategories, IndexedCategories
+from tpsl.data.rawtable import RawTable
+from tpsl.data.reading import read_columns
+from tpsl.data.sides import FeatureSide, LabelSide, Preparation
+
+
+def feature_side(config: TableData, party: str) -> FeatureSide:
+    """Load a feature party's side from its file."""
+    file = next(file for file in config.features if file.party == party)
+    return _preparation(config).feature_side(party, read_party(file, config))
+
+
+def label_side(config: TableData) -> LabelSide:
+    """Load the label party's side from its file."""
+    return _preparation(config).label_side(read_party(config.label, config), _class_names(config))
+
+
+def read_party(file: TableFile, config: TableData) -> RawTable:
+    """Read and check one party's file; an error names the file, the column and the row (the first record is row 1)."""
+    time = file.time if config.split == "chronological" else None
+    label = file.label if isinstance(file, LabelFile) else None
+    needed = [file.id, *file.categorical, *file.numeric, *(name for name in (label, time) if name is not None)]
+    columns = read_columns(file.path, list(dict.fromkeys(needed)))
+    name = str(file.path)
+    return RawTable(
+        name,
+        record_ids(columns[file.id], name, file.id),
+        {column: texts(columns[column], name, column, file.missing) for column in file.categorical},
+        {column: numbers(columns[column], name, column, file.missing) for column in file.numeric},
+        None if label is None else class_numbers(columns[label], name, label, _class_names(config)),
+        None if time is None else times(columns[time], name, time),
+    )
+
+
+def _class_names(config: TableData) -> tuple[str, ...]:
+    return config.class_values or tuple(str(number) for number in range(config.classes))
+
+
+def _preparation(config: TableData) -> Preparation:
+    hashed = config.categories == "hash"
+    categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
+    return Preparation(config.split, config.test_fraction, config.split_seed, categories)

@@ -1,0 +1,133 @@
+"""Writing the built-in data as two files, one for each party, for people who want to try two processes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from tpsl.data import flights, synthetic
+from tpsl.data.bayes import BayesOptimum
+from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
+from tpsl.data.errors import DataError
+from tpsl.data.rawtable import RawTable
+from tpsl.data.sides import Facts, Progress
+
+
+@dataclass(frozen=True)
+class Written:
+    """``config`` reads the files that were written; ``facts`` says what is known about them."""
+
+    config: TableData
+    facts: Facts
+
+
+def write_flights(
+    folder: Path,
+    layout: Literal["all", "natural"] = "natural",
+    task: Literal["late", "delay5"] = "late",
+    rows: int | None = None,
+    progress: Progress | None = None,
+) -> Written:
+    """Write ``airport.parquet`` (feature party) and ``airline.parquet`` (label party) into ``folder``.
+
+    Loading the returned configuration gives the same encoded features, labels and split as ``FlightsData`` with the
+    same layout, task and rows does, also with ``split`` set to chronological.
+    """
+    seed = FlightsData().split_seed
+    airport, airline = flights.airport_table(layout, rows, seed), flights.airline_table(layout, task, rows, seed)
+    airport_path, airline_path = folder / "airport.parquet", folder / "airline.parquet"
+    for done, (path, raw) in enumerate(((airport_path, airport), (airline_path, airline))):
+        table = _flights_columns(raw.in_canonical_order())
+        with _parquet(path, table.schema) as writer:
+            writer.write_table(table, row_group_size=synthetic.CHUNK_ROWS)
+        if progress is not None:
+            progress("writing flights", (done + 1) * len(raw), 2 * len(raw))
+    roles = [
+        {"categorical": tuple(raw.categorical), "numeric": tuple(raw.numeric), "time": "scheduled_departure"}
+        for raw in (airport, airline)
+    ]
+    config = TableData(
+        features=(TableFile.model_validate({"path": airport_path, **roles[0]}),),
+        label=LabelFile.model_validate({"path": airline_path, **roles[1]}),
+        classes=len(flights.TASKS[task][1]),
+        test_fraction=FlightsData().test_fraction,
+        split_seed=seed,
+        min_count=flights.MIN_COUNT,
+    )
+    return Written(config, {"rows": len(airport)})
+
+
+def write_synthetic(folder: Path, config: SyntheticData, progress: Progress | None = None) -> Written:
+    """Write ``feature.parquet`` and ``label.parquet`` into ``folder``, in memory bounded by one chunk of records.
+
+    The records are those that loading ``config`` gives, in the same order and, where the returned configuration is
+    loaded, with the same split. The facts have the figures of the best possible classifier.
+    """
+    world = synthetic.World(config)
+    feature_path, label_path = folder / "feature.parquet", folder / "label.parquet"
+    feature_schema = pa.schema(
+        [
+            ("id", pa.string()),
+            *((name, pa.float32()) for name in world.numeric_fields),
+            *((name, pa.int32()) for name in world.categorical_fields),
+        ]
+    )
+    label_schema = pa.schema([("id", pa.string()), ("label", pa.int32())])
+    optimum = BayesOptimum(config.classes)
+    positives = 0
+    with _parquet(feature_path, feature_schema) as feature_writer, _parquet(label_path, label_schema) as label_writer:
+        for chunk in world.chunks(progress):
+            ids = synthetic.record_ids(chunk.first, chunk.first + len(chunk))
+            columns = [*chunk.numeric.T, *chunk.categorical.T]
+            feature_writer.write_batch(
+                pa.record_batch([ids, *(pa.array(np.ascontiguousarray(c)) for c in columns)], schema=feature_schema)
+            )
+            labels = pa.array(chunk.labels.astype(np.int32))
+            label_writer.write_batch(pa.record_batch([ids, labels], schema=label_schema))
+            optimum.add(chunk.probabilities)
+            positives += int((chunk.labels == 1).sum())
+    facts: Facts = {"rows": config.rows, **optimum.facts()}
+    if config.classes == 2:
+        facts["positive_rate"] = positives / config.rows
+    written = TableData(
+        features=(
+            TableFile(path=feature_path, categorical=world.categorical_fields, numeric=world.numeric_fields, time="id"),
+        ),
+        label=LabelFile(path=label_path, time="id"),
+        classes=config.classes,
+        split=config.split,
+        test_fraction=config.test_fraction,
+        split_seed=config.split_seed,
+    )
+    return Written(written, facts)
+
+
+def _flights_columns(raw: RawTable) -> Any:
+    departure = pc.utf8_slice_codeunits(raw.ids, 0, flights.DEPARTURE_LENGTH).cast(pa.timestamp("s"))
+    columns = {"id": raw.ids, "scheduled_departure": departure, **raw.categorical}
+    columns |= {name: pa.array(values, from_pandas=True) for name, values in raw.numeric.items()}
+    if raw.labels is not None:
+        columns["label"] = pa.array(raw.labels.astype(np.int32))
+    return pa.table(columns)
+
+
+@contextmanager
+def _parquet(path: Path, schema: Any) -> Iterator[Any]:
+    """Open a Parquet file for writing; it has its name only once it is complete."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(path.name + ".unfinished")
+        try:
+            with pyarrow.parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+                yield writer
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error})") from error
