@@ -1,0 +1,102 @@
+"""The paper's network (section 5), cut in two.
+
+`Bottom` is f: an embedding layer and two 128-unit ReLU layers; its output is the cut. `Top` is h: two 128-unit ReLU
+layers and the output. A label party with features of its own has a `Bottom` too, whose output joins the others at
+the cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+_LAZY_FROM_ROWS = 200_000
+
+
+class ModelConfig(BaseModel):
+    """Widths of the layers; the last width of `bottom` is the width of the cut."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    embedding_dim: int = Field(16, ge=1, le=4096, description="Width of each category's embedding.")
+    bottom: tuple[int, ...] = Field((128, 128), min_length=1, description="Widths of the bottom half's ReLU layers.")
+    top: tuple[int, ...] = Field((128, 128), description="Widths of the top half's ReLU layers.")
+    embedding_updates: Literal["auto", "dense", "lazy"] = Field(
+        "auto",
+        description="'lazy' updates only the embeddings that a batch touches, 'dense' all of them; "
+        f"'auto' is lazy from {_LAZY_FROM_ROWS:,} embeddings on. With SGD and Adagrad the results are the same.",
+    )
+
+
+class Bottom(nn.Module):
+    """`f`: categories and numbers of one party → its share of the cut."""
+
+    def __init__(
+        self,
+        embedding_rows: int,
+        categorical_fields: int,
+        numeric_fields: int,
+        config: ModelConfig,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        lazy = config.embedding_updates == "lazy" or (
+            config.embedding_updates == "auto" and embedding_rows >= _LAZY_FROM_ROWS
+        )
+        self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
+        width = categorical_fields * config.embedding_dim + numeric_fields
+        self.layers = _relu_layers(width, config.bottom)
+        self.width = config.bottom[-1]
+        _gaussian_initialisation(self, generator)
+
+    def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        """Return the embeddings `e = f(x)` of a batch, shape `[n, width]`."""
+        inputs = []
+        if self.embedding is not None:
+            inputs.append(self.embedding(categorical).flatten(start_dim=1))
+        if numeric.shape[1]:
+            inputs.append(numeric)
+        output: Tensor = self.layers(inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1))
+        return output
+
+
+class Top(nn.Module):
+    """`h`: the cut → logits, one for two classes, k for k classes."""
+
+    def __init__(self, cut_width: int, classes: int, config: ModelConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.layers = _relu_layers(cut_width, config.top)
+        self.output = nn.Linear(config.top[-1] if config.top else cut_width, 1 if classes == 2 else classes)
+        _gaussian_initialisation(self, generator)
+
+    def forward(self, cut: Tensor) -> Tensor:
+        """Return the logits, shape `[n]` for two classes and `[n, k]` for k."""
+        logits: Tensor = self.output(self.layers(cut))
+        return logits.squeeze(1) if logits.shape[1] == 1 else logits
+
+
+def _relu_layers(width: int, widths: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for next_width in widths:
+        layers += [nn.Linear(width, next_width), nn.ReLU()]
+        width = next_width
+    return nn.Sequential(*layers)
+
+
+def _gaussian_initialisation(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw weights from `N(0, 2/fan_in)`, embeddings from `N(0, 1/dim)`, and set biases to 0.
+
+    Embeddings are the first layer's inputs; variance 1/dim makes a field count as much as one standardised number.
+    """
+    with torch.no_grad():
+        for part in module.modules():
+            if isinstance(part, nn.Linear):
+                part.weight.normal_(0.0, math.sqrt(2.0 / part.in_features), generator=generator)
+                part.bias.zero_()
+            elif isinstance(part, nn.Embedding):
+                part.weight.normal_(0.0, math.sqrt(1.0 / part.embedding_dim), generator=generator)

@@ -1,0 +1,87 @@
+"""How one half is updated: SGD as in the paper, Adam or Adagrad; embedding tables apart from the dense layers.
+
+The table's optimiser is a part of its own because it does other work: a batch touches few of its rows. Where
+gradients are sparse ("lazy" updates) only touched rows are read and written.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+
+class OptimizerConfig(BaseModel):
+    """The optimiser of one half."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["sgd", "adam", "adagrad"] = "adam"
+    learning_rate: float = Field(1e-3, gt=0, le=100)
+    weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty on the dense layers (not on embeddings).")
+
+
+class HalfOptimizer:
+    """Updates the parameters of one half from their `.grad`, as one unit with one state."""
+
+    def __init__(self, half: nn.Module, config: OptimizerConfig) -> None:
+        tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding)}
+        dense: list[Tensor] = [p for p in half.parameters() if id(p) not in tables]
+        self.parameters: list[Tensor] = [*half.parameters()]
+        self._parts: list[torch.optim.Optimizer] = []
+        if dense:
+            self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
+        for table in tables.values():
+            self._parts.append(_optimizer(config, [table.weight], 0.0, sparse=table.sparse))
+
+    def step(self) -> None:
+        """Apply the gradients and forget them."""
+        for part in self._parts:
+            part.step()
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def state(self) -> tuple[dict[str, Tensor], str]:
+        """Return the state as named tensors and a JSON text, for a checkpoint."""
+        tensors: dict[str, Tensor] = {}
+        settings: list[dict[str, Any]] = []
+        for number, part in enumerate(self._parts):
+            state = part.state_dict()
+            for parameter, values in state["state"].items():
+                for key, value in values.items():
+                    tensors[f"{number}/{parameter}/{key}"] = torch.as_tensor(value).clone()
+            settings.append(state["param_groups"])
+        return tensors, json.dumps(settings)
+
+    def load_state(self, tensors: dict[str, Tensor], settings: str) -> None:
+        """Take over a state that `state` returned."""
+        groups = json.loads(settings)
+        if len(groups) != len(self._parts):
+            raise ValueError(f"the state has {len(groups)} parts, this optimiser has {len(self._parts)}")
+        for number, part in enumerate(self._parts):
+            state: dict[int, dict[str, Any]] = {}
+            for name, value in tensors.items():
+                of_part, parameter, key = name.split("/")
+                if int(of_part) == number:
+                    state.setdefault(int(parameter), {})[key] = _as_saved(part, key, value)
+            part.load_state_dict({"state": state, "param_groups": groups[number]})
+
+
+def _as_saved(part: torch.optim.Optimizer, key: str, value: Tensor) -> Tensor | int:
+    """SparseAdam counts its steps in an int, the others in a tensor."""
+    return int(value) if key == "step" and isinstance(part, torch.optim.SparseAdam) else value
+
+
+def _optimizer(
+    config: OptimizerConfig, parameters: list[Tensor], weight_decay: float, *, sparse: bool
+) -> torch.optim.Optimizer:
+    if config.name == "sgd":
+        return torch.optim.SGD(parameters, lr=config.learning_rate, weight_decay=weight_decay)
+    if config.name == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=config.learning_rate, weight_decay=weight_decay)
+    if sparse:
+        return torch.optim.SparseAdam(parameters, lr=config.learning_rate)
+    return torch.optim.Adam(parameters, lr=config.learning_rate, weight_decay=weight_decay)

@@ -1,0 +1,91 @@
+"""The label party: its side of Algorithm 1 (no noise), Algorithm 3 (two draws, 2ε) and section 4.2 (one draw, ε)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tpsl.data.features import Features
+from tpsl.models import Bottom, HalfOptimizer, Top
+from tpsl.party.feature_party import FeatureTensors, Rows
+from tpsl.perturb import LogitGradient
+from tpsl.vault import NoisyLabels
+
+
+class LabelParty:
+    """Holds noisy labels and the top half h, and a bottom half of its own if it has features.
+
+    Guarantee: a step is a deterministic function of the received embeddings, the own features, the weights and the
+    noisy labels. There is no true label in this object, so whatever leaves it, and every weight, is post-processing
+    of the vault's release (Lemma 4.1 and section 4.2), whatever the other side sends.
+    """
+
+    def __init__(
+        self,
+        top: Top,
+        optimizer: HalfOptimizer,
+        logit_gradient: LogitGradient,
+        noisy: NoisyLabels,
+        own: tuple[Bottom, HalfOptimizer, Features] | None = None,
+    ) -> None:
+        if not isinstance(noisy, NoisyLabels):
+            raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
+        self.top = top
+        self.optimizer = optimizer
+        self.logit_gradient = logit_gradient
+        self._evidence = [logit_gradient.evidence(outcomes) for outcomes in noisy.draws]
+        self.own_bottom, self._own_optimizer, self._own_inputs = None, None, None
+        if own is not None:
+            self.own_bottom, self._own_optimizer = own[0], own[1]
+            self._own_inputs = FeatureTensors(own[2])
+
+    @property
+    def halves(self) -> dict[str, tuple[torch.nn.Module, HalfOptimizer]]:
+        """The parts with weights, by name: what a checkpoint holds."""
+        halves: dict[str, tuple[torch.nn.Module, HalfOptimizer]] = {"top": (self.top, self.optimizer)}
+        if self.own_bottom is not None and self._own_optimizer is not None:
+            halves["bottom"] = (self.own_bottom, self._own_optimizer)
+        return halves
+
+    def step(self, batch: Rows, rows: Rows, received: Sequence[Tensor]) -> list[Tensor]:
+        """Take the embeddings of every feature party for one batch; update; return the gradients for each of them.
+
+        `batch` are positions among the training records (where noisy labels are), `rows` the same records in the
+        tables.
+        """
+        embeddings = [e.detach().requires_grad_() for e in received]
+        z = self.top(self._cut(rows, embeddings))
+        index = torch.from_numpy(np.require(batch, requirements=["W"]))
+        evidence = [draw.index_select(0, index) for draw in self._evidence]
+        parameters = [p for _, half_optimizer in self.halves.values() for p in half_optimizer.parameters]
+        if len(evidence) == 1:
+            # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
+            z.backward(self.logit_gradient(z.detach(), evidence[0]))
+            gradients = [e.grad for e in embeddings]
+        else:
+            # Algorithm 3: g̃ is sent, ũ updates θ_L, from two independent draws.
+            sent, own = (self.logit_gradient(z.detach(), draw) for draw in evidence)
+            gradients = list(torch.autograd.grad(z, embeddings, sent, retain_graph=True))
+            for parameter, gradient in zip(parameters, torch.autograd.grad(z, parameters, own), strict=True):
+                parameter.grad = gradient
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad /= len(batch)
+        for _, half_optimizer in self.halves.values():
+            half_optimizer.step()
+        return [g for g in gradients if g is not None]
+
+    @torch.no_grad()
+    def predict(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
+        """Return probabilities: of class 1 for two classes (shape `[n]`), of each class for k."""
+        z = self.top(self._cut(rows, list(received)))
+        return torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)
+
+    def _cut(self, rows: Rows, embeddings: list[Tensor]) -> Tensor:
+        parts = list(embeddings)
+        if self.own_bottom is not None and self._own_inputs is not None:
+            parts.append(self.own_bottom(*self._own_inputs.batch(rows)))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

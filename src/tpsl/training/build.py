@@ -1,0 +1,78 @@
+"""Builds the parties of a job: weights from the seed, features from the data, noisy labels from the vault."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+from tpsl.data.dataset import Dataset
+from tpsl.data.features import Features
+from tpsl.models import Bottom, HalfOptimizer, Top
+from tpsl.party import FeatureParty, LabelParty
+from tpsl.perturb import LogitGradient
+from tpsl.training.job import Job
+from tpsl.vault import NoisyLabels, Vault
+
+Notice = Callable[[str], None]
+
+
+def weight_generator(seed: int, half: str) -> torch.Generator:
+    """Return the generator of one half's initial weights: each half can be built without the others."""
+    digest = hashlib.sha256(f"tpsl weights\x1f{seed}\x1f{half}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+
+def build_feature_party(job: Job, name: str, features: Features) -> FeatureParty:
+    """Return a feature party with its initial weights."""
+    bottom = _bottom(job, name, features)
+    return FeatureParty(bottom, HalfOptimizer(bottom, job.training.feature_optimizer), features)
+
+
+def build_label_party(
+    job: Job, feature_parties: int, classes: int, noisy: NoisyLabels, features: Features | None
+) -> LabelParty:
+    """Return the label party with its initial weights; every feature party's cut has the job's width."""
+    own = None
+    cut_width = feature_parties * job.model.bottom[-1]
+    if features is not None:
+        bottom = _bottom(job, "label bottom", features)
+        own = (bottom, HalfOptimizer(bottom, job.training.label_optimizer), features)
+        cut_width += bottom.width
+    top = Top(cut_width, classes, job.model, weight_generator(job.training.seed, "label top"))
+    gradient = LogitGradient(noisy.mechanism, job.privacy.estimator)
+    return LabelParty(top, HalfOptimizer(top, job.training.label_optimizer), gradient, noisy, own)
+
+
+def _bottom(job: Job, name: str, features: Features) -> Bottom:
+    return Bottom(
+        features.embedding_rows,
+        features.categorical.shape[1],
+        features.numeric.shape[1],
+        job.model,
+        weight_generator(job.training.seed, name),
+    )
+
+
+def noisy_labels_for(job: Job, data: Dataset, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:
+    """Return the noisy labels of the training records, and the largest total ε of any record in the vault.
+
+    A vault that does not exist yet is made from the data's training labels; in one that does, labels stay as they
+    are. The release happens once: a second run on the vault gets the same noisy labels.
+    """
+    mechanism = job.privacy.build(data.classes)
+    ids = data.ids.take(pa.array(data.train))
+    if not Vault.exists(vault_path):
+        notice(f"storing {len(data.train):,} training labels in the vault {vault_path}")
+        Vault.create(vault_path, classes=data.classes, batches=[(ids, data.labels[data.train], None)]).close()
+    with Vault.open(vault_path) as vault:
+        report = vault.release(mechanism, draws=job.privacy.draws, ids=ids, seed=job.privacy.noise_seed)
+        notice(
+            f"{report.released:,} noisy labels released with {mechanism}, "
+            f"{report.already_released:,} were released before"
+        )
+        noisy = vault.noisy_labels(mechanism, ids, draws=job.privacy.draws, seed=job.privacy.noise_seed)
+        return noisy, vault.ledger().epsilon_per_record

@@ -1,0 +1,101 @@
+"""Checkpoints of one party: safetensors and JSON, whole or absent, and only resumed if every byte is the one written.
+
+Each party keeps its own, in its own folder. On resume the parties go on from the newest step that all of them have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from safetensors.torch import load, save
+from torch import nn
+
+from tpsl.models import HalfOptimizer
+from tpsl.training.files import sync_folder, write_atomically
+
+_KEEP = 2
+Halves = Mapping[str, tuple[nn.Module, HalfOptimizer]]
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that does not fit or was damaged; the message names the file."""
+
+
+def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
+    """Write the state after `step` steps; older checkpoints but the last two are removed."""
+    target = folder / f"step-{step:09d}"
+    beside = folder / f".{target.name}.new"
+    for leftover in folder.glob(".step-*"):  # of a process that was killed
+        shutil.rmtree(leftover)
+    beside.mkdir(parents=True)
+    digests: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    for name, (half, optimizer) in halves.items():
+        state, settings[name] = optimizer.state()
+        for file, tensors in ((f"{name}.safetensors", half.state_dict()), (f"{name}-optimizer.safetensors", state)):
+            content = save(tensors)
+            digests[file] = hashlib.sha256(content).hexdigest()
+            write_atomically(beside / file, content)
+    description = {"step": step, "job": job_digest, "sha256": digests, "optimizer_settings": settings}
+    content = json.dumps(description, indent=1).encode()
+    write_atomically(beside / "checkpoint.json", content)
+    write_atomically(beside / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
+    _discard(target)
+    beside.rename(target)
+    sync_folder(folder)
+    for old in sorted(saved_steps(folder))[:-_KEEP]:
+        _discard(folder / f"step-{old:09d}")
+
+
+def _discard(checkpoint: Path) -> None:
+    """Remove a checkpoint so that a crash meanwhile never leaves a part of it under its name."""
+    if checkpoint.exists():
+        leaving = checkpoint.with_name(f".{checkpoint.name}.old")
+        checkpoint.rename(leaving)
+        shutil.rmtree(leaving)
+
+
+def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
+    """Put halves and optimisers into the state after `step` steps."""
+    target = folder / f"step-{step:09d}"
+    expected = _read(target / "checkpoint.json.sha256")
+    description = json.loads(_verified(target / "checkpoint.json", expected.decode(errors="replace")))
+    if description["job"] != job_digest:
+        raise CheckpointError(f"{target}: belongs to another job")
+    if description["step"] != step:
+        raise CheckpointError(f"{target}: holds step {description['step']}, its name says {step}")
+    contents = {name: _verified(target / name, digest) for name, digest in description["sha256"].items()}
+    for name, (half, optimizer) in halves.items():
+        half.load_state_dict(load(contents[f"{name}.safetensors"]))
+        optimizer.load_state(load(contents[f"{name}-optimizer.safetensors"]), description["optimizer_settings"][name])
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
+
+
+def _verified(file: Path, digest: str) -> bytes:
+    """Return the content of a file of a checkpoint if it is what was written."""
+    content = _read(file)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise CheckpointError(f"{file}: is damaged, its content is not what was written")
+    return content
+
+
+def saved_steps(folder: Path) -> set[int]:
+    """Return the steps a party has complete checkpoints of."""
+    names = [path.name for path in folder.glob("step-*")] if folder.is_dir() else []
+    return {int(name.removeprefix("step-")) for name in names if name.removeprefix("step-").isdigit()}
+
+
+def newest_common_step(folders: Iterable[Path]) -> int:
+    """Return the newest step that every party has a checkpoint of, 0 if there is none."""
+    common = set.intersection(*(saved_steps(folder) for folder in folders))
+    return max(common, default=0)

@@ -1,0 +1,59 @@
+"""Test metrics, at the label party. They depend on true labels, so nothing computed here may cross the border."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl import metrics
+from tpsl.party import FeatureParty, LabelParty
+
+_ROWS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True)
+class TestMetrics:
+    """How good the network is on records it was not trained on."""
+
+    __test__ = False
+
+    test_auc: float
+    """Two classes: AUC; k classes: the mean AUC of one class against the rest."""
+    test_auc_low: float
+    test_auc_high: float
+    test_log_loss: float
+    test_accuracy: float
+    test_calibration_error: float
+
+
+def predict(
+    label: LabelParty, features: Mapping[str, FeatureParty], rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """Return the joint prediction for rows: probabilities of class 1, or of each class."""
+    parts = []
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = rows[start : start + _ROWS_AT_ONCE]
+        parts.append(label.predict(part, [party.embed(part) for party in features.values()]).numpy())
+    return np.concatenate(parts)
+
+
+def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:
+    """Return the metrics of probabilities against true labels; what does not exist (one class only) is NaN."""
+    area = metrics.AUC(math.nan, math.nan, math.nan)
+    if len(np.unique(labels)) > 1:
+        if probabilities.ndim == 1:
+            area = metrics.auc(probabilities, labels == 1)
+        else:
+            area = metrics.AUC(metrics.macro_auc(probabilities, labels), math.nan, math.nan)
+    return TestMetrics(
+        test_auc=area.value,
+        test_auc_low=area.low,
+        test_auc_high=area.high,
+        test_log_loss=metrics.log_loss(probabilities, labels),
+        test_accuracy=metrics.accuracy(probabilities, labels),
+        test_calibration_error=metrics.calibration_error(probabilities, labels),
+    )

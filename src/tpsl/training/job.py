@@ -1,0 +1,199 @@
+"""The job: the agreement that both parties train under, one YAML file. Unknown keys are errors.
+
+It holds nothing secret and nothing local (no paths of a vault, no certificates), so both parties can hold the same
+file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from tpsl.data.config import DataConfig, FlightsData
+from tpsl.data.dataset import feature_party_names
+from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, randomized_response
+from tpsl.models import ModelConfig, OptimizerConfig
+from tpsl.perturb import Estimator
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrivacyConfig(_Model):
+    """How labels become noisy labels, and how training uses them."""
+
+    mechanism: Literal["none", "laplace", "discrete", "gaussian"] = Field(
+        "discrete", description="'none' is the paper's Algorithm 1; 'discrete' is randomised response."
+    )
+    epsilon: float | None = Field(None, description="The ε of one draw ('laplace', 'discrete').")
+    sigma: float | None = Field(None, description="Standard deviation of the noise on the label ('gaussian').")
+    delta: float | None = Field(None, description="The δ for which ε is stated ('gaussian').")
+    estimator: Estimator = Field("posterior", description="From noisy label to gradient; costs no budget.")
+    draws: Literal[1, 2] = Field(1, description="1: one draw at the logit (section 4.2, ε); 2: Algorithm 3 (2ε).")
+    noise_seed: int | None = Field(
+        None, ge=0, lt=2**63, description="Seed of the noise, for experiments. The result is then NOT private."
+    )
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _other_name(cls, value: object) -> object:
+        return "discrete" if value == "randomized_response" else value
+
+    @model_validator(mode="after")
+    def _has_its_parameters(self) -> Self:
+        needed = {"none": (), "laplace": ("epsilon",), "discrete": ("epsilon",), "gaussian": ("sigma", "delta")}
+        for parameter in ("epsilon", "sigma", "delta"):
+            given, wanted = getattr(self, parameter) is not None, parameter in needed[self.mechanism]
+            if wanted and not given:
+                raise ValueError(f"mechanism '{self.mechanism}' needs {parameter}")
+            if given and not wanted:
+                raise ValueError(f"mechanism '{self.mechanism}' does not take {parameter}")
+        self.build(2)
+        return self
+
+    def build(self, classes: int) -> Mechanism:
+        """Return the mechanism for so many classes."""
+        if self.mechanism == "none":
+            return identity(classes)
+        if self.mechanism == "gaussian":
+            return gaussian(_number(self.sigma), _number(self.delta), classes)
+        build = laplace if self.mechanism == "laplace" else randomized_response
+        return build(_number(self.epsilon), classes)
+
+
+def _number(parameter: float | None) -> float:
+    """A parameter that is not there is not a number, and no mechanism takes that."""
+    return math.nan if parameter is None else parameter
+
+
+class TrainingConfig(_Model):
+    """How long, in which order and with which optimisers."""
+
+    epochs: int = Field(2, ge=1, le=10_000)
+    batch_size: int = Field(1024, ge=1, le=2**24)
+    seed: int = Field(0, ge=0, lt=2**63, description="Fixes batches and initial weights; never the noise.")
+    order: Literal["shuffled", "arrival"] = Field(
+        "shuffled", description="'arrival': records in their own order, as in online training."
+    )
+    feature_optimizer: OptimizerConfig = OptimizerConfig()
+    label_optimizer: OptimizerConfig = OptimizerConfig()
+    checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
+
+
+class Job(_Model):
+    """The whole agreement."""
+
+    data: DataConfig = FlightsData()
+    privacy: PrivacyConfig = PrivacyConfig(epsilon=1.0)
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _parties_have_folders(self) -> Self:
+        """A feature party's name becomes the name of its folder in a run, beside the label party's."""
+        for party in feature_party_names(self.data):
+            if party == "label" or not re.fullmatch(r"\w[\w-]*", party):
+                raise ValueError(
+                    f"the feature party {party!r} needs a name of letters, digits, '_' and '-' that is not 'label'"
+                )
+        return self
+
+    def digest(self) -> str:
+        """Return a SHA-256 that is equal for two parties exactly if they hold the same job."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_yaml(self) -> str:
+        """Return the job as a YAML file with every value written out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def first_difference(self, other: Job) -> str | None:
+        """Return the name of the first field in which two jobs differ, as `part.field: this against that`."""
+        return _first_difference(self.model_dump(mode="json"), other.model_dump(mode="json"), "")
+
+
+class JobError(ValueError):
+    """A job that cannot be understood; the message names the file and the field."""
+
+
+def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> Job:
+    """Read a job file; `overrides` replace single fields of its parts."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise JobError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        raise JobError(f"{path}: a job is a mapping with the parts data, privacy, model and training")
+    _resolve_paths(content.get("data"), path.parent)
+    return make_job(content, overrides or {}, str(path))
+
+
+def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], origin: str) -> Job:
+    """Validate a job given as data; errors name the origin, the field and the value."""
+    merged = _merged(_merged(_DEFAULTS, content), {part: fields for part, fields in overrides.items() if fields})
+    try:
+        return Job.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        # Pydantic puts the source between `data` and its field.
+        location = [step for at, step in enumerate(first["loc"]) if not (at == 1 and first["loc"][0] == "data")]
+        where = ".".join(str(step) for step in location) or "job"
+        reason = first["msg"].removeprefix("Value error, ")
+        given = (
+            f", got {first['input']!r}" if not isinstance(first["input"], dict) and first["type"] != "missing" else ""
+        )
+        raise JobError(f"{origin}: {where}: {reason}{given}") from None
+
+
+_DEFAULTS: dict[str, Any] = {"data": {"source": "flights"}, "privacy": {"epsilon": 1.0}}
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` with single fields replaced."""
+    result = dict(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        if isinstance(value, dict) and key in result and not isinstance(old, dict):
+            continue  # a part that is no mapping stays, for the validation to name it
+        if not (isinstance(old, dict) and isinstance(value, dict)):
+            result[key] = value
+            continue
+        # Parameters belong to their data source or mechanism: another one starts without them.
+        if key == "data" and value.get("source", old.get("source")) != old.get("source"):
+            old = {}
+        if key == "privacy" and "mechanism" in value:
+            old = {name: kept for name, kept in old.items() if name not in ("epsilon", "sigma", "delta")}
+        result[key] = _merged(old, value)
+    return result
+
+
+def _resolve_paths(data: Any, folder: Path) -> None:
+    """Files named in a job file are looked for beside it; absolute, so that a run can be resumed from anywhere."""
+    if not isinstance(data, dict):
+        return
+    features, label = data.get("features"), data.get("label")
+    for file in [*(features if isinstance(features, list) else []), label]:
+        if isinstance(file, dict) and isinstance(file.get("path"), str):
+            file["path"] = str((folder / file["path"]).absolute())
+
+
+def _first_difference(a: Any, b: Any, name: str) -> str | None:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(k for k in b if k not in a)]:
+            found = _first_difference(a.get(key), b.get(key), f"{name}.{key}" if name else str(key))
+            if found:
+                return found
+        return None
+    return None if a == b else f"{name}: {a!r} against {b!r}"

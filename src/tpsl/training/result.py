@@ -1,0 +1,64 @@
+"""What a finished run says of itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, get_type_hints
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The outcome of a run, at the label party: test metrics depend on true labels and stay there."""
+
+    run: str
+    data: str
+    mechanism: str
+    estimator: str
+    draws: int
+    epsilon: float
+    """The ε of this run's release, from the integers that were sampled; infinite without noise."""
+    delta: float
+    private: bool
+    """False for seeded noise and for no noise."""
+    ledger_epsilon: float
+    """The largest total ε of any record in the vault, all releases counted."""
+    classes: int
+    train_records: int
+    test_records: int
+    epochs: int
+    steps: int
+    test_auc: float
+    test_auc_low: float
+    test_auc_high: float
+    test_log_loss: float
+    test_accuracy: float
+    test_calibration_error: float
+    samples_per_second: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TrainResult:
+        """Rebuild what `as_dict` wrote; a field that is missing or of another type is a `ValueError` that names it."""
+        if not isinstance(content, dict):
+            raise ValueError("it is no mapping")
+        values: dict[str, Any] = {}
+        for name, kind in get_type_hints(cls).items():
+            value = content.get(name)
+            if kind is float and value is None and name in content:
+                value = math.inf if name in _INFINITE else math.nan
+            if type(value) is not kind:
+                raise ValueError(f"{name} is {value!r}")
+            values[name] = value
+        return cls(**values)
+
+
+_INFINITE = ("epsilon", "ledger_epsilon")
+"""What null stands for here; where a metric does not exist (one class only) it is NaN."""

@@ -1,0 +1,120 @@
+"""The folder of a run: the job, the metrics, one folder for each party.
+
+    RUN/job.yaml              the agreement
+    RUN/result.json           written last: a run that has it is finished
+    RUN/<feature party>/      bottom.safetensors, checkpoints/, and on request transcript/
+    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, and on request trajectory.*
+
+Everything under RUN/label depends on the label party's data and stays there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tpsl.training.files import write_atomically
+from tpsl.training.job import Job, JobError, load_job
+from tpsl.training.result import TrainResult
+
+_BEFORE_THE_JOB = {".lock", "label", ".job.yaml.new"}
+"""What a run that was killed before it wrote its job may have left."""
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used; the message names it."""
+
+
+class RunFolder:
+    """One execution of a job."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def party(self, name: str) -> Path:
+        """Return the folder of a party."""
+        return self.path / name
+
+    @property
+    def label(self) -> Path:
+        """The label party's folder."""
+        return self.party("label")
+
+    @contextmanager
+    def started(self, job: Job) -> Iterator[None]:
+        """Hold the folder for this process; a folder of another job, or one in use, is refused."""
+        self._make()
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.path}: another process is training in this folder") from None
+            if self.job_path.exists():
+                difference = self.job().first_difference(job)
+                if difference:
+                    raise RunError(f"{self.path}: holds a run of another job ({difference}); choose another --out")
+            else:
+                write_atomically(self.job_path, job.to_yaml().encode())
+            yield
+
+    def _make(self) -> None:
+        """Make the folders, for their owner only; a folder with other things in it is left as it is."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: is a file, no folder for a run; choose another --out")
+        if self.path.is_dir() and not self.job_path.exists():
+            others = sorted({entry.name for entry in self.path.iterdir()} - _BEFORE_THE_JOB)
+            if others:
+                raise RunError(f"{self.path}: holds no run but other files ({others[0]}); choose another --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        for folder in (self.path, self.label):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o700)
+
+    @property
+    def job_path(self) -> Path:
+        """The agreement."""
+        return self.path / "job.yaml"
+
+    def job(self) -> Job:
+        """Return the job of this run."""
+        if not self.job_path.exists():
+            raise RunError(f"{self.path}: is not a run folder, it has no job.yaml")
+        try:
+            return load_job(self.job_path)
+        except JobError as error:
+            raise RunError(str(error)) from error
+
+    def result(self) -> TrainResult | None:
+        """Return the result, or None if the run is not finished."""
+        path = self.path / "result.json"
+        if not path.exists():
+            return None
+        try:
+            return TrainResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise RunError(f"{path}: is damaged ({error})") from error
+
+    def finish(self, result: TrainResult) -> None:
+        """Write the result: from now on the run is finished."""
+        write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the metrics of each evaluation so far."""
+        path = self.label / "metrics.jsonl"
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        entries = []
+        for number, line in enumerate(lines, 1):
+            try:
+                entries.append({**json.loads(line)})
+            except (ValueError, TypeError) as error:
+                raise RunError(f"{path}, line {number}: is damaged ({error})") from error
+        return entries
+
+    def write_metrics(self, entries: list[dict[str, Any]]) -> None:
+        """Replace the metrics."""
+        content = "".join(json.dumps(entry) + "\n" for entry in entries)
+        write_atomically(self.label / "metrics.jsonl", content.encode())

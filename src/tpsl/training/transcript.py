@@ -1,0 +1,181 @@
+"""The transcript: the bytes that crossed the border, recorded on request, for attacks and audits.
+
+Of each feature party: `sizes.i64` (records of each step), `rows.i64`, `embeddings.f32` and `gradients.f32`, raw
+little-endian numbers appended step after step, and `transcript.json` (the width). They hold what that party itself
+has seen. At the label party, `trajectory.f32`: the weights of the top half before each step, which a white-box
+attacker is granted and nobody else gets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tpsl.models import Top
+from tpsl.training.files import write_atomically
+
+Float32s = npt.NDArray[np.float32]
+
+
+class _Column:
+    """A file of fixed-width binary records that can be cut back to a number of records."""
+
+    def __init__(self, path: Path, dtype: str, width: int, keep: int) -> None:
+        self._dtype = np.dtype(dtype)
+        size = keep * width * self._dtype.itemsize
+        self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b")
+        self._file.seek(0, os.SEEK_END)
+        if self._file.tell() < size:
+            raise ValueError(
+                f"{path}: has {self._file.tell()} bytes where the checkpoint needs {size}; "
+                "a run that was not recorded from its first step cannot be recorded later"
+            )
+        self._file.truncate(size)
+        self._file.seek(size)
+
+    def append(self, values: npt.NDArray[np.generic]) -> None:
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.sync()
+        self._file.close()
+
+
+class TranscriptWriter:
+    """Records one feature party's side of the border."""
+
+    def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "transcript.json", json.dumps({"format": 1, "width": width}).encode())
+        self._sizes = _Column(folder / "sizes.i64", "<i8", 1, steps_before)
+        self._rows = _Column(folder / "rows.i64", "<i8", 1, records_before)
+        self._embeddings = _Column(folder / "embeddings.f32", "<f4", width, records_before)
+        self._gradients = _Column(folder / "gradients.f32", "<f4", width, records_before)
+
+    def record(self, rows: npt.NDArray[np.int64], embeddings: Tensor, gradients: Tensor) -> None:
+        """Append one step."""
+        self._sizes.append(np.array([len(rows)]))
+        self._rows.append(rows)
+        self._embeddings.append(embeddings.numpy())
+        self._gradients.append(gradients.numpy())
+
+    def sync(self) -> None:
+        """Make everything recorded so far durable (before a checkpoint that counts on it)."""
+        for column in (self._sizes, self._rows, self._embeddings, self._gradients):
+            column.sync()
+
+    def close(self) -> None:
+        """Finish."""
+        for column in (self._sizes, self._rows, self._embeddings, self._gradients):
+            column.close()
+
+
+class TrajectoryWriter:
+    """Records the label party's top half before each step."""
+
+    def __init__(self, folder: Path, top: Top, steps_before: int = 0) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        layout = [[name, list(p.shape)] for name, p in top.named_parameters()]
+        write_atomically(folder / "trajectory.json", json.dumps({"format": 1, "layout": layout}).encode())
+        self._top = top
+        self._weights = _Column(
+            folder / "trajectory.f32", "<f4", sum(p.numel() for p in top.parameters()), steps_before
+        )
+
+    def record(self) -> None:
+        """Append the weights as they are now."""
+        self._weights.append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).numpy())
+
+    def sync(self) -> None:
+        """Make everything recorded so far durable."""
+        self._weights.sync()
+
+    def close(self) -> None:
+        """Finish."""
+        self._weights.close()
+
+
+@dataclass(frozen=True)
+class TranscriptStep:
+    """What one feature party saw in one step."""
+
+    step: int
+    rows: npt.NDArray[np.int64]
+    embeddings: Float32s
+    gradients: Float32s
+
+
+class Transcript:
+    """A recorded transcript, read step by step from disk: memory stays that of one batch."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            width = int(json.loads((folder / "transcript.json").read_text(encoding="utf-8"))["width"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{folder}: holds no transcript; record one with --record-transcript") from error
+        self.width = width
+        self._sizes = _mapped(folder / "sizes.i64", "<i8", ())
+        self._rows = _mapped(folder / "rows.i64", "<i8", ())
+        self._embeddings = _mapped(folder / "embeddings.f32", "<f4", (width,))
+        self._gradients = _mapped(folder / "gradients.f32", "<f4", (width,))
+        lengths = {len(self._rows), len(self._embeddings), len(self._gradients), int(self._sizes.sum())}
+        if len(lengths) > 1:
+            raise ValueError(f"{folder}: the recording is not complete, its files do not have the same length")
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def records(self) -> int:
+        """How many records were seen, each as often as it was used."""
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[TranscriptStep]:
+        start = 0
+        for step, size in enumerate(self._sizes.tolist()):
+            part = slice(start, start + size)
+            yield TranscriptStep(
+                step, np.array(self._rows[part]), np.array(self._embeddings[part]), np.array(self._gradients[part])
+            )
+            start += size
+
+
+class Trajectory:
+    """The label party's top half before each step, as a white-box attacker is granted it."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            layout = json.loads((folder / "trajectory.json").read_text(encoding="utf-8"))["layout"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{folder}: holds no trajectory; record one with --record-transcript") from error
+        self._layout = [(name, tuple(shape)) for name, shape in layout]
+        width = sum(int(np.prod(shape)) for _, shape in self._layout)
+        self._weights = _mapped(folder / "trajectory.f32", "<f4", (width,))
+
+    def load_into(self, top: Top, step: int) -> None:
+        """Give a top half the weights it had before this step."""
+        parts = np.split(np.array(self._weights[step]), np.cumsum([int(np.prod(s)) for _, s in self._layout])[:-1])
+        state = {name: torch.from_numpy(part).reshape(s) for (name, s), part in zip(self._layout, parts, strict=True)}
+        top.load_state_dict(state)
+
+
+def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Map a file of records of this shape; a file that ends within a record is an error."""
+    record = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    size = path.stat().st_size if path.exists() else 0
+    if size == 0 or size % record:
+        raise ValueError(f"{path}: has {size} bytes, no whole number of records; the recording is not complete")
+    return np.memmap(path, dtype=dtype, mode="r", shape=(size // record, *shape))

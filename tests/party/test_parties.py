@@ -1,0 +1,214 @@
+"""One step of the two parties against the paper's algorithms, written out literally."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tpsl.data.features import Features
+from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
+from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
+from tpsl.party import FeatureParty, LabelParty
+from tpsl.perturb import LogitGradient
+from tpsl.vault import NoisyLabels, Vault
+
+N = 96
+SGD = OptimizerConfig(name="sgd", learning_rate=0.3)
+CONFIG = ModelConfig(embedding_dim=4, bottom=(16, 8), top=(16, 8))
+
+
+def features(seed: int) -> Features:
+    rng = np.random.default_rng(seed)
+    return Features(
+        rng.integers(0, 30, (N, 3)).astype(np.int32),
+        rng.normal(size=(N, 2)).astype(np.float32),
+        30,
+        ("a", "b", "c"),
+        ("x", "y"),
+    )
+
+
+def labels() -> np.ndarray:
+    return np.random.default_rng(9).integers(0, 2, N)
+
+
+def noisy(folder: Path, mechanism: Mechanism, draws: int = 1, truth: np.ndarray | None = None) -> NoisyLabels:
+    ids = [str(i) for i in range(N)]
+    with Vault.create(folder, batches=[(ids, labels() if truth is None else truth, None)]) as vault:
+        vault.release(mechanism, draws=draws)
+        return vault.noisy_labels(mechanism, ids, draws=draws)
+
+
+def bottom(seed: int) -> Bottom:
+    return Bottom(30, 3, 2, CONFIG, torch.Generator().manual_seed(seed))
+
+
+def top(width: int) -> Top:
+    return Top(width, 2, CONFIG, torch.Generator().manual_seed(99))
+
+
+def feature_party(seed: int) -> FeatureParty:
+    half = bottom(seed)
+    return FeatureParty(half, HalfOptimizer(half, SGD), features(seed))
+
+
+def label_party(released: NoisyLabels, estimator: str = "linear", parties: int = 1, own: bool = False) -> LabelParty:
+    half = top(8 * (parties + own))
+    gradient = LogitGradient(released.mechanism, estimator)  # type: ignore[arg-type]
+    own_half = bottom(77)
+    held = (own_half, HalfOptimizer(own_half, SGD), features(77)) if own else None
+    return LabelParty(half, HalfOptimizer(half, SGD), gradient, released, held)
+
+
+def one_epoch(parties: list[FeatureParty], label: LabelParty, batch_size: int = 32) -> list[torch.Tensor]:
+    sent = []
+    for start in range(0, N, batch_size):
+        rows = np.arange(start, min(N, start + batch_size))
+        gradients = label.step(rows, rows, [party.forward(rows) for party in parties])
+        for party, gradient in zip(parties, gradients, strict=True):
+            party.backward(gradient)
+        sent += gradients
+    return sent
+
+
+def test_without_noise_a_step_is_algorithm_1_to_the_bit(tmp_path: Path) -> None:
+    party, label = feature_party(1), label_party(noisy(tmp_path / "v", identity()))
+    sent = one_epoch([party], label)
+
+    f, h, data, y = bottom(1), top(8), features(1), torch.from_numpy(labels()).float()
+    expected = []
+    for start in range(0, N, 32):
+        x = torch.from_numpy(data.categorical[start : start + 32]), torch.from_numpy(data.numeric[start : start + 32])
+        e = f(*x)
+        cut = e.detach().requires_grad_()
+        losses = functional.binary_cross_entropy_with_logits(h(cut), y[start : start + 32], reduction="none")
+        losses.sum().backward()
+        expected.append(cut.grad)
+        e.backward(cut.grad / 32)
+        with torch.no_grad():
+            for p in h.parameters():
+                p.sub_(p.grad / 32, alpha=0.3)
+            for p in f.parameters():
+                p.sub_(p.grad, alpha=0.3)
+        for p in [*h.parameters(), *f.parameters()]:
+            p.grad = None
+    for a, b in zip(sent, expected, strict=True):
+        assert torch.equal(a, b)
+    for mine, plain in zip(
+        [*party.bottom.parameters(), *label.top.parameters()], [*f.parameters(), *h.parameters()], strict=True
+    ):
+        assert torch.equal(mine, plain)
+
+
+@pytest.mark.parametrize("mechanism", [laplace(1.0), randomized_response(1.0)], ids=str)
+def test_sent_gradients_are_grad_perturb_of_g_0_and_g_1(tmp_path: Path, mechanism: Mechanism) -> None:
+    """Section 4.2 perturbs at the logit; by the chain rule that is Algorithm 2 on the cut's gradients with the same t."""
+    released = noisy(tmp_path / "v", mechanism)
+    party, label = feature_party(1), label_party(released)
+    rows = np.arange(N)
+    h, cut = top(8), party.forward(rows).detach().requires_grad_()
+    g_0, g_1 = (
+        torch.autograd.grad(
+            functional.binary_cross_entropy_with_logits(h(cut), torch.full((N,), float(j)), reduction="sum"), cut
+        )[0]
+        for j in (0, 1)
+    )
+    t = torch.from_numpy(mechanism.noisy(released.draws[0])).float()[:, None]
+    (sent,) = label.step(rows, rows, [cut.detach()])
+    torch.testing.assert_close(sent, (1 - t) * g_0 + t * g_1, rtol=1e-3, atol=1e-5)
+
+
+def test_own_update_is_the_average_of_perturbed_gradients(tmp_path: Path) -> None:
+    released = noisy(tmp_path / "v", laplace(1.0))
+    label, party = label_party(released), feature_party(1)
+    rows = np.arange(N)
+    before = [p.detach().clone() for p in label.top.parameters()]
+    h, t = top(8), torch.from_numpy(released.mechanism.noisy(released.draws[0])).float()
+    cut = party.forward(rows)
+    losses = [
+        functional.binary_cross_entropy_with_logits(h(cut), torch.full((N,), float(j)), reduction="none")
+        for j in (0, 1)
+    ]
+    ((1 - t) * losses[0] + t * losses[1]).mean().backward()
+    label.step(rows, rows, [cut])
+    for mine, old, plain in zip(label.top.parameters(), before, h.parameters(), strict=True):
+        torch.testing.assert_close(mine.detach(), old - 0.3 * plain.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_algorithm_3_sends_one_draw_and_learns_from_the_other(tmp_path: Path) -> None:
+    released = noisy(tmp_path / "v", randomized_response(0.3), draws=2)
+    assert released.epsilon == pytest.approx(0.6)
+    rows = np.arange(N)
+    cut = feature_party(1).forward(rows)
+    both = label_party(released)
+    (sent,) = both.step(rows, rows, [cut])
+    first, second = released.take(rows), released.take(rows)
+    object.__setattr__(first, "draws", (released.draws[0],))
+    object.__setattr__(second, "draws", (released.draws[1],))
+    of_first, of_second = label_party(first), label_party(second)
+    (sent_first,) = of_first.step(rows, rows, [cut])
+    (sent_second,) = of_second.step(rows, rows, [cut])
+    assert torch.equal(sent, sent_first)
+    assert not torch.equal(sent, sent_second)
+    for mine, wanted, other in zip(
+        both.top.parameters(), of_second.top.parameters(), of_first.top.parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-7)
+        assert not torch.equal(mine, other)
+
+
+def test_several_feature_parties_and_own_features_equal_one_network(tmp_path: Path) -> None:
+    parties = [feature_party(1), feature_party(2)]
+    label = label_party(noisy(tmp_path / "v", identity()), parties=2, own=True)
+    one_epoch(parties, label)
+
+    halves, h = [bottom(1), bottom(2), bottom(77)], top(24)
+    optimizer = torch.optim.SGD([p for half in [*halves, h] for p in half.parameters()], lr=0.3)
+    held, y = [features(1), features(2), features(77)], torch.from_numpy(labels()).float()
+    for start in range(0, N, 32):
+        part = slice(start, start + 32)
+        cut = [
+            f(torch.from_numpy(x.categorical[part]), torch.from_numpy(x.numeric[part]))
+            for f, x in zip(halves, held, strict=True)
+        ]
+        optimizer.zero_grad()
+        functional.binary_cross_entropy_with_logits(h(torch.cat(cut, dim=1)), y[part]).backward()
+        optimizer.step()
+    mine = [parties[0].bottom, parties[1].bottom, label.own_bottom, label.top]
+    for ours, plain in zip(mine, [*halves, h], strict=True):
+        for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+
+
+def test_true_labels_do_not_matter_once_released(tmp_path: Path) -> None:
+    released = noisy(tmp_path / "v", randomized_response(1.0))
+    ids = [str(i) for i in range(N)]
+    with Vault.open(tmp_path / "v") as vault:
+        vault.add([(ids, 1 - labels(), None)])
+        after = vault.noisy_labels(released.mechanism, ids)
+    results = []
+    for held in (released, after):
+        party, label = feature_party(1), label_party(held, "posterior")
+        sent = one_epoch([party], label)
+        results.append([*sent, *party.bottom.parameters(), *label.top.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_the_label_party_takes_nothing_but_noisy_labels() -> None:
+    half = top(8)
+    with pytest.raises(TypeError, match="trains on NoisyLabels from a vault, not on ndarray"):
+        LabelParty(half, HalfOptimizer(half, SGD), LogitGradient(identity(), "linear"), labels())  # type: ignore[arg-type]
+
+
+def test_backward_needs_a_forward() -> None:
+    with pytest.raises(RuntimeError, match="backward without a forward"):
+        feature_party(1).backward(torch.zeros(3, 8))
+
+
+def test_predictions_are_probabilities(tmp_path: Path) -> None:
+    party, label = feature_party(1), label_party(noisy(tmp_path / "v", identity()))
+    p = label.predict(np.arange(N), [party.embed(np.arange(N))])
+    assert p.shape == (N,)
+    assert ((p > 0) & (p < 1)).all()
