@@ -1,0 +1,88 @@
+"""What every command shares: results on stdout, everything else on stderr, one sentence for an error.
+
+With `--json` a command prints exactly one JSON object on stdout. Progress and notices go to stderr in either case.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Protocol
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+
+class ProgressUpdate(Protocol):
+    """Says how far a command is."""
+
+    def __call__(self, done: int, total: int | None = None, note: str = "", /) -> None: ...  # noqa: D102
+
+
+stdout = Console()
+stderr = Console(stderr=True)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
+    typer.echo(json.dumps(_strict(content), ensure_ascii=False))
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value
+
+
+def say(text: str) -> None:
+    """Print a line of the result on stdout, as it is: a path is neither wrapped nor read as markup."""
+    _print_line(stdout, text)
+
+
+def notice(text: str) -> None:
+    """Tell the user something, on stderr."""
+    _print_line(stderr, text, "dim")
+
+
+def warn(text: str) -> None:
+    """Warn the user, on stderr."""
+    _print_line(stderr, f"warning: {text}", "bold yellow")
+
+
+def complain(text: str) -> None:
+    """Say what is wrong in one line, on stderr."""
+    _print_line(stderr, " ".join(text.split()), "bold red")
+
+
+def _print_line(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[ProgressUpdate]:
+    """Show progress on stderr; yields a function to call with (done, total or None, note)."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(title, total=None, note="")
+
+        def update(done: int, total: int | None = None, note: str = "") -> None:
+            bar.update(task, completed=done, total=total, note=note)
+
+        yield update

@@ -1,0 +1,63 @@
+"""The command `tpsl`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tpsl import __version__
+from tpsl.cli import data, demo, train, vault
+from tpsl.cli.console import complain, warn
+
+app = typer.Typer(
+    name="tpsl",
+    help="Train one network across two organisations, one with the features, one with the labels, "
+    "with a proof of how little the labels leak.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.add_typer(data.app, name="data")
+app.add_typer(vault.app, name="vault")
+
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command; an error the user can do something about is one sentence.
+
+    Exit status: 1 for an error, 2 for an option that does not exist or has no such value, 130 for an interruption.
+    """
+    try:
+        status = app(standalone_mode=False)
+    except typer.TyperException as error:
+        # The help that a group without a command prints is an "error" without a message.
+        if error.format_message():
+            complain(f"error: {error.format_message()}")
+        status = error.exit_code
+    except (ValueError, OSError) as error:
+        complain(f"error: {str(error) or type(error).__name__}")
+        status = 1
+    if status == _INTERRUPTED:
+        warn("interrupted")
+    sys.exit(status)

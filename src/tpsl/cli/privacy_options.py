@@ -1,0 +1,67 @@
+"""The options that choose a mechanism, shared by `train` and `vault release`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tpsl.mechanisms import Mechanism
+
+
+class MechanismName(StrEnum):
+    """The paper's names; `randomized_response` is another name of `discrete`."""
+
+    none = "none"
+    laplace = "laplace"
+    discrete = "discrete"
+    randomized_response = "randomized_response"
+    gaussian = "gaussian"
+
+
+MechanismOption = Annotated[
+    MechanismName | None,
+    typer.Option(help="How labels are made noisy. 'discrete' is randomised response, 'none' protects nothing."),
+]
+EpsilonOption = Annotated[
+    float | None, typer.Option(help="Privacy budget of one draw (laplace, discrete); smaller is more private.")
+]
+SigmaOption = Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")]
+DeltaOption = Annotated[float | None, typer.Option(help="The δ for which ε is stated (gaussian).")]
+DrawsOption = Annotated[
+    int | None, typer.Option(min=1, max=2, help="1: one draw at the logit, ε. 2: the paper's Algorithm 3, 2ε.")
+]
+
+
+def build_mechanism(name: MechanismName, classes: int, **parameters: float | None) -> Mechanism:
+    """Return the mechanism that the options name; a parameter it lacks, or does not take, is an error that names it."""
+    from tpsl import mechanisms
+
+    known: dict[MechanismName, tuple[Callable[..., Mechanism], tuple[str, ...]]] = {
+        MechanismName.none: (mechanisms.identity, ()),
+        MechanismName.laplace: (mechanisms.laplace, ("epsilon",)),
+        MechanismName.discrete: (mechanisms.randomized_response, ("epsilon",)),
+        MechanismName.randomized_response: (mechanisms.randomized_response, ("epsilon",)),
+        MechanismName.gaussian: (mechanisms.gaussian, ("sigma", "delta")),
+    }
+    build, needed = known[name]
+    for parameter, value in parameters.items():
+        if (value is None) == (parameter in needed):
+            raise ValueError(f"mechanism '{name}' {'needs' if value is None else 'does not take'} --{parameter}")
+    return build(*(parameters[parameter] for parameter in needed), classes)
+
+
+def privacy_fields(
+    mechanism: MechanismName | None, epsilon: float | None, sigma: float | None, delta: float | None
+) -> dict[str, object]:
+    """Return the fields of a job's privacy part that the options set.
+
+    A mechanism on the command line replaces the job's mechanism with all its parameters.
+    """
+    given = {"epsilon": epsilon, "sigma": sigma, "delta": delta}
+    if mechanism is not None:
+        return {"mechanism": str(mechanism), **given}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,150 @@
+"""`tpsl train`: run a job in one process."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, warn
+from tpsl.cli.privacy_options import (
+    DeltaOption,
+    DrawsOption,
+    EpsilonOption,
+    MechanismOption,
+    SigmaOption,
+    privacy_fields,
+)
+
+
+class DataName(StrEnum):
+    """Data sets that need no files; your own tables are described in a job file."""
+
+    flights = "flights"
+    synthetic = "synthetic"
+
+
+class EstimatorName(StrEnum):
+    """From noisy label to gradient."""
+
+    linear = "linear"
+    unbiased = "unbiased"
+    posterior = "posterior"
+
+
+class OptimizerName(StrEnum):
+    """The optimiser of both halves."""
+
+    sgd = "sgd"
+    adam = "adam"
+    adagrad = "adagrad"
+
+
+def train(
+    job: Annotated[
+        Path | None, typer.Argument(help="Job file (YAML). Without one, the options below make a job.")
+    ] = None,
+    data: Annotated[DataName | None, typer.Option(help="Data set.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Use only so many records (a quick try).")] = None,
+    layout: Annotated[
+        str | None, typer.Option(help="flights: 'all' features at the feature party, or 'natural'.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="flights: 'late' (two classes) or 'delay5' (five).")] = None,
+    split: Annotated[str | None, typer.Option(help="Test set: 'random' or 'chronological'.")] = None,
+    mechanism: MechanismOption = None,
+    epsilon: EpsilonOption = None,
+    sigma: SigmaOption = None,
+    delta: DeltaOption = None,
+    draws: DrawsOption = None,
+    estimator: Annotated[
+        EstimatorName | None, typer.Option(help="'linear' is the paper; 'posterior' is ours. Costs no budget.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="How often each record is used.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Records in a step.")] = None,
+    optimizer: Annotated[OptimizerName | None, typer.Option(help="Optimiser of both halves.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of both halves.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes batches and initial weights, never the noise.")] = None,
+    insecure_seeded_noise: Annotated[
+        bool, typer.Option("--insecure-seeded-noise", help="The seed fixes the noise too. The run is NOT private.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Run folder. An interrupted run in it is resumed.")] = None,
+    vault: Annotated[
+        Path | None, typer.Option(help="The label party's vault. Default: a new one in the run folder.")
+    ] = None,
+    record_transcript: Annotated[
+        bool, typer.Option("--record-transcript", help="Keep all that crossed the border, for attacks and audits.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Train a split network; options override the job file.
+
+    Example: tpsl train --data flights --mechanism laplace --epsilon 1 --estimator linear --epochs 1
+    """
+    import torch
+
+    from tpsl import training
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    updates = _given(name=optimizer, learning_rate=learning_rate)
+    overrides: dict[str, dict[str, Any]] = {
+        "data": _given(source=data, rows=rows, layout=layout, task=task, split=split),
+        "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **_given(estimator=estimator, draws=draws)},
+        "training": {
+            **_given(epochs=epochs, batch_size=batch_size, seed=seed),
+            **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
+        },
+    }
+    agreed = training.load_job(job, overrides) if job else training.make_job({}, overrides, "options")
+    if insecure_seeded_noise:
+        seeded = {"privacy": {"noise_seed": agreed.training.seed}}
+        agreed = training.make_job(agreed.model_dump(mode="json"), seeded, "options")
+    if agreed.privacy.noise_seed is not None:
+        warn("the noise is seeded: this run is NOT PRIVATE")
+    run = out or Path("runs") / f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        with progress_bar("training") as progress:
+            result = training.train(
+                agreed,
+                run,
+                vault=vault,
+                record_steps=(1 << 62) if record_transcript else 0,
+                progress=progress,
+                notice=notice,
+            )
+    except KeyboardInterrupt:
+        notice(f"the same command with --out {run} goes on where it stopped")
+        raise
+    if json:
+        print_json(result.as_dict())
+    else:
+        _show(result)
+
+
+def _given(**options: object) -> dict[str, Any]:
+    return {
+        name: str(value) if isinstance(value, StrEnum) else value
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def _show(result: Any) -> None:
+    from tpsl.report.words import rounded_up
+
+    budget = f"ε = {rounded_up(result.epsilon, 6)}" + (f", δ = {rounded_up(result.delta, 3)}" if result.delta else "")
+    rows = {
+        "run": result.run,
+        "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
+        "guarantee": budget if result.private else f"NOT PRIVATE ({budget})",
+        "test AUC": f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]",
+        "test log loss": f"{result.test_log_loss:.4f}",
+        "calibration error": f"{result.test_calibration_error:.4f}",
+        "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
+    }
+    for name, value in rows.items():
+        say(f"{name:<18} {value}")

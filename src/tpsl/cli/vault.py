@@ -1,0 +1,189 @@
+"""`tpsl vault`: the label party's labels, what was released of them, and the proof of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
+from tpsl.cli.privacy_options import (
+    DeltaOption,
+    DrawsOption,
+    EpsilonOption,
+    MechanismName,
+    SigmaOption,
+    build_mechanism,
+)
+
+app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
+
+VaultPath = Annotated[Path, typer.Argument(help="The vault's folder.")]
+IdOption = Annotated[str, typer.Option("--id", help="Column with the record id.")]
+LabelOption = Annotated[str, typer.Option("--label", help="Column with the label, 0 to classes-1.")]
+UnitOption = Annotated[
+    str | None, typer.Option("--unit", help="Column with whom a record is about (a user id), for the ε per user.")
+]
+
+
+@app.command()
+def create(
+    vault: VaultPath,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with ids and labels.")],
+    id: IdOption = "id",
+    label: LabelOption = "label",
+    unit: UnitOption = None,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    json: JsonFlag = False,
+) -> None:
+    """Make a vault from a file of labels; a file with any fault leaves no vault behind."""
+    from tpsl.vault import Vault
+
+    with progress_bar("storing labels") as progress:
+        made = Vault.create_from_table(vault, table, id=id, label=label, unit=unit, classes=classes, progress=progress)
+    with made:
+        records = len(made)
+    if json:
+        print_json({"vault": str(vault), "records": records, "classes": classes})
+    else:
+        say(f"{vault}: {records:,} labels stored, none released")
+
+
+@app.command()
+def add(
+    vault: VaultPath,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with further ids and labels.")],
+    id: IdOption = "id",
+    label: LabelOption = "label",
+    unit: UnitOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Add records that arrived later; a released label never changes any more."""
+    from tpsl.vault import Vault
+
+    with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
+        added = opened.add_table(table, id=id, label=label, unit=unit, progress=progress)
+    if added.changed_after_release:
+        warn(
+            f"{added.changed_after_release:,} records have another label now than when they were released; "
+            "their release stays as it is"
+        )
+    if json:
+        print_json(
+            {
+                "vault": str(vault),
+                "new": added.new,
+                "unchanged": added.unchanged,
+                "changed": added.changed,
+                "changed_after_release": added.changed_after_release,
+            }
+        )
+    else:
+        say(f"{vault}: {added.new:,} new, {added.unchanged:,} known, {added.changed:,} with another label")
+
+
+@app.command()
+def release(
+    vault: VaultPath,
+    mechanism: Annotated[
+        MechanismName, typer.Option(help="How labels are made noisy. 'none' protects nothing.")
+    ] = MechanismName.discrete,
+    epsilon: EpsilonOption = None,
+    sigma: SigmaOption = None,
+    delta: DeltaOption = None,
+    draws: DrawsOption = 1,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="Spend more on records released before; the ledger adds the ε's.")
+    ] = False,
+    insecure_noise_seed: Annotated[
+        int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Draw the noisy label of every record that has none yet; asking again changes nothing."""
+    from tpsl.report.words import rounded_up
+    from tpsl.vault import Vault
+
+    if insecure_noise_seed is not None:
+        warn("the noise is seeded: this release is NOT PRIVATE")
+    with Vault.open(vault) as opened:
+        chosen = build_mechanism(mechanism, opened.classes, epsilon=epsilon, sigma=sigma, delta=delta)
+        with progress_bar("releasing") as progress:
+            report = opened.release(
+                chosen, draws=draws or 1, compose=compose, seed=insecure_noise_seed, progress=progress
+            )
+        total = opened.ledger().epsilon_per_record
+    if json:
+        print_json(
+            {
+                "vault": str(vault),
+                "mechanism": chosen.name,
+                "draws": report.draws,
+                "epsilon": report.epsilon,
+                "delta": report.delta,
+                "private": report.private,
+                "released": report.released,
+                "already_released": report.already_released,
+                "composed": report.composed,
+                "epsilon_per_record": total,
+            }
+        )
+    else:
+        say(
+            f"{vault}: {report.released:,} released with {chosen}, {report.already_released:,} were released before; "
+            f"largest ε of any record: {rounded_up(total, 6)}"
+        )
+
+
+@app.command()
+def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
+    """Show what was released, when and at which price."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tpsl.report.words import rounded_up
+    from tpsl.vault import Vault
+
+    with Vault.open(vault) as opened:
+        found = opened.ledger()
+    if json:
+        print_json({"vault": str(vault), **found.as_dict()})
+        return
+    table = Table("#", "when (UTC)", "what", "records", "ε", "δ", "hash", title=Text(f"Ledger of {vault}"))
+    for entry in found.entries:
+        released = entry.kind == "released"
+        table.add_row(
+            str(entry.sequence),
+            entry.time,
+            entry.description if released else entry.kind,
+            f"{entry.details['records']:,}" if "records" in entry.details else "",
+            rounded_up(entry.epsilon, 6) if released else "",
+            rounded_up(entry.delta, 3) if released else "",
+            entry.hash[:12],
+        )
+    stdout.print(table)
+    per_record = f"largest ε of any record: {rounded_up(found.epsilon_per_record, 6)}"
+    say(per_record + ("" if found.private else "  — NOT PRIVATE"))
+    if found.largest_unit is not None:
+        unit = found.largest_unit
+        say(f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {unit.records:,} records)")
+
+
+@app.command()
+def verify(vault: VaultPath, json: JsonFlag = False) -> None:
+    """Recompute everything the ledger claims; exit status 1 if anything does not hold."""
+    from tpsl.vault import Vault
+
+    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+        problems = opened.verify(progress=progress)
+    if json:
+        print_json({"vault": str(vault), "sound": not problems, "problems": problems})
+    elif problems:
+        for problem in problems:
+            complain(problem)
+    else:
+        notice("chain, records, releases and tables agree")
+        say(f"{vault}: sound")
+    if problems:
+        raise typer.Exit(1)
