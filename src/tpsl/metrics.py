@@ -52,42 +52,56 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95
 
 def macro_auc(probabilities: Floats, labels: npt.ArrayLike) -> float:
     """Return the mean over classes of the AUC of that class against the rest; classes without records are left out."""
-    truth = np.asarray(labels)
-    present = [j for j in range(probabilities.shape[1]) if 0 < np.count_nonzero(truth == j) < len(truth)]
-    return float(np.mean([auc(probabilities[:, j], truth == j).value for j in present]))
+    by_class, truth = _checked(probabilities, labels)
+    present = np.flatnonzero(np.bincount(truth, minlength=by_class.shape[1]))
+    if len(present) < 2:
+        raise ValueError(f"an AUC needs two classes, all {len(truth)} labels are {present[0]}")
+    return float(np.mean([auc(by_class[:, j], truth == j).value for j in present]))
 
 
 def log_loss(probabilities: Floats, labels: npt.ArrayLike) -> float:
     """Return the mean of `-ln p(label)`; probabilities of shape [n] mean class 1 of two."""
-    chosen = np.take_along_axis(_by_class(probabilities), np.asarray(labels, dtype=np.intp)[:, None], axis=1)
+    by_class, truth = _checked(probabilities, labels)
+    chosen = np.take_along_axis(by_class, truth[:, None], axis=1)
     return float(-np.log(np.clip(chosen, 1e-15, 1.0)).mean())
 
 
 def accuracy(probabilities: Floats, labels: npt.ArrayLike) -> float:
     """Return how often the most probable class is the true one."""
-    return float((_by_class(probabilities).argmax(axis=1) == np.asarray(labels)).mean())
+    by_class, truth = _checked(probabilities, labels)
+    return float((by_class.argmax(axis=1) == truth).mean())
 
 
 def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Return the expected calibration error over equally filled bins.
+    """Return the expected calibration error over equally filled bins; equal predictions share a bin.
 
     Two classes: |mean predicted - observed rate| of class 1. More classes: confidence against accuracy.
     """
-    truth = np.asarray(labels)
-    if probabilities.ndim == 1:
-        predicted, hit = np.asarray(probabilities, dtype=np.float64), truth == 1
+    by_class, truth = _checked(probabilities, labels)
+    if np.ndim(probabilities) == 1:
+        predicted, hit = by_class[:, 1], truth == 1
     else:
-        predicted, hit = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
-    order = np.argsort(predicted, kind="stable")
-    gaps = [
-        len(part) * abs(predicted[part].mean() - hit[part].mean()) for part in np.array_split(order, bins) if len(part)
-    ]
-    return float(sum(gaps) / len(order))
+        predicted, hit = by_class.max(axis=1), by_class.argmax(axis=1) == truth
+    # Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
+    bin_of = ((_midranks(predicted) - 0.5) * bins / len(predicted)).astype(np.intp)
+    gaps = np.bincount(bin_of, weights=predicted) - np.bincount(bin_of, weights=hit)
+    return float(np.abs(gaps).sum() / len(predicted))
 
 
-def _by_class(probabilities: Floats) -> npt.NDArray[np.float64]:
-    p = np.asarray(probabilities, dtype=np.float64)
-    return np.stack([1.0 - p, p], axis=1) if p.ndim == 1 else p
+def _checked(probabilities: Floats, labels: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Return a column for each class and the labels as integers, or raise a ValueError that names the bad record."""
+    p, truth = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    by_class = np.stack([1.0 - p, p], axis=1) if p.ndim == 1 else p
+    if by_class.ndim != 2 or truth.shape != by_class.shape[:1] or not len(truth):
+        raise ValueError(f"probabilities {p.shape} and labels {truth.shape} do not fit together")
+    for name, values, bad in (
+        ("probabilities", p, ~np.isfinite(by_class).all(axis=1)),
+        ("label", truth, ~np.isin(truth, np.arange(by_class.shape[1]))),
+    ):
+        if bad.any():
+            record = int(bad.argmax())
+            raise ValueError(f"record {record} has the {name} {values[record]}")
+    return by_class, truth.astype(np.intp)
 
 
 def _midranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -30,7 +30,7 @@ def from_spec(spec: Mapping[str, Any]) -> Mechanism:
     """Rebuild a mechanism from its `spec()`; an unknown mechanism is refused, never guessed."""
     parameters = dict(spec)
     name = parameters.pop("mechanism", None)
-    if name not in _CONSTRUCTORS:
+    if not isinstance(name, str) or name not in _CONSTRUCTORS:
         raise ValueError(f"unknown mechanism {name!r}; known are {', '.join(_CONSTRUCTORS)}")
     try:
         return _CONSTRUCTORS[name](**parameters)

@@ -8,6 +8,7 @@ has a coordinate of its own, drawn independently from that table.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ from tpsl.mechanisms.mechanism import Labels, Mechanism, spec_of
 from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, auc_of_scores
 from tpsl.mechanisms.table import TOTAL, Table
 from tpsl.mechanisms.words import Words
+
+_LEVELS = 1000
+"""How finely the likelihood ratios of one coordinate, on either side of 1, are told apart to compare pairs of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +39,8 @@ class AdditiveMechanism(Mechanism):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the table; the number of classes is part of the spec."""
-        return self.table.digest
+        """SHA-256 of the number of classes and the table; δ is a claim about the draw, no part of it."""
+        return hashlib.sha256(f"{self.name} {self.classes} {self.table.digest}".encode()).hexdigest()
 
     @property
     def outcomes(self) -> int:
@@ -94,11 +98,13 @@ class AdditiveMechanism(Mechanism):
         if self.classes == 2:
             hard = auc_of_scores(own, other, np.where(self.table.values > 0.5, 1.0, 0.0))
             return PredictedAUC(hard, auc_of_scores(own, other, ratio), ceiling)
-        # Class a against class b: the attack looks at t_a - t_b; under a, coordinate a is `own` and b is `other`.
-        difference_if_a = np.convolve(own, other[::-1])
-        middle = len(own) - 1
-        hard = float(difference_if_a[middle + 1 :].sum() + difference_if_a[middle] / 2)
-        levels, group = np.unique(np.round(ratio, 6), return_inverse=True)
+        # Class a against class b: the attack guesses a if t_a > t_b; under a, coordinate a is `own` and b is `other`.
+        hard = auc_of_scores(own, other, self.table.values)
+        # All pairs of ratios would not fit into memory for a wide grid, so near ones are merged; that costs less than
+        # 1e-6. Far out the integers are small and their ratios rough: they must not set the scale.
+        largest = float(np.abs(ratio[np.maximum(own, other) > 1e-12]).max())
+        rounded = np.round(np.clip(ratio / largest, -1.0, 1.0) * _LEVELS)
+        levels, group = np.unique(rounded, return_inverse=True)
         own, other = np.bincount(group, weights=own), np.bincount(group, weights=other)
         score = np.subtract.outer(levels, levels)
         if_a = np.multiply.outer(own, other).astype(np.float64)

@@ -24,6 +24,13 @@ def exp_of(x: Fraction) -> decimal.Decimal:
     return _CONTEXT.exp(_CONTEXT.divide(decimal.Decimal(x.numerator), decimal.Decimal(x.denominator)))
 
 
+def rounded_up(value: float, digits: int = 6) -> str:
+    """Return a number for people to read, rounded up, so that a shown ε or δ never claims more than is proven."""
+    up = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+    # The shortest decimal that means this float: 0.1 is shown as 0.1, though the binary number lies a little above it.
+    return f"{float(up.create_decimal(repr(value))):.{digits}g}"
+
+
 def log_upper(ratio: Fraction) -> float:
     """Return the smallest float that is certainly at least ln(ratio)."""
     if ratio <= 0:

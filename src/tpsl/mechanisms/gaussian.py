@@ -59,44 +59,49 @@ def epsilon_of_table(table: Table, delta: float) -> float:
     """Return the smallest ε with `P(S|y) ≤ e^ε P(S|y') + δ` for all sets S of outcomes, rounded up.
 
     The worst sets are those of the most telling outcomes, so `e^ε` is the largest `(P(S|y) - δ) / P(S|y')` over them.
+    The rows are mirror images, so one direction bounds both.
     """
-    other, own = table.weights.tolist()
-    # The rows are mirror images, so one direction bounds both.
-    order = sorted(range(len(own)), key=lambda o: Fraction(own[o], other[o]), reverse=True)
     allowed = Fraction(delta) * TOTAL
     largest, p, q = Fraction(1), 0, 0
-    for o in order:
-        p, q = p + own[o], q + other[o]
+    for own, other in most_telling_first(table):
+        p, q = p + own, q + other
         largest = max(largest, (p - allowed) / q)
     return log_upper(largest)
 
 
-def delta_of_two_coordinates(table: Table, exp_epsilon: Fraction) -> Fraction:
+def most_telling_first(table: Table) -> list[tuple[int, int]]:
+    """Return the weights `(W[1][o], W[0][o])` of all outcomes, the largest ratio first."""
+    other, own = table.weights.tolist()
+    return sorted(zip(own, other, strict=True), key=lambda weights: Fraction(*weights), reverse=True)
+
+
+def delta_of_two_coordinates(outcomes: list[tuple[int, int]], exp_epsilon: Fraction) -> Fraction:
     """Return δ(ε) for two labels of k classes exactly: they differ in two coordinates, with opposite rows.
 
-    Outcome a of the first coordinate counts together with every b of the second for which
-    `own[a]·other[b] > e^ε·other[a]·own[b]`. From the most telling a to the least, fewer and fewer b qualify, always
-    a tail of the same order, so two running sums carry the double sum.
+    `outcomes` are those of one coordinate, the most telling first. Outcome a of the first coordinate counts together
+    with every b of the second for which `own[a]·other[b] > e^ε·other[a]·own[b]`. From the most telling a to the least,
+    fewer and fewer b qualify, always a tail of the same order, so two running sums carry the double sum.
     """
-    other, own = table.weights.tolist()
-    order = sorted(range(len(own)), key=lambda o: Fraction(own[o], other[o]), reverse=True)
+    # Integers over one common denominator: reducing a fraction at each of many steps would take most of the time.
+    scale, factor = exp_epsilon.denominator, exp_epsilon.numerator
     first, p, q = 0, TOTAL, TOTAL
-    excess = Fraction(0)
-    for a in order:
-        while first < len(order) and own[a] * other[order[first]] <= exp_epsilon * other[a] * own[order[first]]:
-            p, q = p - other[order[first]], q - own[order[first]]
+    excess = 0
+    for own, other in outcomes:
+        while first < len(outcomes) and scale * own * outcomes[first][1] <= factor * other * outcomes[first][0]:
+            p, q = p - outcomes[first][1], q - outcomes[first][0]
             first += 1
-        excess += own[a] * p - exp_epsilon * other[a] * q
-    return excess / TOTAL**2
+        excess += scale * own * p - factor * other * q
+    return Fraction(excess, scale * TOTAL**2)
 
 
 def epsilon_of_two_coordinates(table: Table, delta: float) -> float:
     """Return an ε for δ when two labels differ in two coordinates; it holds exactly and is minimal to 1e-9."""
+    outcomes = most_telling_first(table)
     low, high = 0.0, log_upper(table.largest_ratio**2)
     allowed = Fraction(delta)
     while high - low > 1e-9 * max(1.0, high):
         middle = (low + high) / 2
-        if delta_of_two_coordinates(table, exp_lower(middle)) <= allowed:
+        if delta_of_two_coordinates(outcomes, exp_lower(middle)) <= allowed:
             high = middle
         else:
             low = middle

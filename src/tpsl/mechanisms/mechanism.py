@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.mechanisms.exact import rounded_up
 from tpsl.mechanisms.prediction import PredictedAUC
 from tpsl.mechanisms.words import RandomWords, Words, secure_words, seeded_words
 
@@ -120,7 +121,7 @@ class Mechanism(abc.ABC):
         return Release(self, outcomes, private=stream.secure and math.isfinite(self.epsilon))
 
     def __str__(self) -> str:
-        guarantee = f"ε = {self.epsilon:.6g}" + (f", δ = {self.delta:.3g}" if self.delta else "")
+        guarantee = f"ε = {rounded_up(self.epsilon)}" + (f", δ = {rounded_up(self.delta)}" if self.delta else "")
         return f"{self.name} ({guarantee}" + (f", {self.classes} classes)" if self.classes > 2 else ")")
 
 
@@ -163,7 +164,9 @@ def check_labels(labels: npt.ArrayLike, classes: int) -> npt.NDArray[Any]:
                 f"label {array[position]} at position {position} is not an integer from 0 to {classes - 1}"
             )
     elif array.dtype.kind not in "iub":
-        raise ValueError(f"labels must be integers, got {array.dtype} (first: {array[0]!r})")
+        values = array.tolist()
+        position = next((i for i, value in enumerate(values) if not isinstance(value, int)), 0)
+        raise ValueError(f"labels must be integers, got {array.dtype}: {values[position]!r} at position {position}")
     if array.min() < 0 or array.max() >= classes:
         position = int(((array < 0) | (array >= classes)).argmax())
         raise ValueError(f"label {array[position]} at position {position} is not an integer from 0 to {classes - 1}")

@@ -33,7 +33,7 @@ def auc_ceiling(epsilon: float, delta: float = 0.0) -> float:
     """
     if math.isinf(epsilon):
         return 1.0
-    corner = (1.0 - delta) * (1.0 / (1.0 + math.exp(epsilon)))
+    corner = (1.0 - delta) * (math.exp(-epsilon) / (1.0 + math.exp(-epsilon)))
     return corner * (1.0 + delta - corner) / 2 + (2.0 - corner) * (1.0 - delta - corner) / 2 + delta
 
 

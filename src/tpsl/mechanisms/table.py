@@ -76,8 +76,12 @@ class Table:
         return float(self._moment(y, 2) - self._moment(y, 1) ** 2)
 
     def _moment(self, y: int, power: int) -> Fraction:
-        pairs = zip(self.weights[y].tolist(), self.values.tolist(), strict=True)
-        return sum((weight * Fraction(value) ** power for weight, value in pairs), Fraction(0)) / TOTAL
+        # A float is an integer over a power of two: over the largest of these powers, all sums are sums of integers.
+        values = [Fraction(value) for value in self.values.tolist()]
+        common = max(value.denominator for value in values)
+        numerators = [value.numerator * (common // value.denominator) for value in values]
+        total = sum(w * v**power for w, v in zip(self.weights[y].tolist(), numerators, strict=True))
+        return Fraction(total, TOTAL * common**power)
 
     @cached_property
     def log_weights(self) -> npt.NDArray[np.float64]:

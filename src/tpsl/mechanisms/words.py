@@ -9,6 +9,7 @@ says so.
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 
 import numpy as np
@@ -40,5 +41,5 @@ def secure_words() -> RandomWords:
 
 def seeded_words(seed: int, *context: str | int) -> RandomWords:
     """Return the stream of `seed`; noise made from it is NOT private. Different contexts give independent streams."""
-    text = "\x1f".join(["tpsl seeded noise", str(int(seed)), *(str(part) for part in context)])
+    text = "\x1f".join(["tpsl seeded noise", str(operator.index(seed)), *(str(part) for part in context)])
     return RandomWords(hashlib.sha256(text.encode()).digest(), secure=False)

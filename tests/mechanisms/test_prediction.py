@@ -1,0 +1,171 @@
+"""Predicted attack AUCs: closed forms, the numbers the paper printed, and attacks on real releases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from tpsl.mechanisms import Mechanism, auc_ceiling, gaussian, identity, laplace, randomized_response
+from tpsl.mechanisms.prediction import auc_of_scores
+from tpsl.metrics import auc
+
+EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+# A closed form speaks of continuous noise; on a grid of 64 steps for each scale the AUC is this close to it.
+GRID = 2e-5
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_laplace_has_its_closed_forms(epsilon: float) -> None:
+    predicted = laplace(epsilon).predicted_auc
+    assert predicted.shortest_distance == pytest.approx(1 - math.exp(-epsilon / 2) / 2, abs=GRID)
+    assert predicted.best_score == pytest.approx(1 - math.exp(-epsilon) * (2 + epsilon) / 4, abs=GRID)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_randomized_response_reaches_the_ceiling(epsilon: float) -> None:
+    predicted = randomized_response(epsilon).predicted_auc
+    closed_form = math.exp(epsilon) / (1 + math.exp(epsilon))
+    for value in (predicted.shortest_distance, predicted.best_score, predicted.ceiling):
+        assert value == pytest.approx(closed_form, rel=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0, 2.0, 10.0, 100.0])
+def test_gaussian_has_its_closed_forms(sigma: float) -> None:
+    predicted = gaussian(sigma, 1e-5).predicted_auc
+    assert predicted.shortest_distance == pytest.approx(stats.norm.cdf(1 / (2 * sigma)), abs=GRID)
+    assert predicted.best_score == pytest.approx(stats.norm.cdf(1 / (math.sqrt(2) * sigma)), abs=GRID)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 10.0, 100.0])
+def test_gaussian_with_more_classes_has_its_closed_forms(sigma: float) -> None:
+    """Two unit vectors lie √2 apart: the best score is theirs; the hard guess compares two coordinates."""
+    predicted = gaussian(sigma, 1e-5, 3).predicted_auc
+    assert predicted.shortest_distance == pytest.approx(stats.norm.cdf(1 / (math.sqrt(2) * sigma)), abs=GRID)
+    assert predicted.best_score == pytest.approx(stats.norm.cdf(1 / sigma), abs=GRID)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("classes", [3, 10, 100])
+def test_randomized_response_with_more_classes_has_its_closed_forms(epsilon: float, classes: int) -> None:
+    """The ROC curve of the score "a, neither, b" has corners at (flip, keep) and (1 - keep, 1 - flip)."""
+    keep = math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
+    flip = 1 / (math.exp(epsilon) + classes - 1)
+    predicted = randomized_response(epsilon, classes).predicted_auc
+    assert predicted.shortest_distance == pytest.approx((1 + keep - flip) / 2, rel=1e-9)
+    area = np.trapezoid([0, keep, 1 - flip, 1], [0, flip, 1 - keep, 1])
+    assert predicted.best_score == pytest.approx(area, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "exact", "printed"),
+    [
+        (laplace(0.1), 0.5244, [0.5237, 0.5236]),
+        (laplace(1.0), 0.6967, [0.6961, 0.6964]),
+        (laplace(10.0), 0.9966, [0.9966, 0.9965]),
+        (randomized_response(0.1), 0.5250, [0.5258]),
+        (randomized_response(1.0), 0.7311, [0.7310]),
+        (randomized_response(10.0), 0.99995, [0.9999]),
+    ],
+    ids=str,
+)
+def test_shortest_distance_attack_reaches_what_the_paper_measured(
+    mechanism: Mechanism, exact: float, printed: list[float]
+) -> None:
+    """Tables of the paper, Avazu and Criteo; it measured on data, so its digits wobble by a few 1e-4."""
+    predicted = mechanism.predicted_auc.shortest_distance
+    assert predicted == pytest.approx(exact, abs=6e-5)
+    assert predicted == pytest.approx(np.array(printed), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [laplace(0.1), laplace(1.0), laplace(4.0), randomized_response(1.0), gaussian(1.0, 1e-5)], ids=str
+)
+def test_attacks_on_a_release_reach_the_prediction(mechanism: Mechanism) -> None:
+    labels = np.random.default_rng(1).random(400_000) < 0.25
+    release = mechanism.release(labels, rng=2)
+    confidence = 1 - 1e-6
+    hard = auc(release.noisy > 0.5, labels, confidence)
+    log_likelihood = mechanism.log_likelihood(release.outcomes)
+    best = auc(np.round(log_likelihood[:, 1] - log_likelihood[:, 0], 6), labels, confidence)
+    raw = auc(release.noisy, labels, confidence)
+    assert hard.low <= mechanism.predicted_auc.shortest_distance <= hard.high
+    assert best.low <= mechanism.predicted_auc.best_score <= best.high
+    assert raw.low <= mechanism.predicted_auc.best_score <= raw.high
+
+
+@pytest.mark.parametrize(
+    "mechanism", [laplace(1.0, 3), laplace(4.0, 10), randomized_response(1.0, 3), gaussian(1.0, 1e-5, 3)], ids=str
+)
+def test_attacks_on_two_of_many_classes_reach_the_prediction(mechanism: Mechanism) -> None:
+    """Class 2 against class 0: the guess is the larger coordinate, a coin where they are equal."""
+    generator = np.random.default_rng(3)
+    labels = np.where(generator.random(300_000) < 0.5, 2, 0)
+    release = mechanism.release(labels, rng=4)
+    confidence = 1 - 1e-6
+    difference = release.noisy[:, 2] - release.noisy[:, 0]
+    guess = np.where(difference == 0, generator.random(len(labels)) < 0.5, difference > 0)
+    hard = auc(guess, labels == 2, confidence)
+    log_likelihood = mechanism.log_likelihood(release.outcomes)
+    best = auc(np.round(log_likelihood[:, 2] - log_likelihood[:, 0], 6), labels == 2, confidence)
+    assert hard.low <= mechanism.predicted_auc.shortest_distance <= hard.high
+    assert best.low <= mechanism.predicted_auc.best_score <= best.high
+
+
+Build = Callable[[float, int], Mechanism]
+
+
+@pytest.mark.parametrize("build", [laplace, randomized_response], ids=["laplace", "discrete"])
+@pytest.mark.parametrize("classes", [2, 3, 100])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0, 40.0])
+def test_the_three_are_in_order(build: Build, epsilon: float, classes: int) -> None:
+    predicted = build(epsilon, classes).predicted_auc
+    rounding = 1e-12
+    assert 0.5 <= predicted.shortest_distance <= predicted.best_score + rounding
+    assert predicted.best_score <= predicted.ceiling + rounding
+    assert predicted.ceiling <= 1.0
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 1.0, 100.0])
+@pytest.mark.parametrize("delta", [1e-8, 0.1])
+def test_the_three_are_in_order_for_gaussian_noise(sigma: float, delta: float, classes: int) -> None:
+    predicted = gaussian(sigma, delta, classes).predicted_auc
+    assert 0.5 <= predicted.shortest_distance <= predicted.best_score + 1e-12
+    assert predicted.best_score <= predicted.ceiling + 1e-12
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5, 0.1, 1.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 10.0])
+def test_ceiling_is_the_area_below_the_region_of_possible_attacks(epsilon: float, delta: float) -> None:
+    def highest(f: float) -> float:
+        return min(1.0, delta + math.exp(epsilon) * f, 1 - math.exp(-epsilon) * (1 - delta - f))
+
+    corners = [(1 - delta) / (1 + math.exp(epsilon)), 1 - delta]
+    area, _ = integrate.quad(highest, 0.0, 1.0, points=corners, limit=200)
+    assert auc_ceiling(epsilon, delta) == pytest.approx(area, abs=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 800.0, 1e6, math.inf])
+def test_ceiling_of_a_huge_epsilon_is_one(epsilon: float) -> None:
+    assert auc_ceiling(epsilon) == 1.0
+
+
+def test_ceiling_of_identity() -> None:
+    assert identity(5).predicted_auc.ceiling == auc_ceiling(math.inf, 0.0) == 1.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.integers(-3, 3)), min_size=1, max_size=12),
+)
+@settings(max_examples=50)
+def test_auc_of_scores_is_the_double_sum(outcomes: list[tuple[int, int, int]]) -> None:
+    positive, negative, scores = (np.array(column, dtype=np.float64) for column in zip(*outcomes, strict=True))
+    positive, negative = positive / positive.sum(), negative / negative.sum()
+    wins = np.greater.outer(scores, scores) + np.equal.outer(scores, scores) / 2
+    assert auc_of_scores(positive, negative, scores) == pytest.approx(positive @ wins @ negative, abs=1e-12)
