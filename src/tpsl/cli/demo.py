@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
 
 if TYPE_CHECKING:
     from tpsl.data.dataset import Dataset
-    from tpsl.report.summary import RunSummary
+    from tpsl.report import RunSummary
     from tpsl.training import Job
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -35,8 +36,7 @@ def demo(
     """
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
-    from tpsl.report.page import write_page
-    from tpsl.report.table import summary_table
+    from tpsl.report import summary_table, write_page
     from tpsl.training import make_job
 
     config = FlightsData(rows=rows)
@@ -58,7 +58,7 @@ def demo(
     }
     write_page(page, summaries, title="tpsl demo: flight delays", facts=facts)
     if json:
-        print_json({"page": str(page), "runs": [row.as_dict() for row in summaries]})
+        print_json({"page": str(page), "runs": [asdict(row) for row in summaries]})
     else:
         stdout.print(summary_table(summaries))
         stdout.print(f"The page: {page.resolve()}", highlight=False, soft_wrap=True)
@@ -68,7 +68,7 @@ def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunSumma
     from tpsl.attacks import shortest_distance_attack
     from tpsl.metrics import auc
     from tpsl.models import Top
-    from tpsl.report.summary import RunSummary
+    from tpsl.report import RunSummary
     from tpsl.training import train
     from tpsl.training.build import weight_generator
     from tpsl.training.run_folder import RunFolder

@@ -49,7 +49,7 @@ def main() -> None:
     Exit status: 1 for an error, 2 for an option that does not exist or has no such value, 130 for an interruption.
     """
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="tpsl", standalone_mode=False)
     except typer.TyperException as error:
         # The help that a group without a command prints is an "error" without a message.
         if error.format_message():

@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from tpsl.files import write_atomically
 from tpsl.report.charts import attack_chart, cost_chart
 from tpsl.report.curves import curve_panels
 from tpsl.report.markup import Markup, fragment, tag
@@ -38,13 +39,8 @@ def write_page(path: Path, rows: Sequence[RunSummary], *, title: str, facts: Map
         lead=_lead(rows),
         sections=fragment(*_sections(rows, facts)),
     )
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        # A name that is not Unicode (of a file, say) must not cost the report.
-        beside.write_bytes(content.encode("utf-8", errors="replace"))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    # A name that is not Unicode (of a file, say) must not cost the report.
+    write_atomically(path, content.encode("utf-8", errors="replace"))
 
 
 def _lead(rows: Sequence[RunSummary]) -> Markup:

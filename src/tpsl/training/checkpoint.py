@@ -14,8 +14,8 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import nn
 
+from tpsl.files import sync_folder, write_atomically
 from tpsl.models import HalfOptimizer
-from tpsl.training.files import sync_folder, write_atomically
 
 _KEEP = 2
 Halves = Mapping[str, tuple[nn.Module, HalfOptimizer]]

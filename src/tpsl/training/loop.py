@@ -14,11 +14,11 @@ from safetensors.torch import save
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.plan import BatchPlan
+from tpsl.files import write_atomically
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.training.build import build_feature_party, build_label_party, noisy_labels_for
 from tpsl.training.checkpoint import Halves, load_checkpoint, newest_common_step, save_checkpoint
 from tpsl.training.evaluation import evaluate, predict
-from tpsl.training.files import write_atomically
 from tpsl.training.job import Job
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tpsl.training.files import write_atomically
+from tpsl.files import write_atomically
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.result import TrainResult
 

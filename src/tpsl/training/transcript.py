@@ -20,8 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tpsl.files import write_atomically
 from tpsl.models import Top
-from tpsl.training.files import write_atomically
 
 Float32s = npt.NDArray[np.float32]
 

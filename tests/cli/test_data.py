@@ -1,0 +1,69 @@
+"""`tpsl data`: two files, a job that trains on them, and what is known about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tpsl.data.config import FlightsData, SyntheticData
+from tpsl.data.dataset import load
+
+SMALL = ("--epochs", 1, "--batch-size", 256, "--json")
+
+
+def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc(tpsl: Any, tmp_path: Path) -> None:
+    out = tmp_path / "made"
+    written = tpsl("data", "synthetic", "--out", out, "--rows", 600, "--seed", 3, "--json").json()
+    assert written["files"] == [str(out / "feature.parquet"), str(out / "label.parquet")]
+    assert written["job"] == str(out / "job.yaml")
+    assert written["rows"] == 600
+    assert written["bayes_auc"] == pytest.approx(load(SyntheticData(rows=600, seed=3)).facts["bayes_auc"], abs=0.01)
+    assert pq.read_table(out / "label.parquet").column_names == ["id", "label"]
+    assert "label" not in pq.read_table(out / "feature.parquet").column_names
+    result = tpsl("train", out / "job.yaml", "--out", tmp_path / "run", *SMALL).json()
+    assert (result["data"], result["train_records"], result["test_records"]) == ("table", 480, 120)
+    assert (result["mechanism"], result["epsilon"]) == ("discrete", 1.0)
+
+
+def test_the_files_can_be_moved_together(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tpsl("data", "synthetic", "--out", tmp_path / "made", "--rows", 100, "--classes", 3).status == 0
+    (tmp_path / "made").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    assert tpsl("train", "moved/job.yaml", "--out", "run", *SMALL).json()["classes"] == 3
+    # A finished run is found again from another folder, and by the job it holds itself.
+    monkeypatch.chdir(tmp_path / "moved")
+    again = tpsl("train", "job.yaml", "--out", "../run", *SMALL)
+    assert "finished run" in again.stderr
+    assert again.json()["classes"] == 3
+    assert "finished run" in tpsl("train", "../run/job.yaml", "--out", "../run", "--json").stderr
+
+
+def test_flights_writes_what_the_built_in_data_has(tpsl: Any, tmp_path: Path) -> None:
+    out = tmp_path / "flights"
+    shown = tpsl("data", "flights", "--out", out, "--rows", 2000, "--task", "delay5")
+    assert shown.status == 0, shown.stderr
+    assert shown.stdout.splitlines() == [
+        str(out / "airport.parquet"),
+        str(out / "airline.parquet"),
+        str(out / "job.yaml"),
+        "rows: 2000",
+        f"train on them with: tpsl train {out / 'job.yaml'}",
+    ]
+    assert {file["path"] for file in yaml.safe_load((out / "job.yaml").read_text())["data"]["features"]} == {
+        "airport.parquet"
+    }
+    result = tpsl("train", out / "job.yaml", "--out", tmp_path / "run", *SMALL).json()
+    built_in = load(FlightsData(rows=2000, layout="natural", task="delay5"))
+    assert result["classes"] == 5
+    assert result["train_records"] == len(built_in.train)
+    assert (tmp_path / "run" / "label" / "bottom.safetensors").exists()
+
+
+def test_too_many_flights_and_a_folder_that_cannot_be_made_are_errors(tpsl: Any, tmp_path: Path) -> None:
+    assert "999999999" in tpsl("data", "flights", "--out", tmp_path / "a", "--rows", 999_999_999).error()
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in tpsl("data", "synthetic", "--out", tmp_path / "file", "--rows", 100).error()

@@ -1,0 +1,217 @@
+"""`tpsl train`: quick flags, job files, and what a run promises about itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tpsl.mechanisms import gaussian, laplace, randomized_response
+from tpsl.training import load_job
+from tpsl.training.transcript import Transcript
+from tpsl.vault import Vault
+
+SCRIPT = Path(sys.executable).with_name("tpsl")
+PROMISED = {
+    "run",
+    "mechanism",
+    "estimator",
+    "epsilon",
+    "delta",
+    "private",
+    "test_auc",
+    "test_log_loss",
+    "epochs",
+    "samples_per_second",
+}
+
+
+def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for pattern in patterns
+        for path in sorted(folder.rglob(pattern))
+        if path.is_file()
+    }
+
+
+def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(tmp_path: Path) -> None:
+    options = "--data flights --rows 6000 --mechanism laplace --epsilon 1 --estimator linear --epochs 1 --seed 0 --json"
+    command = [SCRIPT, "train", *options.split(), "--out", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert set(result) >= PROMISED
+    assert result["run"] == str(tmp_path / "run")
+    assert (result["mechanism"], result["estimator"], result["epochs"]) == ("laplace", "linear", 1)
+    assert result["epsilon"] == laplace(1.0).epsilon
+    assert result["delta"] == 0.0
+    assert result["private"] is True
+    assert (result["train_records"], result["test_records"]) == (4800, 1200)
+    assert 0 <= result["test_auc_low"] < result["test_auc"] < result["test_auc_high"] <= 1
+    assert result["test_log_loss"] > 0
+    assert result["samples_per_second"] > 0
+    assert "storing 4,800 training labels" in done.stderr
+    assert "4,800 noisy labels released with laplace" in done.stderr
+
+
+def test_the_quick_flags_on_synthetic_data_for_people(tpsl: Any, tmp_path: Path) -> None:
+    options = ("--rows", 5000, "--mechanism", "none", "--batch-size", 200, "--optimizer", "adam")
+    shown = tpsl("train", "--data", "synthetic", *options, "--learning-rate", 0.003, "--out", tmp_path / "run")
+    assert shown.status == 0, shown.stderr
+    lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
+    assert lines["run"] == str(tmp_path / "run")
+    assert lines["guarantee"] == "NOT PRIVATE (ε = ∞)"
+    assert float(shown.stdout.split("test AUC")[1].split()[0]) > 0.6
+    assert load_job(tmp_path / "run" / "job.yaml").training.label_optimizer.learning_rate == 0.003
+
+
+def test_a_run_without_out_gets_a_folder_of_its_own(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path(tpsl("train", small_job, "--json").json()["run"])
+    assert run.parent == Path("runs")
+    assert (tmp_path / run / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "mechanism", "epsilon", "delta"),
+    [
+        ("--mechanism none", "none", None, 0.0),
+        ("--mechanism laplace --epsilon 0.5", "laplace", laplace(0.5).epsilon, 0.0),
+        ("--mechanism discrete --epsilon 0.5", "discrete", randomized_response(0.5).epsilon, 0.0),
+        ("--mechanism randomized_response --epsilon 3", "discrete", randomized_response(3.0).epsilon, 0.0),
+        ("--mechanism gaussian --sigma 2 --delta 1e-5", "gaussian", gaussian(2.0, 1e-5).epsilon, 1e-5),
+        ("--epsilon 1 --draws 2", "laplace", 2 * laplace(1.0).epsilon, 0.0),
+    ],
+)
+def test_the_result_states_the_guarantee_of_the_mechanism(
+    tpsl: Any, small_job: Path, tmp_path: Path, options: str, mechanism: str, epsilon: float | None, delta: float
+) -> None:
+    result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
+    stated = {name: result[name] for name in ("mechanism", "epsilon", "delta", "ledger_epsilon", "private")}
+    assert stated == {
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "delta": delta,
+        "ledger_epsilon": epsilon,
+        "private": epsilon is not None,
+    }
+
+
+def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        seeded = tpsl("train", small_job, "--seed", 5, "--insecure-seeded-noise", "--out", tmp_path / name, "--json")
+        assert seeded.json()["private"] is False
+        assert "warning: the noise is seeded: this run is NOT PRIVATE" in seeded.stderr
+    assert (tmp_path / "a" / "label" / "top.safetensors").exists()
+    weights = contents(tmp_path / "a", "*.safetensors")
+    assert len(weights) >= 4
+    assert weights == contents(tmp_path / "b", "*.safetensors")
+    shown = tpsl("train", small_job, "--seed", 5, "--insecure-seeded-noise", "--out", tmp_path / "a")
+    assert "NOT PRIVATE (ε = 2)" in shown.stdout
+
+
+def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    steps, drawn = [], []
+    for name in ("a", "b"):
+        run = tmp_path / name
+        result = tpsl("train", small_job, "--seed", 5, "--record-transcript", "--out", run, "--json").json()
+        assert result["private"] is True
+        steps.append(list(Transcript(run / "feature" / "transcript")))
+        with Vault.open(run / "label" / "vault") as vault:
+            (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "released"]
+            drawn.append(entry.details["outcomes_digest"])
+    ours, theirs = steps
+    assert len(ours) == len(theirs) == 7
+    assert all(np.array_equal(a.rows, b.rows) for a, b in zip(ours, theirs, strict=True))
+    assert np.array_equal(ours[0].embeddings, theirs[0].embeddings)
+    assert not np.array_equal(ours[0].gradients, theirs[0].gradients)
+    assert drawn[0] != drawn[1]
+    assert contents(tmp_path / "a", "top.safetensors") != contents(tmp_path / "b", "top.safetensors")
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "discrete"])
+def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> None:
+    options = ("--data", "flights", "--rows", 3000, "--task", "delay5", "--mechanism", mechanism, "--epsilon", 2)
+    result = tpsl("train", *options, "--epochs", 1, "--out", tmp_path / "run", "--json").json()
+    assert (result["classes"], result["mechanism"], result["private"]) == (5, mechanism, True)
+    assert 0.999 * 2 <= result["epsilon"] <= 2
+    assert 0 < result["test_auc"] < 1
+    assert result["test_auc_low"] is None  # the mean over classes has no interval
+
+
+def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:
+    options = ("--data", "flights", "--rows", 2000, "--layout", "natural", "--split", "chronological", "--epochs", 1)
+    assert tpsl("train", *options, "--out", tmp_path / "run", "--json").json()["mechanism"] == "discrete"
+    weights = contents(tmp_path / "run", "bottom.safetensors", "top.safetensors")
+    assert set(weights) == {"feature/bottom.safetensors", "label/bottom.safetensors", "label/top.safetensors"}
+
+
+def test_options_override_single_fields_of_the_job_file(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    options = "--rows 300 --epsilon 1.5 --estimator posterior --epochs 2 --batch-size 64 --seed 9 --optimizer sgd"
+    result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
+    assert (result["epsilon"], result["estimator"], result["epochs"]) == (1.5, "posterior", 2)
+    assert result["train_records"] + result["test_records"] == 300
+    job, run_job = load_job(small_job), load_job(tmp_path / "run" / "job.yaml")
+    assert run_job.model == job.model
+    assert run_job.privacy.mechanism == "laplace"
+    assert run_job.data.categorical_fields == 2
+    assert (run_job.training.batch_size, run_job.training.seed) == (64, 9)
+    assert run_job.training.feature_optimizer.name == run_job.training.label_optimizer.name == "sgd"
+
+
+def test_a_finished_run_is_only_read_again(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = tpsl("train", small_job, "--out", run, "--json").json()
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    again = tpsl("train", small_job, "--out", run, "--json")
+    assert again.json() == first
+    assert f"{run} is a finished run; nothing to do" in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    options = ("--vault", tmp_path / "vault", "--json")
+    first = tpsl("train", small_job, "--out", tmp_path / "a", "--epochs", 2, *options)
+    second = tpsl("train", small_job, "--out", tmp_path / "b", "--seed", 1, *options)
+    assert "320 noisy labels released with laplace (ε = 2), 0 were released before" in first.stderr
+    assert "0 noisy labels released with laplace (ε = 2), 320 were released before" in second.stderr
+    ledger = tpsl("vault", "ledger", tmp_path / "vault", "--json").json()
+    assert [entry["kind"] for entry in ledger["entries"]] == ["created", "added", "released"]
+    assert first.json()["ledger_epsilon"] == second.json()["ledger_epsilon"] == ledger["epsilon_per_record"]
+    assert tpsl("vault", "verify", tmp_path / "vault").status == 0
+    sentence = tpsl("train", small_job, "--out", tmp_path / "c", "--epsilon", 1, *options).error()
+    assert "320" in sentence
+    assert "compose" in sentence
+
+
+def test_an_interrupted_run_says_how_to_go_on(small_job: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(small_job.read_text())
+    content["training"] |= {"epochs": 10_000, "checkpoint_every": 5}
+    small_job.write_text(yaml.safe_dump(content))
+    command = [SCRIPT, "train", small_job, "--out", tmp_path / "run", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        patience = time.monotonic() + 120
+        while not list((tmp_path / "run" / "label").glob("checkpoints/step-*")) and process.poll() is None:
+            assert time.monotonic() < patience
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert f"the same command with --out {tmp_path / 'run'} goes on where it stopped" in stderr
+    assert "Traceback" not in stderr

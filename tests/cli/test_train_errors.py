@@ -1,0 +1,211 @@
+"""Whatever is wrong with a job, its data, its run folder or its vault is one sentence that names the culprit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tpsl.vault import Vault
+
+
+def with_changes(job: Path, **parts: Any) -> Path:
+    content = yaml.safe_load(job.read_text())
+    for part, fields in parts.items():
+        content[part] = {**content[part], **fields} if isinstance(fields, dict) else fields
+    job.write_text(yaml.safe_dump(content))
+    return job
+
+
+def test_a_job_file_that_is_not_there(tpsl: Any, tmp_path: Path) -> None:
+    assert tpsl("train", tmp_path / "no.yaml").error() == (
+        f"error: {tmp_path / 'no.yaml'}: cannot be read (No such file or directory)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("- a\n- b\n", "a job is a mapping with the parts data, privacy, model and training"),
+        ("just words\n", "a job is a mapping with the parts data, privacy, model and training"),
+        ("data: {source: flights\n", "is not YAML"),
+        ("nonsense: 1\n", "nonsense: "),
+        ("training: 7\n", "training: "),
+        ("privacy: []\n", "privacy: "),
+        ("data: {source: nowhere}\n", "nowhere"),
+    ],
+)
+def test_a_job_file_that_is_no_job(tpsl: Any, tmp_path: Path, text: str, reason: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(text)
+    for options in ((), ("--epochs", 2, "--epsilon", 1, "--rows", 100)):
+        sentence = tpsl("train", job, *options, "--out", tmp_path / "run").error()
+        assert sentence.startswith(f"error: {job}: ")
+        assert reason in sentence
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "reason"),
+    [
+        ("data", "rows", "many", "data.rows: Input should be a valid integer, got 'many'"),
+        ("data", "rows", 3, "data.rows: Input should be greater than or equal to 10, got 3"),
+        ("data", "layout", "natural", "data.layout: "),
+        ("privacy", "epsilonn", 3, "privacy.epsilonn: "),
+        ("privacy", "mechanism", "magic", "privacy.mechanism: Input should be 'none', 'laplace'"),
+        ("privacy", "epsilon", 0, "0"),
+        ("privacy", "epsilon", -1.5, "-1.5"),
+        ("privacy", "epsilon", float("nan"), "nan"),
+        ("privacy", "epsilon", None, "privacy: mechanism 'laplace' needs epsilon"),
+        ("privacy", "sigma", 1.0, "privacy: mechanism 'laplace' does not take sigma"),
+        ("privacy", "draws", 3, "privacy.draws: "),
+        ("training", "epochs", 0, "training.epochs: Input should be greater than or equal to 1, got 0"),
+        ("training", "epochs", "often", "training.epochs: "),
+        ("training", "label_optimizer", {"name": "magic"}, "training.label_optimizer.name: "),
+        ("model", "bottom", [], "model.bottom: "),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value(
+    tpsl: Any, small_job: Path, tmp_path: Path, part: str, field: str, value: Any, reason: str
+) -> None:
+    with_changes(small_job, **{part: {field: value}})
+    sentence = tpsl("train", small_job, "--out", tmp_path / "run").error()
+    assert sentence.startswith(f"error: {small_job}: {part}")
+    assert reason in sentence
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--mechanism laplace", "privacy: mechanism 'laplace' needs epsilon"),
+        ("--mechanism gaussian --sigma 1", "privacy: mechanism 'gaussian' needs delta"),
+        ("--mechanism gaussian --sigma 0 --delta 1e-5", "sigma"),
+        ("--mechanism none --epsilon 1", "privacy: mechanism 'none' does not take epsilon"),
+        ("--epsilon 0", "0"),
+        ("--epsilon -2", "-2"),
+        ("--epsilon nan", "nan"),
+        ("--epsilon inf", "inf"),
+        ("--data flights --task never", "data.task: "),
+        ("--data synthetic --layout natural", "data.layout: "),
+        ("--seed -1", "training.seed: "),
+        ("--batch-size 0", "training.batch_size: "),
+        ("--learning-rate 0", "training.feature_optimizer.learning_rate: "),
+    ],
+)
+def test_a_wrong_option_is_named_without_a_job_file_too(tpsl: Any, tmp_path: Path, options: str, reason: str) -> None:
+    sentence = tpsl("train", *options.split(), "--out", tmp_path / "run").error()
+    assert sentence.startswith("error: options: ")
+    assert reason in sentence
+
+
+def table_job(folder: Path) -> Path:
+    """Two small CSV files and their job."""
+    rows = range(40)
+    (folder / "features.csv").write_text("id,size\n" + "".join(f"{row},{row * 0.5}\n" for row in rows))
+    (folder / "labels.csv").write_text("id,late\n" + "".join(f"{row},{row % 2}\n" for row in rows))
+    data = {
+        "source": "table",
+        "features": [{"path": "features.csv", "numeric": ["size"]}],
+        "label": {"path": "labels.csv", "label": "late"},
+    }
+    job = folder / "job.yaml"
+    job.write_text(yaml.safe_dump({"data": data, "training": {"epochs": 1}}))
+    return job
+
+
+def test_a_table_that_is_missing_or_lacks_a_column(tpsl: Any, tmp_path: Path) -> None:
+    job = table_job(tmp_path)
+    with_changes(job, data={"label": {"path": "labels.csv", "label": "delayed"}})
+    sentence = tpsl("train", job, "--out", tmp_path / "a").error()
+    assert str(tmp_path / "labels.csv") in sentence
+    assert "'delayed'" in sentence
+    (tmp_path / "labels.csv").unlink()
+    assert str(tmp_path / "labels.csv") in tpsl("train", job, "--out", tmp_path / "b").error()
+
+
+@pytest.mark.parametrize("party", ["label", "../outside", "job.yaml", ".hidden", "a/b"])
+def test_a_party_whose_name_is_no_folder_of_its_own(tpsl: Any, tmp_path: Path, party: str) -> None:
+    job = table_job(tmp_path)
+    data = yaml.safe_load(job.read_text())["data"]
+    data["features"][0]["party"] = party
+    data["label"]["party"] = "airline"
+    sentence = tpsl("train", with_changes(job, data=data), "--out", tmp_path / "run").error()
+    assert f"the feature party {party!r} needs a name" in sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_job_in_the_same_folder_is_refused_with_the_field(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert tpsl("train", small_job, "--out", run).status == 0
+    assert tpsl("train", small_job, "--out", run, "--seed", 4).error() == (
+        f"error: {run}: holds a run of another job (training.seed: 0 against 4); choose another --out"
+    )
+    assert "privacy.epsilon: 2.0 against 1.0" in tpsl("train", small_job, "--out", run, "--epsilon", 1).error()
+
+
+def test_an_out_that_is_a_file_or_holds_other_things(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    assert f"{tmp_path / 'file'}: is a file" in tpsl("train", small_job, "--out", tmp_path / "file").error()
+    (tmp_path / "folder").mkdir(mode=0o755)
+    (tmp_path / "folder" / "photo").write_text("precious")
+    sentence = tpsl("train", small_job, "--out", tmp_path / "folder").error()
+    assert f"{tmp_path / 'folder'}: holds no run but other files (photo)" in sentence
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["photo"]
+
+
+def test_a_damaged_result(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    result = tmp_path / "run" / "result.json"
+    tpsl("train", small_job, "--out", tmp_path / "run")
+    written = result.read_text()
+    for damaged in ("", "[]", "{}", written[:-3], written.replace('"epsilon": 2.0', '"epsilon": "2"')):
+        assert damaged != written
+        result.write_text(damaged)
+        assert f"{result}: is damaged" in tpsl("train", small_job, "--out", tmp_path / "run").error()
+
+
+def test_a_damaged_checkpoint(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tpsl("train", small_job, "--out", run)
+    (run / "result.json").unlink()  # as if killed just before it was finished
+    (checkpoint,) = (run / "label" / "checkpoints").glob("step-*")
+    for file in sorted(checkpoint.iterdir()):
+        written = file.read_bytes()
+        at = len(written) // 2
+        file.write_bytes(written[:at] + bytes([written[at] ^ 1]) + written[at + 1 :])
+        sentence = tpsl("train", small_job, "--out", run).error()
+        assert str(checkpoint) in sentence
+        assert "is damaged" in sentence
+        file.write_bytes(written)
+    assert tpsl("train", small_job, "--out", run).status == 0
+
+
+def test_damaged_metrics(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tpsl("train", small_job, "--out", run)
+    (run / "result.json").unlink()
+    (run / "label" / "metrics.jsonl").write_text("7\n")
+    assert f"{run / 'label' / 'metrics.jsonl'}, line 1: is damaged" in tpsl("train", small_job, "--out", run).error()
+
+
+def test_a_vault_that_is_none_or_does_not_fit(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "photo").touch()
+    Vault.create(tmp_path / "three", classes=3).close()
+    Vault.create(tmp_path / "empty").close()
+    for name, reason in (("other", "not empty"), ("three", "3 classes"), ("empty", "does not know 320")):
+        sentence = tpsl("train", small_job, "--out", tmp_path / f"run-{name}", "--vault", tmp_path / name).error()
+        assert str(tmp_path / name) in sentence
+        assert reason in sentence
+
+
+def test_recording_cannot_begin_in_the_middle(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tpsl("train", small_job, "--out", run)
+    (run / "result.json").unlink()
+    sentence = tpsl("train", small_job, "--out", run, "--record-transcript").error()
+    assert str(run / "feature" / "transcript") in sentence
+    assert "not recorded from its first step" in sentence
