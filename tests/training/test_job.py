@@ -1,0 +1,190 @@
+"""The job: defaults, digest, differences, files, and what an override replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from tpsl.data.config import FlightsData, SyntheticData, TableData
+from tpsl.mechanisms import gaussian, identity, laplace, randomized_response
+from tpsl.training.job import Job, JobError, PrivacyConfig, load_job, make_job
+
+TABLE = {
+    "source": "table",
+    "features": [{"path": "a.csv", "party": "shop", "numeric": ["x"]}],
+    "label": {"path": "/far/away/b.csv"},
+}
+
+
+def job_of(content: dict[str, Any], **overrides: dict[str, Any]) -> Job:
+    return make_job(content, overrides, "test")
+
+
+def test_an_empty_job_is_flights_with_our_recommended_setting() -> None:
+    job = job_of({})
+    assert job == Job()
+    assert job.data == FlightsData()
+    assert (job.privacy.mechanism, job.privacy.epsilon, job.privacy.estimator) == ("discrete", 1.0, "posterior")
+    assert (job.privacy.draws, job.privacy.noise_seed) == (1, None)
+    assert (job.model.bottom, job.model.top) == ((128, 128), (128, 128))
+
+
+def test_a_job_builds_its_mechanism() -> None:
+    def built(classes: int, **privacy: Any) -> str:
+        return PrivacyConfig(**privacy).build(classes).digest
+
+    assert built(2, mechanism="none") == identity(2).digest
+    assert built(5, mechanism="laplace", epsilon=2) == laplace(2.0, 5).digest
+    assert built(3, mechanism="discrete", epsilon=0.5) == randomized_response(0.5, 3).digest
+    assert built(2, mechanism="randomized_response", epsilon=0.5) == randomized_response(0.5).digest
+    assert built(2, mechanism="gaussian", sigma=1.5, delta=1e-6) == gaussian(1.5, 1e-6).digest
+
+
+def another(value: Any) -> Any:
+    """A valid value of the same kind that is not this one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1 if value != 2 else 1
+    if isinstance(value, float):
+        return value * 0.75 if value else 0.25
+    if isinstance(value, list | tuple):
+        return [*value, 7]
+    return {
+        "all": "natural",
+        "random": "chronological",
+        "late": "delay5",
+        "discrete": "laplace",
+        "posterior": "linear",
+        "auto": "lazy",
+        "shuffled": "arrival",
+        "adam": "sgd",
+        None: 12,
+    }[value]
+
+
+def fields(model: BaseModel, part: str = "") -> list[str]:
+    """The dotted names of all values in a model."""
+    found = []
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        found += fields(value, f"{part}{name}.") if isinstance(value, BaseModel) else [f"{part}{name}"]
+    return found
+
+
+CHANGEABLE_ALONE = sorted({*fields(Job())} - {"data.source", "privacy.sigma", "privacy.delta"})
+
+
+@pytest.mark.parametrize("field", CHANGEABLE_ALONE)
+def test_every_field_counts_in_the_digest_and_is_named_as_the_difference(field: str) -> None:
+    content = Job().model_dump(mode="json")
+    *parts, name = field.split(".")
+    at = content
+    for part in parts:
+        at = at[part]
+    at[name] = another(at[name])
+    changed = job_of(content)
+    assert changed.digest() != Job().digest()
+    difference = Job().first_difference(changed)
+    assert difference is not None
+    assert difference.startswith(f"{field}: ")
+    assert " against " in difference
+
+
+def test_equal_jobs_have_one_digest_however_they_were_written() -> None:
+    written_out = job_of(yaml.safe_load(Job().to_yaml()))
+    terse = job_of({"privacy": {"epsilon": 1}})
+    assert Job().digest() == written_out.digest() == terse.digest()
+    assert Job().first_difference(terse) is None
+
+
+def test_jobs_with_other_data_differ_in_the_source_first() -> None:
+    assert "data.source: 'flights' against 'synthetic'" == Job().first_difference(
+        job_of({"data": {"source": "synthetic"}})
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"data": {"source": "synthetic", "rows": 50, "signal": 0.125}},
+        {"data": TABLE},
+        {"privacy": {"mechanism": "gaussian", "sigma": 1.5, "delta": 1e-7, "noise_seed": 3}},
+        {"training": {"label_optimizer": {"learning_rate": 1e-5}, "order": "arrival"}, "model": {"top": []}},
+    ],
+)
+def test_a_written_job_reads_back_the_same(tmp_path: Path, content: dict[str, Any]) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(content))
+    job = load_job(tmp_path / "job.yaml")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "job.yaml").write_text(job.to_yaml(), encoding="utf-8")
+    assert load_job(elsewhere / "job.yaml") == job
+
+
+def test_files_are_looked_for_beside_the_job_file_from_wherever_one_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "job.yaml").write_text(yaml.safe_dump({"data": TABLE}))
+    monkeypatch.chdir(tmp_path)
+    job = load_job(Path("jobs/job.yaml"))
+    assert isinstance(job.data, TableData)
+    assert job.data.features[0].path == tmp_path / "jobs" / "a.csv"
+    assert job.data.label.path == Path("/far/away/b.csv")
+
+
+def test_numbers_in_the_notation_of_science_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("training: {label_optimizer: {learning_rate: 1e-4}}\nprivacy: {epsilon: 5e-1}\n")
+    job = load_job(tmp_path / "job.yaml")
+    assert (job.training.label_optimizer.learning_rate, job.privacy.epsilon) == (1e-4, 0.5)
+
+
+def test_an_override_replaces_single_fields() -> None:
+    content = {
+        "data": {"source": "synthetic", "rows": 50, "seed": 3},
+        "training": {"epochs": 3, "label_optimizer": {"name": "sgd", "learning_rate": 0.5}},
+    }
+    job = job_of(content, data={"rows": 60}, training={"seed": 8, "label_optimizer": {"learning_rate": 0.25}})
+    assert job.data == SyntheticData(rows=60, seed=3)
+    assert (job.training.epochs, job.training.seed) == (3, 8)
+    assert (job.training.label_optimizer.name, job.training.label_optimizer.learning_rate) == ("sgd", 0.25)
+    assert content["data"] == {"source": "synthetic", "rows": 50, "seed": 3}
+
+
+def test_another_mechanism_drops_the_parameters_of_the_old_one_and_nothing_else() -> None:
+    content = {"privacy": {"mechanism": "gaussian", "sigma": 2.0, "delta": 1e-5, "estimator": "unbiased", "draws": 2}}
+    privacy = job_of(content, privacy={"mechanism": "laplace", "epsilon": 3.0}).privacy
+    assert (privacy.mechanism, privacy.epsilon, privacy.sigma, privacy.delta) == ("laplace", 3.0, None, None)
+    assert (privacy.estimator, privacy.draws) == ("unbiased", 2)
+    with pytest.raises(JobError, match="test: privacy: mechanism 'discrete' needs epsilon"):
+        job_of(content, privacy={"mechanism": "discrete"})
+    # The default ε belongs to the default mechanism.
+    with pytest.raises(JobError, match="mechanism 'laplace' needs epsilon"):
+        job_of({"privacy": {"mechanism": "laplace"}})
+    assert job_of({"privacy": {"mechanism": "none"}}).privacy.epsilon is None
+
+
+def test_another_data_source_drops_the_fields_of_the_old_one() -> None:
+    job = job_of({"data": {"source": "synthetic", "rows": 50}}, data={"source": "flights", "layout": "natural"})
+    assert job.data == FlightsData(layout="natural")
+
+
+def test_an_override_does_not_hide_a_part_that_is_no_mapping() -> None:
+    for content in ({"training": 7}, {"privacy": [1]}, {"training": {"label_optimizer": "sgd"}}):
+        with pytest.raises(JobError, match=r"test: (training|privacy).*valid dictionary"):
+            job_of(content, privacy={"epsilon": 1.0}, training={"label_optimizer": {"name": "adam"}})
+
+
+@pytest.mark.parametrize("text", ["\xff".encode("latin-1"), b"a: b: c", b"{", b"!!python/object:os.system {}"])
+def test_a_file_that_is_no_yaml_is_named(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "job.yaml").write_bytes(text)
+    with pytest.raises(JobError, match="is not YAML") as error:
+        load_job(tmp_path / "job.yaml")
+    assert str(error.value).startswith(f"{tmp_path / 'job.yaml'}: ")
+    assert "\n" not in str(error.value)

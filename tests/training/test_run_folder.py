@@ -1,0 +1,136 @@
+"""The run folder and its result: whole or absent, for their owner, for one job and one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.training.job import Job, make_job
+from tpsl.training.result import TrainResult
+from tpsl.training.run_folder import RunError, RunFolder
+
+RESULT = TrainResult(
+    run="runs/a",
+    data="flights",
+    mechanism="laplace",
+    estimator="linear",
+    draws=1,
+    epsilon=1.0,
+    delta=0.0,
+    private=True,
+    ledger_epsilon=2.0,
+    classes=2,
+    train_records=80,
+    test_records=20,
+    epochs=2,
+    steps=10,
+    test_auc=0.75,
+    test_auc_low=0.7,
+    test_auc_high=0.8,
+    test_log_loss=0.5,
+    test_accuracy=0.8,
+    test_calibration_error=0.01,
+    samples_per_second=1000.0,
+    seconds=2.5,
+)
+
+
+def test_a_result_survives_json_with_what_json_lacks() -> None:
+    for changes in ({}, {"epsilon": math.inf, "ledger_epsilon": math.inf, "private": False}):
+        result = dataclasses.replace(RESULT, **changes)
+        assert TrainResult.from_dict(json.loads(json.dumps(result.as_dict(), allow_nan=False))) == result
+    none = dataclasses.replace(RESULT, test_auc=math.nan, test_auc_low=math.nan, test_auc_high=math.nan)
+    assert none.as_dict()["test_auc"] is None
+    again = TrainResult.from_dict(none.as_dict())
+    assert [math.isnan(value) for value in (again.test_auc, again.test_auc_low, again.test_auc_high)] == [True] * 3
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(TrainResult)])
+def test_a_field_that_is_missing_or_of_another_type_is_named(name: str) -> None:
+    written = RESULT.as_dict()
+    for damaged in ({key: value for key, value in written.items() if key != name}, {**written, name: [1]}):
+        with pytest.raises(ValueError, match=f"^{name} is "):
+            TrainResult.from_dict(damaged)
+
+
+def test_a_finished_run_has_a_result(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    with run.started(Job()):
+        assert run.result() is None
+        run.finish(RESULT)
+    assert run.result() == RESULT
+    with run.started(Job()):
+        assert run.result() == RESULT
+    assert run.job() == Job()
+
+
+def test_the_folder_is_its_owners(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "deep" / "run")
+    with run.started(Job()):
+        assert {path.stat().st_mode & 0o777 for path in (run.path, run.label)} == {0o700}
+
+
+def test_another_job_is_refused_with_the_first_difference(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    with run.started(Job()):
+        pass
+    other = make_job({"training": {"epochs": 9}}, {}, "test")
+    with pytest.raises(RunError, match=r"run: holds a run of another job \(training.epochs: 2 against 9\)"):
+        with run.started(other):
+            pass
+    assert run.job() == Job()
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    with run.started(Job()):
+        with pytest.raises(RunError, match="another process is training in this folder"):
+            with RunFolder(tmp_path / "run").started(Job()):
+                pass
+    with run.started(Job()):
+        pass
+
+
+def test_what_a_run_leaves_that_was_killed_at_once_is_taken_over(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.label.mkdir(parents=True)
+    (run.path / ".lock").touch()
+    (run.path / ".job.yaml.new").write_text("data: {sou")
+    with run.started(Job()):
+        assert run.job() == Job()
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "photo").touch()
+    before = tmp_path.stat().st_mode
+    with pytest.raises(RunError, match=r"holds no run but other files \(photo\)"):
+        with RunFolder(tmp_path).started(Job()):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["photo"]
+    assert tmp_path.stat().st_mode == before
+
+
+def test_a_folder_without_a_job_or_with_a_damaged_one_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run folder"):
+        RunFolder(tmp_path).job()
+    (tmp_path / "job.yaml").write_text("data: 3\n")
+    with pytest.raises(RunError, match=r"job\.yaml: data: "):
+        RunFolder(tmp_path).job()
+
+
+def test_metrics_are_kept_and_a_damaged_line_is_named(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    entries: list[dict[str, Any]] = [{"epoch": 1, "test_auc": 0.5}, {"epoch": 2, "test_auc": 0.75}]
+    with run.started(Job()):
+        assert run.metrics() == []
+        run.write_metrics(entries)
+    assert run.metrics() == entries
+    for line in ("{", "[]", "8", "\xff"):
+        (run.label / "metrics.jsonl").write_text(json.dumps(entries[0]) + "\n" + line + "\n", encoding="latin-1")
+        with pytest.raises(RunError, match=r"metrics\.jsonl, line 2: is damaged"):
+            run.metrics()
