@@ -9,12 +9,17 @@ from pathlib import Path
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file; a crash at any moment leaves the old content or the new, never a part."""
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as file:
+    write_durably(beside, content)
+    beside.replace(path)
+    sync_folder(path.parent)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file whose content is on the disk afterwards; its name is only once its folder is synchronised."""
+    with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands are run through `main()`, as the installed script does, in this process where a new one would cost seconds."""
+"""Commands are run through `main()`, as the installed script does, but in this process: a new one costs seconds."""
 
 from __future__ import annotations
 

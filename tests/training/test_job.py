@@ -103,8 +103,9 @@ def test_equal_jobs_have_one_digest_however_they_were_written() -> None:
 
 
 def test_jobs_with_other_data_differ_in_the_source_first() -> None:
-    assert "data.source: 'flights' against 'synthetic'" == Job().first_difference(
-        job_of({"data": {"source": "synthetic"}})
+    assert (
+        Job().first_difference(job_of({"data": {"source": "synthetic"}}))
+        == "data.source: 'flights' against 'synthetic'"
     )
 
 

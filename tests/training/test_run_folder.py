@@ -81,17 +81,14 @@ def test_another_job_is_refused_with_the_first_difference(tmp_path: Path) -> Non
         pass
     other = make_job({"training": {"epochs": 9}}, {}, "test")
     with pytest.raises(RunError, match=r"run: holds a run of another job \(training.epochs: 2 against 9\)"):
-        with run.started(other):
-            pass
+        run.started(other).__enter__()
     assert run.job() == Job()
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    with run.started(Job()):
-        with pytest.raises(RunError, match="another process is training in this folder"):
-            with RunFolder(tmp_path / "run").started(Job()):
-                pass
+    with run.started(Job()), pytest.raises(RunError, match="another process is training in this folder"):
+        RunFolder(tmp_path / "run").started(Job()).__enter__()
     with run.started(Job()):
         pass
 
@@ -109,8 +106,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photo").touch()
     before = tmp_path.stat().st_mode
     with pytest.raises(RunError, match=r"holds no run but other files \(photo\)"):
-        with RunFolder(tmp_path).started(Job()):
-            pass
+        RunFolder(tmp_path).started(Job()).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["photo"]
     assert tmp_path.stat().st_mode == before
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import nn
 
-from tpsl.files import sync_folder, write_atomically
+from tpsl.files import sync_folder, write_durably
 from tpsl.models import HalfOptimizer
 
 _KEEP = 2
@@ -39,11 +39,12 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
         for file, tensors in ((f"{name}.safetensors", half.state_dict()), (f"{name}-optimizer.safetensors", state)):
             content = save(tensors)
             digests[file] = hashlib.sha256(content).hexdigest()
-            write_atomically(beside / file, content)
+            write_durably(beside / file, content)
     description = {"step": step, "job": job_digest, "sha256": digests, "optimizer_settings": settings}
     content = json.dumps(description, indent=1).encode()
-    write_atomically(beside / "checkpoint.json", content)
-    write_atomically(beside / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
+    write_durably(beside / "checkpoint.json", content)
+    write_durably(beside / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
+    sync_folder(beside)
     _discard(target)
     beside.rename(target)
     sync_folder(folder)

@@ -16,7 +16,7 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.plan import BatchPlan
 from tpsl.files import write_atomically
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.training.build import build_feature_party, build_label_party, noisy_labels_for
+from tpsl.training.build import LabelPartyBuilder, build_feature_party, build_label_party, noisy_labels_for
 from tpsl.training.checkpoint import Halves, load_checkpoint, newest_common_step, save_checkpoint
 from tpsl.training.evaluation import evaluate, predict
 from tpsl.training.job import Job
@@ -58,12 +58,20 @@ class Training:
     """One run of a job: the parties, where they stand, and what is written down on the way."""
 
     def __init__(
-        self, job: Job, run: RunFolder, data: Dataset, vault: Path, *, record_steps: int, notice: Notice
+        self,
+        job: Job,
+        run: RunFolder,
+        data: Dataset,
+        vault: Path,
+        *,
+        record_steps: int,
+        notice: Notice,
+        make_label_party: LabelPartyBuilder,
     ) -> None:
         self.job, self.run, self.data = job, run, data
         self.noisy, self.ledger_epsilon = noisy_labels_for(job, data, vault, notice)
         self.features = {name: build_feature_party(job, name, held) for name, held in data.feature_parties.items()}
-        self.label = build_label_party(job, len(self.features), data.classes, self.noisy, data.label_features)
+        self.label = make_label_party(job, len(self.features), data.classes, self.noisy, data.label_features)
         settings = job.training
         self.plan = BatchPlan(len(data.train), settings.batch_size, settings.seed, settings.order)
         self.total_steps = self.plan.steps(settings.epochs)
@@ -157,12 +165,14 @@ def train(
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
     data: Dataset | None = None,
+    make_label_party: LabelPartyBuilder = build_label_party,
 ) -> TrainResult:
     """Run a job in one process; a run that was interrupted goes on where it stopped, a finished one is only read.
 
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
     (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
-    `record_steps` is how many steps, from the first, are recorded in the transcript.
+    `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the label
+    party, for experiments with other defences and for audits; the guarantee speaks of the default alone.
     """
     run = RunFolder(run_path)
     with run.started(job):
@@ -178,6 +188,7 @@ def train(
             vault if vault is not None else run.label / "vault",
             record_steps=record_steps,
             notice=notice,
+            make_label_party=make_label_party,
         )
         try:
             spent = training.steps(progress)

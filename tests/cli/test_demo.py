@@ -1,0 +1,46 @@
+"""`tpsl demo`: three runs, three attacks, one table and one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.mechanisms import laplace, randomized_response
+
+QUICK = ("--rows", 8000, "--epochs", 1)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "demo"
+
+
+def test_the_demo_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, out: Path) -> None:
+    shown = tpsl("demo", *QUICK, "--out", out)
+    assert shown.status == 0, shown.stderr
+    assert shown.stdout.splitlines()[-1] == f"The page: {out / 'report.html'}"
+    for heading in ("Claimed ε", "Test AUC", "Attack AUC", "Closed form"):
+        assert heading.split()[0] in shown.stdout
+    for run in ("non-private", "Laplace", "Discrete"):
+        assert run in shown.stdout
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_demo_as_json_says_what_was_promised_and_what_the_attack_got(tpsl: Any, out: Path) -> None:
+    content = tpsl("demo", *QUICK, "--out", out, "--json").json()
+    assert content["page"] == str(out / "report.html")
+    plain, paper, ours = content["runs"]
+    assert [run["mechanism"] for run in content["runs"]] == ["none", "laplace", "discrete"]
+    assert [run["private"] for run in content["runs"]] == [False, True, True]
+    assert plain["epsilon"] is None
+    assert (paper["epsilon"], paper["estimator"]) == (laplace(1.0).epsilon, "linear")
+    assert (ours["epsilon"], ours["estimator"]) == (randomized_response(1.0).epsilon, "posterior")
+    assert plain["attack_auc"] == pytest.approx(1.0, abs=1e-6)
+    for run, mechanism in ((paper, laplace(1.0)), (ours, randomized_response(1.0))):
+        assert run["attack_closed_form"] == mechanism.predicted_auc.shortest_distance
+        # 6400 attacked records: five standard errors on either side never flake
+        assert run["attack_auc"] == pytest.approx(run["attack_closed_form"], abs=0.05)
+        assert 0 < run["test_auc"] < 1
+        assert run["epochs"] == 1
