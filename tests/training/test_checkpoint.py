@@ -89,12 +89,16 @@ def test_a_step_that_is_saved_again_replaces_the_old_one(tmp_path: Path) -> None
     assert same(old, new)
 
 
-def test_what_a_killed_process_left_is_no_checkpoint_and_goes_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resumed", [True, False])
+def test_what_a_killed_process_left_is_no_checkpoint_and_goes_away(tmp_path: Path, resumed: bool) -> None:
     save_checkpoint(tmp_path, 5, "job", halves())
     for leftover in (".step-000000010.new", ".step-000000001.old", ".step-000000005.old"):
         (tmp_path / leftover).mkdir()
         (tmp_path / leftover / "top.safetensors").write_bytes(b"half of it")
     assert saved_steps(tmp_path) == {5}
+    if resumed:
+        load_checkpoint(tmp_path, 5, "job", halves())
+        assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
     save_checkpoint(tmp_path, 10, "job", halves())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000005", "step-000000010"]
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from tpsl.attacks.white_box import WhiteBox
 from tpsl.models import Top
-from tpsl.perturb import BinaryCrossEntropy
 from tpsl.training.transcript import Trajectory, Transcript
 
 
@@ -31,28 +29,13 @@ class ShortestDistance:
 def shortest_distance_attack(transcript: Transcript, trajectory: Trajectory, top: Top) -> ShortestDistance:
     """Attack a transcript batch by batch; `top` is any network of the label party's shape, its weights are replaced.
 
-    For two classes, and for a label party whose only input is this party's cut.
+    For two classes, and for a label party whose only input is this party's cut. Where the cut does not influence the
+    logit at all, g_0 = g_1: the attack sees nothing and guesses 0.
     """
-    rows, guesses, scores = [], [], []
+    white_box = WhiteBox(trajectory, top)
+    rows, scores = [], []
     for seen in transcript:
-        trajectory.load_into(top, seen.step)
-        position = _position(top, torch.from_numpy(seen.embeddings), torch.from_numpy(seen.gradients))
         rows.append(seen.rows)
-        guesses.append((position > 0).numpy().astype(np.int64))
-        scores.append(position.numpy())
-    return ShortestDistance(np.concatenate(rows), np.concatenate(guesses), np.concatenate(scores))
-
-
-def _position(top: Top, embeddings: Tensor, received: Tensor) -> Tensor:
-    """Return `(‖g̃ - g_0‖² - ‖g̃ - g_1‖²) / ‖g_1 - g_0‖² = ⟨g_1 - g_0, 2g̃ - g_0 - g_1⟩ / ‖g_1 - g_0‖²`."""
-    embeddings = embeddings.requires_grad_()
-    z = top(embeddings)
-    (slope,) = torch.autograd.grad(z.sum(), embeddings)
-    v_0, v_1 = BinaryCrossEntropy().derivatives(z.detach())
-    difference = (v_1 - v_0)[:, None] * slope
-    middle = ((v_0 + v_1) / 2)[:, None] * slope
-    distance = difference.square().sum(dim=1)
-    # Where the cut does not influence the logit at all, g_0 = g_1: the attack sees nothing and guesses 0.
-    tiny = torch.finfo(distance.dtype).tiny
-    position: Tensor = 2 * (difference * (received - middle)).sum(dim=1) / distance.clamp_min(tiny)
-    return position
+        scores.append((2 * white_box.read(seen).weights - 1).astype(np.float32))
+    position = np.concatenate(scores)
+    return ShortestDistance(np.concatenate(rows), (position > 0).astype(np.int64), position)

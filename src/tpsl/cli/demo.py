@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
 
 if TYPE_CHECKING:
     from tpsl.data.dataset import Dataset
@@ -61,7 +61,7 @@ def demo(
         print_json({"page": str(page), "runs": [asdict(row) for row in summaries]})
     else:
         stdout.print(summary_table(summaries))
-        stdout.print(f"The page: {page.resolve()}", highlight=False, soft_wrap=True)
+        say(f"The page: {page.resolve()}")
 
 
 def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunSummary:
@@ -74,7 +74,8 @@ def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunSumma
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.transcript import Trajectory, Transcript
 
-    shutil.rmtree(run, ignore_errors=True)
+    if RunFolder(run).job_path.exists():  # of an earlier demo; whatever else is there stays, and is refused
+        shutil.rmtree(run)
     with progress_bar(name) as progress:
         result = train(job, run, record_steps=_ATTACKED_STEPS, progress=progress, notice=notice, data=data)
     top = Top(job.model.bottom[-1], 2, job.model, weight_generator(0, "attacker"))

@@ -30,9 +30,9 @@ class BayesOptimum:
             np.add.at(self._negatives, bins, probabilities[:, 0])
 
     def facts(self) -> dict[str, float | int | str]:
-        """Return ``bayes_log_loss`` and ``bayes_accuracy``, and for two classes ``bayes_auc``.
+        """Return `bayes_log_loss` and `bayes_accuracy`, and for two classes `bayes_auc`.
 
-        ``bayes_auc`` is the expected number of correctly ordered pairs over the expected number of pairs (label 1,
+        `bayes_auc` is the expected number of correctly ordered pairs over the expected number of pairs (label 1,
         label 0), where record i is positive with its own probability.
         """
         facts: dict[str, float | int | str] = {

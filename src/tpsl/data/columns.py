@@ -17,7 +17,7 @@ from tpsl.data.rawtable import Times
 
 
 def record_ids(column: Any, file: str, name: str) -> Any:
-    """Return ids as text: the integer 123 is ``"123"``, the text ``"007"`` stays; a missing or empty id is an error."""
+    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing or empty id is an error."""
     kind = _value_type(column)
     if not (pa.types.is_integer(kind) or _is_text(kind)):
         raise DataError(f"{file}: column {name!r} is of type {kind}, and ids must be integers or text")
@@ -29,7 +29,7 @@ def record_ids(column: Any, file: str, name: str) -> Any:
 
 
 def texts(column: Any, file: str, name: str, missing: tuple[str, ...]) -> Any:
-    """Return categories as a dictionary array of text; null and the texts in ``missing`` are null."""
+    """Return categories as a dictionary array of text; null and the texts in `missing` are null."""
     return _without(missing, _as_text(column, file, name)).dictionary_encode()
 
 
@@ -64,10 +64,10 @@ def numbers(column: Any, file: str, name: str, missing: tuple[str, ...]) -> npt.
 
 
 def class_numbers(column: Any, file: str, name: str, class_values: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Return each label's class, its position in ``class_values``; any other value is an error.
+    """Return each label's class, its position in `class_values`; any other value is an error.
 
     Whole numbers are compared as integers, everything else as text. Where 0 and 1 are classes, true and false stand for
-    them: 1, 1.0, ``"1"``, ``"true"`` and true are the same label.
+    them: 1, 1.0, `"1"`, `"true"` and true are the same label.
     """
     if pa.types.is_floating(column.type):
         column = column.cast(pa.float64())
@@ -127,7 +127,7 @@ def _times_in_text(column: Any, file: str, name: str) -> Times:
 
 
 def _parsed(column: Any, kind: Any) -> Any:
-    """Cast text to ``kind``; what cannot be cast becomes null."""
+    """Cast text to `kind`; what cannot be cast becomes null."""
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:

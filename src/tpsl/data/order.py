@@ -1,7 +1,7 @@
 """Random orders that two parties can compute separately, today and with another NumPy.
 
-NumPy guarantees the words of a bit generator and of ``SeedSequence`` for ever (NEP 19), but not what
-``Generator.permutation`` makes of them; so the permutation is made here, from the words.
+NumPy guarantees the words of a bit generator and of `SeedSequence` for ever (NEP 19), but not what
+`Generator.permutation` makes of them; so the permutation is made here, from the words.
 """
 
 import numpy as np
@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 
 def permutation(size: int, *key: int) -> npt.NDArray[np.int64]:
-    """Return the permutation of ``range(size)`` that belongs to ``key`` (non-negative integers).
+    """Return the permutation of `range(size)` that belongs to `key` (non-negative integers).
 
-    Definition: let ``b = max(1, (size - 1).bit_length())``; word ``i`` of ``PCG64(SeedSequence(key))`` has its
-    ``b`` low bits replaced by ``i``; the words are sorted; their ``b`` low bits are the permutation. The words
+    Definition: let `b = max(1, (size - 1).bit_length())`; word `i` of `PCG64(SeedSequence(key))` has its
+    `b` low bits replaced by `i`; the words are sorted; their `b` low bits are the permutation. The words
     differ, so every sorting algorithm gives the same result. (Equal high parts are ordered by position: at 2**24 rows
     one neighbour in 2**16, and at a million rows one in 2**24.)
     """

@@ -28,11 +28,11 @@ def _epoch_order(rows: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Batches of ``batch_size`` positions into the training rows; the last one of an epoch may be smaller.
+    """Batches of `batch_size` positions into the training rows; the last one of an epoch may be smaller.
 
-    Each epoch visits each row exactly once: ``shuffled`` in a new order every epoch, which is
-    ``permutation(rows, BATCH_STREAM, seed, epoch)`` (see ``tpsl.data.order``; the same with every version of NumPy), or
-    in order of ``arrival``, the order of the rows themselves.
+    Each epoch visits each row exactly once: `shuffled` in a new order every epoch, which is
+    `permutation(rows, BATCH_STREAM, seed, epoch)` (see `tpsl.data.order`; the same with every version of NumPy), or
+    in order of `arrival`, the order of the rows themselves.
     """
 
     rows: int

@@ -19,7 +19,7 @@ Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RawTable:
-    """Rows of one party; ``name`` is the file (or source) that errors name."""
+    """Rows of one party; `name` is the file (or source) that errors name."""
 
     name: str
     ids: Any  # pa.Array of pa.string(), no nulls
@@ -52,7 +52,7 @@ class RawTable:
 
 
 def repeated_id_is_error(name: str, ids: Any, by_id: npt.NDArray[np.uint64]) -> None:
-    """Raise if an id occurs twice; ``by_id`` are the positions of the ids in sorted order."""
+    """Raise if an id occurs twice; `by_id` are the positions of the ids in sorted order."""
     in_order = ids.take(pa.array(by_id))
     repeats = pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False)
     if repeats.any():

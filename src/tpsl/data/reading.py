@@ -18,11 +18,11 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 
 
 def read_columns(path: Path, columns: list[str]) -> dict[str, Any]:
-    """Return column name -> ``pa.Array``.
+    """Return column name -> `pa.Array`.
 
-    CSV columns are returned as text, so that an id such as ``007`` keeps its zeros; ``tpsl.data.columns`` gives them
+    CSV columns are returned as text, so that an id such as `007` keeps its zeros; `tpsl.data.columns` gives them
     their types. A file that does not exist, is of no known kind, cannot be read, has no records or lacks a column is a
-    ``DataError``.
+    `DataError`.
     """
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")

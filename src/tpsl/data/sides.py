@@ -33,7 +33,7 @@ class FeatureSide:
 class LabelSide:
     """The label party's records in the canonical order, true labels, own features if any, and the common split.
 
-    ``labels`` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else. ``facts``
+    `labels` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else. `facts`
     may be computed from them, and stay with the label party too.
     """
 

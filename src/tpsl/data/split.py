@@ -17,10 +17,10 @@ SPLIT_STREAM, SUBSET_STREAM, BATCH_STREAM = 1, 2, 3
 def split_rows(
     rows: int, kind: Literal["random", "chronological"], test_fraction: float, seed: int
 ) -> tuple[Rows, Rows]:
-    """Return (train, test): ascending, disjoint, together all of ``range(rows)``, neither empty.
+    """Return (train, test): ascending, disjoint, together all of `range(rows)`, neither empty.
 
-    ``chronological`` takes the last rows of the canonical order as test set; ``random`` ignores everything but
-    ``rows`` and ``seed``. Parties whose tables have the same ids therefore get the same split without talking.
+    `chronological` takes the last rows of the canonical order as test set; `random` ignores everything but
+    `rows` and `seed`. Parties whose tables have the same ids therefore get the same split without talking.
     """
     test_rows = round(rows * test_fraction)
     if not 0 < test_rows < rows:
@@ -33,7 +33,7 @@ def split_rows(
 
 
 def subset_rows(available: int, wanted: int, seed: int) -> Rows:
-    """Return ``wanted`` of ``available`` row positions, chosen at random by ``seed``, ascending."""
+    """Return `wanted` of `available` row positions, chosen at random by `seed`, ascending."""
     if wanted > available:
         raise DataError(f"rows: {wanted} records were asked for, there are {available}")
     return np.sort(permutation(available, SUBSET_STREAM, seed)[:wanted])

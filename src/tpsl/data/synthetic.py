@@ -39,7 +39,7 @@ WORLD, CATEGORY_WORTH, RECORDS, LABELS, CALIBRATION = range(5)
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive records: ``first`` is the number of the first one."""
+    """Consecutive records: `first` is the number of the first one."""
 
     first: int
     categorical: npt.NDArray[np.int32]  # [n, F], values from 0 within each field
@@ -87,7 +87,7 @@ class World:
         return tuple(f"C{number + 1}" for number in range(self.config.categorical_fields))
 
     def chunks(self, progress: Progress | None = None) -> Iterator[Chunk]:
-        """Yield the records of the configuration in order, at most ``CHUNK_ROWS`` at a time."""
+        """Yield the records of the configuration in order, at most `CHUNK_ROWS` at a time."""
         rows = self.config.rows
         for number in range(-(-rows // CHUNK_ROWS)):
             chunk = self._chunk(number, min(CHUNK_ROWS, rows - number * CHUNK_ROWS))

@@ -1,7 +1,5 @@
 """Writing the built-in data as two files, one for each party, for people who want to try two processes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,19 +7,18 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
 from tpsl.data import flights, synthetic
 from tpsl.data.bayes import BayesOptimum
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
-from tpsl.data.errors import DataError
+from tpsl.data.parquetfile import new_parquet
 from tpsl.data.rawtable import RawTable
 from tpsl.data.sides import Facts, Progress
 
 
 @dataclass(frozen=True)
 class Written:
-    """``config`` reads the files that were written; ``facts`` says what is known about them."""
+    """`config` reads the files that were written; `facts` says what is known about them."""
 
     config: TableData
     facts: Facts
@@ -34,17 +31,17 @@ def write_flights(
     rows: int | None = None,
     progress: Progress | None = None,
 ) -> Written:
-    """Write ``airport.parquet`` (feature party) and ``airline.parquet`` (label party) into ``folder``.
+    """Write `airport.parquet` (feature party) and `airline.parquet` (label party) into `folder`.
 
-    Loading the returned configuration gives the same encoded features, labels and split as ``FlightsData`` with the
-    same layout, task and rows does, also with ``split`` set to chronological.
+    Loading the returned configuration gives the same encoded features, labels and split as `FlightsData` with the
+    same layout, task and rows does, also with `split` set to chronological.
     """
     seed = FlightsData().split_seed
     airport, airline = flights.airport_table(layout, rows, seed), flights.airline_table(layout, task, rows, seed)
     airport_path, airline_path = folder / "airport.parquet", folder / "airline.parquet"
     for done, (path, raw) in enumerate(((airport_path, airport), (airline_path, airline))):
         table = _flights_columns(raw.in_canonical_order())
-        with _parquet(path, table.schema) as writer:
+        with new_parquet(path, table.schema) as writer:
             writer.write_table(table, row_group_size=synthetic.CHUNK_ROWS)
         if progress is not None:
             progress("writing flights", (done + 1) * len(raw), 2 * len(raw))
@@ -64,9 +61,9 @@ def write_flights(
 
 
 def write_synthetic(folder: Path, config: SyntheticData, progress: Progress | None = None) -> Written:
-    """Write ``feature.parquet`` and ``label.parquet`` into ``folder``, in memory bounded by one chunk of records.
+    """Write `feature.parquet` and `label.parquet` into `folder`, in memory bounded by one chunk of records.
 
-    The records are those that loading ``config`` gives, in the same order and, where the returned configuration is
+    The records are those that loading `config` gives, in the same order and, where the returned configuration is
     loaded, with the same split. The facts have the figures of the best possible classifier.
     """
     world = synthetic.World(config)
@@ -81,7 +78,7 @@ def write_synthetic(folder: Path, config: SyntheticData, progress: Progress | No
     label_schema = pa.schema([("id", pa.string()), ("label", pa.int32())])
     optimum = BayesOptimum(config.classes)
     positives = 0
-    with _parquet(feature_path, feature_schema) as feature_writer, _parquet(label_path, label_schema) as label_writer:
+    with new_parquet(feature_path, feature_schema) as feature_writer, new_parquet(label_path, label_schema) as label_writer:
         for chunk in world.chunks(progress):
             ids = synthetic.record_ids(chunk.first, chunk.first + len(chunk))
             columns = [*chunk.numeric.T, *chunk.categorical.T]
@@ -115,19 +112,3 @@ def _flights_columns(raw: RawTable) -> Any:
     if raw.labels is not None:
         columns["label"] = pa.array(raw.labels.astype(np.int32))
     return pa.table(columns)
-
-
-@contextmanager
-def _parquet(path: Path, schema: Any) -> Iterator[Any]:
-    """Open a Parquet file for writing; it has its name only once it is complete."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(path.name + ".unfinished")
-        try:
-            with pyarrow.parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
-                yield writer
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error})") from error

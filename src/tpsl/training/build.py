@@ -19,7 +19,7 @@ from tpsl.vault import NoisyLabels, Vault
 
 Notice = Callable[[str], None]
 LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None], LabelParty]
-"""What makes the label party of a run. `build_label_party`, unless an experiment or an audit puts another in its place."""
+"""What makes the label party of a run: `build_label_party`, unless an experiment or an audit replaces it."""
 
 
 def weight_generator(seed: int, half: str) -> torch.Generator:

@@ -29,8 +29,7 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
     """Write the state after `step` steps; older checkpoints but the last two are removed."""
     target = folder / f"step-{step:09d}"
     beside = folder / f".{target.name}.new"
-    for leftover in folder.glob(".step-*"):  # of a process that was killed
-        shutil.rmtree(leftover)
+    _tidy(folder)
     beside.mkdir(parents=True)
     digests: dict[str, str] = {}
     settings: dict[str, str] = {}
@@ -48,6 +47,13 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
     _discard(target)
     beside.rename(target)
     sync_folder(folder)
+    _tidy(folder)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove checkpoints but the last two, and what a process that was killed left."""
+    for leftover in folder.glob(".step-*"):
+        shutil.rmtree(leftover)
     for old in sorted(saved_steps(folder))[:-_KEEP]:
         _discard(folder / f"step-{old:09d}")
 
@@ -61,7 +67,7 @@ def _discard(checkpoint: Path) -> None:
 
 
 def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
-    """Put halves and optimisers into the state after `step` steps."""
+    """Put halves and optimisers into the state after `step` steps; what a killed process left is removed."""
     target = folder / f"step-{step:09d}"
     expected = _read(target / "checkpoint.json.sha256")
     description = json.loads(_verified(target / "checkpoint.json", expected.decode(errors="replace")))
@@ -73,6 +79,7 @@ def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
     for name, (half, optimizer) in halves.items():
         half.load_state_dict(load(contents[f"{name}.safetensors"]))
         optimizer.load_state(load(contents[f"{name}-optimizer.safetensors"]), description["optimizer_settings"][name])
+    _tidy(folder)
 
 
 def _read(file: Path) -> bytes:

@@ -171,8 +171,8 @@ def train(
 
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
     (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
-    `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the label
-    party, for experiments with other defences and for audits; the guarantee speaks of the default alone.
+    `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
+    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone.
     """
     run = RunFolder(run_path)
     with run.started(job):

@@ -14,9 +14,11 @@ from tpsl.data.errors import DataError
 from tpsl.data.sides import Progress
 
 BLOCK_BYTES = 1 << 24
+# A compressed stream that breaks off takes the whole piece with it, so pieces are small.
+PIECE_BYTES = 1 << 16
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_DAMAGED = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+_DAMAGED = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ def line_blocks(path: Path, what: str, progress: Progress | None = None) -> Iter
     """Read a file of any size in memory bounded by `BLOCK_BYTES`; the ending tells how it is compressed.
 
     Endings are `.gz`, `.bz2`, `.zst` and `.zip` (an archive of one file); any other file is read as plain text. Progress
-    is told in bytes of the file as it lies on disk. A damaged or cut-off compressed file is an error that says after
-    which line it breaks off.
+    is told in bytes of the file as it lies on disk. A damaged or cut-off compressed file is an error that
+    says how many lines before the damage were read, after those were yielded.
     """
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
@@ -67,7 +69,7 @@ def line_blocks(path: Path, what: str, progress: Progress | None = None) -> Iter
                     progress(what, file.tell(), total)
     except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: cannot be read after line {line - 1}, it is damaged or cut off ({reason})") from error
+        raise DataError(f"{path}: is damaged or cut off soon after line {line - 1} ({reason})") from error
 
 
 def _uncompressed(path: Path, file: IO[bytes]) -> Any:
@@ -84,15 +86,26 @@ def _uncompressed(path: Path, file: IO[bytes]) -> Any:
 
 
 def _whole_lines(path: Path, stream: Any) -> Iterator[bytes]:
-    rest = b""
-    while content := cast(bytes, stream.read(BLOCK_BYTES)):
-        cut = content.rfind(b"\n") + 1
+    """Yield about `BLOCK_BYTES` of whole lines at a time, also those before the place where the stream breaks."""
+    rest, ended, failure = b"", False, None
+    while not ended:
+        pieces = [rest]
+        for _ in range(BLOCK_BYTES // PIECE_BYTES):
+            try:
+                pieces.append(cast(bytes, stream.read(PIECE_BYTES)))
+            except _DAMAGED as error:
+                failure = error
+            ended = failure is not None or not pieces[-1]
+            if ended:
+                break
+        text = b"".join(pieces)
+        cut = text.rfind(b"\n") + 1
+        if not cut and not ended:
+            raise DataError(f"{path}: a line is longer than {len(text)} bytes, so this is not a click log")
+        rest = text[cut:]
         if cut:
-            yield rest + content[:cut]
-            rest = content[cut:]
-        else:
-            rest += content
-        if len(rest) > BLOCK_BYTES:
-            raise DataError(f"{path}: a line is longer than {BLOCK_BYTES} bytes, so this is not a click log")
+            yield text[:cut]
+    if failure is not None:
+        raise failure
     if rest:
         yield rest

@@ -1,0 +1,157 @@
+"""How well an attack does: the attack AUC (appendix A.3 of the paper) with a confidence interval, and TPR at small FPR.
+
+An AUC is computed in each batch, because the scale of gradients changes as training goes on, and averaged over batches.
+True labels are used here and nowhere else in this room: to score what an attack has guessed without them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Scores = npt.NDArray[np.floating[Any]]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What one attack reached, beside what it can reach."""
+
+    name: str
+    auc: float
+    """The mean over batches of the attack AUC; with k classes of its mean over all pairs of classes."""
+    auc_low: float
+    auc_high: float
+    """The ends of the two-sided 95 % confidence interval for the mean."""
+    auc_folded: float
+    """`max(auc, 1 - auc)`: what the attacker has who knows on which side the positives are."""
+    tpr_at_fpr_0_001: float
+    tpr_at_fpr_0_01: float
+    """The largest TPR at a FPR of at most 0.1 % and 1 %, one threshold for all batches; NaN for k classes."""
+    closed_form: float | None
+    """The AUC that follows from the mechanism's table, where this attack has one."""
+    ceiling: float
+    """What ε and δ alone allow any attack that does not use what the features say about the label."""
+    records: int
+    batches: int
+    one_class_batches: int
+    """Batches in which an AUC does not exist; they are left out."""
+    needs: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data; a number that does not exist is null."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }
+
+
+def auc_with_variance(scores: Scores, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Return an AUC, ties counted half, and the variance of it by DeLong, DeLong and Clarke-Pearson (1988)."""
+    of_positives, of_negatives = np.sort(scores[positive]), np.sort(scores[~positive])
+    above, below = _share_below(of_positives, of_negatives), _share_below(of_negatives, of_positives)
+    area = float(above.mean())
+    # The variance of one number cannot be estimated; the largest one with this mean and values in [0, 1] stands in.
+    largest = area * (1.0 - area)
+    variance = sum(float(x.var(ddof=1)) / len(x) if len(x) > 1 else largest for x in (above, below))
+    return area, variance
+
+
+def _share_below(values: Scores, others: Scores) -> npt.NDArray[np.float64]:
+    """Return for each value the share of the sorted others that lie below it, equal ones counted half."""
+    first, last = np.searchsorted(others, values, "left"), np.searchsorted(others, values, "right")
+    return (first + last) / (2.0 * len(others))
+
+
+def tpr_at_fpr(scores: Scores, positive: npt.NDArray[np.bool_], fpr: float) -> float:
+    """Return the largest TPR of a threshold (`score ≥ t` is a positive guess) whose FPR is at most `fpr`."""
+    of_negatives = np.sort(scores[~positive])
+    allowed = math.floor(fpr * len(of_negatives) + 1e-9)
+    # The smallest threshold that lets at most `allowed` negatives pass lies just above this one.
+    highest_refused = of_negatives[len(of_negatives) - 1 - allowed]
+    return float((scores[positive] > highest_refused).mean())
+
+
+class Evaluation:
+    """Collects an attack's scores batch by batch.
+
+    Scores have shape `[n]` (larger: rather class 1) or `[n, k]` (larger: rather this class). With k classes every pair
+    of classes is compared on its own records by the difference of the two scores, or by its sign for a hard guess.
+    """
+
+    def __init__(self, *, hard: bool = False) -> None:
+        self._hard = hard
+        self._areas: list[float] = []
+        self._variances: dict[int, float] = defaultdict(float)
+        self._one_class = 0
+        self._pooled: list[tuple[Scores, npt.NDArray[np.bool_]]] = []
+        self._records = 0
+
+    def add(self, scores: Scores, labels: Labels, epoch: int) -> None:
+        """Score one batch; `epoch` says how often its records had been seen before."""
+        if np.isnan(scores).any():
+            raise ValueError("an attack gave a score that is not a number")
+        found = [auc_with_variance(s, p) for s, p in self._comparisons(scores, labels)]
+        if not found:
+            self._one_class += 1
+            return
+        self._areas.append(float(np.mean([area for area, _ in found])))
+        # Pairs of classes share records: the spread of their mean is at most the mean of their spreads.
+        self._variances[epoch] += float(np.mean([math.sqrt(variance) for _, variance in found])) ** 2
+        self._records += len(labels)
+        if scores.ndim == 1:
+            self._pooled.append((scores.astype(np.float32), labels == 1))
+
+    def _comparisons(self, scores: Scores, labels: Labels) -> Iterator[tuple[Scores, npt.NDArray[np.bool_]]]:
+        if scores.ndim == 1:
+            positive = labels == 1
+            if 0 < positive.sum() < len(positive):
+                yield scores, positive
+            return
+        for a, b in combinations(np.unique(labels).tolist(), 2):
+            of_pair = (labels == a) | (labels == b)
+            difference = scores[of_pair, b] - scores[of_pair, a]
+            yield (np.sign(difference) if self._hard else difference), labels[of_pair] == b
+
+    def result(
+        self, name: str, needs: str, *, closed_form: float | None, ceiling: float, confidence: float = 0.95
+    ) -> AttackResult:
+        """Return what the attack reached over all batches; NaN if no batch had records of two classes.
+
+        Batches of one epoch have records of their own, so their variances add. In a later epoch the same noisy labels
+        come again, so epochs are taken as wholly dependent: their standard deviations add. The interval is never too
+        narrow for that.
+        """
+        batches = len(self._areas)
+        area, margin = math.nan, math.nan
+        if batches:
+            area = float(np.mean(self._areas))
+            spread = sum(math.sqrt(variance) for variance in self._variances.values()) / batches
+            margin = NormalDist().inv_cdf((1 + confidence) / 2) * spread
+        tpr = [math.nan, math.nan]
+        if self._pooled:
+            scores, positive = (np.concatenate(parts) for parts in zip(*self._pooled, strict=True))
+            tpr = [tpr_at_fpr(scores, positive, fpr) for fpr in (0.001, 0.01)]
+        return AttackResult(
+            name=name,
+            auc=area,
+            auc_low=max(0.0, area - margin) if batches else math.nan,
+            auc_high=min(1.0, area + margin) if batches else math.nan,
+            auc_folded=max(area, 1.0 - area),
+            tpr_at_fpr_0_001=tpr[0],
+            tpr_at_fpr_0_01=tpr[1],
+            closed_form=closed_form,
+            ceiling=ceiling,
+            records=self._records,
+            batches=batches,
+            one_class_batches=self._one_class,
+            needs=needs,
+        )

@@ -1,0 +1,144 @@
+"""What a white-box attacker reads off a received gradient: it knows the label party's weights before the step.
+
+By section 4.2 of the paper the received gradient is `g̃ = J^T ṽ`, with J the derivative of the logits by the cut, which
+the attacker can compute. For two classes J is one vector s, so `ṽ = ⟨g̃, s⟩ / ‖s‖²` and `w = σ(z) - ṽ` is the label
+that the gradient was made for: t for the estimator `linear`, an affine function of t for `unbiased`, and
+`σ(z + λ_t)` for `posterior`. In units of `‖g_1 - g_0‖²`, `‖g̃ - g_0‖² - ‖g̃ - g_1‖² = 2w - 1`: the shortest-distance
+attack (section 3.1) guesses 1 exactly if w > ½.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tpsl.mechanisms import Mechanism
+from tpsl.models import ModelConfig, Top
+from tpsl.perturb import BinaryCrossEntropy, Estimator
+from tpsl.training.transcript import Trajectory, TranscriptStep
+
+Floats = npt.NDArray[np.float64]
+
+_RECORDS_AT_ONCE = 1024
+"""With k classes a record needs k gradients; a batch is taken in pieces of so many records."""
+_LARGEST_EVIDENCE = 60.0
+"""Stands for an infinite likelihood ratio, so that sums and differences of evidence stay numbers."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the gradients of one step, two classes, say to the white-box attacker."""
+
+    step: int
+    logits: Floats
+    received: Floats
+    """ṽ, the perturbed gradient at the logit."""
+    readable: npt.NDArray[np.bool_]
+    """False where the cut does not move the logit, so that nothing can be read."""
+
+    @property
+    def weights(self) -> Floats:
+        """w, the label for which each gradient was made; ½ where nothing can be read."""
+        return np.where(self.readable, _sigmoid(self.logits) - self.received, 0.5)
+
+
+class WhiteBox:
+    """A copy of the label party's top half that follows its weights from step to step."""
+
+    def __init__(self, trajectory: Trajectory, top: Top) -> None:
+        self._trajectory = trajectory
+        self._top = top.requires_grad_(False)
+        self._last: Reading | None = None
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, model: ModelConfig, cut_width: int, classes: int) -> WhiteBox:
+        """Return the white box of a network of this shape."""
+        return cls(trajectory, Top(cut_width, classes, model, torch.Generator()))
+
+    def read(self, seen: TranscriptStep) -> Reading:
+        """Read one step, two classes; attacks that look at the same step share the work."""
+        if self._last is None or self._last.step != seen.step:
+            z, embeddings = self._forward(seen)
+            (slope,) = torch.autograd.grad(z.sum(), embeddings)
+            length = slope.square().sum(dim=1)
+            readable = length > torch.finfo(length.dtype).tiny
+            received = (slope * torch.from_numpy(seen.gradients)).sum(dim=1) / length.where(readable, 1)
+            logits = z.detach().double().numpy()
+            self._last = Reading(seen.step, logits, received.double().numpy(), readable.numpy())
+        return self._last
+
+    def both_gradients(self, seen: TranscriptStep) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Return `g_0` and `g_1` of one step, two classes, to the last bit as back-propagation computes them."""
+        z, embeddings = self._forward(seen)
+        v_0, v_1 = BinaryCrossEntropy().derivatives(z.detach())
+        (g_0,) = torch.autograd.grad(z, embeddings, v_0, retain_graph=True)
+        (g_1,) = torch.autograd.grad(z, embeddings, v_1)
+        return g_0.numpy(), g_1.numpy()
+
+    def nearness(self, seen: TranscriptStep) -> Floats:
+        """Return `-‖g̃ - g_j‖²` for k classes, up to a number of each record's own: shape `[n, k]`."""
+        self._trajectory.load_into(self._top, seen.step)
+        parts = []
+        for start in range(0, len(seen.rows), _RECORDS_AT_ONCE):
+            part = slice(start, start + _RECORDS_AT_ONCE)
+            embeddings = torch.from_numpy(seen.embeddings[part]).requires_grad_()
+            z = self._top(embeddings)
+            rows = [torch.autograd.grad(z[:, j].sum(), embeddings, retain_graph=True)[0] for j in range(z.shape[1])]
+            jacobian = torch.stack(rows, dim=1).double()
+            # g_j = J^T (p - e_j), so g̃ - g_j = r + J_j with r = g̃ - J^T p, and ‖r‖² is the same for every j.
+            probability = torch.softmax(z.detach().double(), dim=1)
+            rest = torch.from_numpy(seen.gradients[part]).double() - torch.einsum("nk,nkd->nd", probability, jacobian)
+            distance = 2 * torch.einsum("nd,nkd->nk", rest, jacobian) + jacobian.square().sum(dim=2)
+            parts.append(-distance)
+        return torch.cat(parts).numpy()
+
+    def _forward(self, seen: TranscriptStep) -> tuple[Tensor, Tensor]:
+        self._trajectory.load_into(self._top, seen.step)
+        embeddings = torch.from_numpy(seen.embeddings).requires_grad_()
+        return self._top(embeddings), embeddings
+
+
+def evidence_reader(mechanism: Mechanism, estimator: Estimator) -> Callable[[Reading], Floats]:
+    """Return the function from a reading to `λ = ln P(t | 1) / P(t | 0)`, record by record; two classes.
+
+    Mechanism and estimator stand in the job, so the attacker knows them and recovers the noisy label itself. Whatever
+    the estimator, λ is all that a gradient says about the label. It is snapped to the values that it can have, else
+    rounding errors, which depend on the features, would decide between equal ones.
+    """
+    outcomes = np.arange(mechanism.outcomes)
+    likelihood = mechanism.log_likelihood(outcomes)
+    ratios = np.clip(likelihood[:, 1] - likelihood[:, 0], -_LARGEST_EVIDENCE, _LARGEST_EVIDENCE).round(6)
+    if estimator == "posterior":
+        levels = np.unique(ratios)
+
+        def of_posterior(reading: Reading) -> Floats:
+            # w = σ(z) - ṽ = σ(z + λ); both w and 1 - w are computed as sums, so that neither loses its digits.
+            yes = np.maximum(_sigmoid(reading.logits) - reading.received, 1e-30)
+            no = np.maximum(_sigmoid(-reading.logits) + reading.received, 1e-30)
+            found = _nearest(levels, np.log(yes) - np.log(no) - reading.logits)
+            return np.where(reading.readable, levels[found], 0.0)
+
+        return of_posterior
+    values = mechanism.noisy(outcomes)
+    if estimator == "unbiased":
+        mean_0, mean_1 = float(mechanism.mean(0)), float(mechanism.mean(1))
+        values = (values - mean_0) / (mean_1 - mean_0)
+
+    def of_weights(reading: Reading) -> Floats:
+        return np.where(reading.readable, ratios[_nearest(values, reading.weights)], 0.0)
+
+    return of_weights
+
+
+def _sigmoid(z: Floats) -> Floats:
+    return torch.sigmoid(torch.from_numpy(z)).numpy()
+
+
+def _nearest(levels: Floats, values: Floats) -> npt.NDArray[np.intp]:
+    """Return for each value the index of the nearest of the ascending levels."""
+    return np.searchsorted((levels[1:] + levels[:-1]) / 2, values)

@@ -1,0 +1,191 @@
+"""A grid of runs: mechanism × ε × estimator × seed, in parallel where cores allow, resumable, one tidy table out.
+
+Each cell of the grid is trained, attacked and reduced to one row; its transcript is deleted. A cell that has its row is not run
+again, so an interrupted sweep goes on where it stopped. Noise is seeded, because an experiment should be repeatable: the
+runs of a sweep are not private, and their rows say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import torch
+
+from tpsl.attacks import AttackReport, run_attacks
+from tpsl.data.dataset import Dataset, load
+from tpsl.experiments.defences import Defence, defended
+from tpsl.files import write_atomically
+from tpsl.training import Job, make_job, train
+from tpsl.training.build import build_label_party
+
+Progress = Callable[[int, int, str], None]
+ATTACKS = ("norm", "spectral", "shortest_distance", "shortest_distance_soft")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One cell of a grid."""
+
+    algorithm: str
+    """The name in tables and figures."""
+    privacy: dict[str, Any]
+    """The job's privacy part."""
+    seed: int
+    defence: Defence | None = None
+
+    def key(self, base: Job) -> str:
+        """Return the name of this cell's files: a digest of all that decides its result."""
+        content = {"base": base.digest(), **asdict(self)}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+    def job(self, base: Job) -> Job:
+        """Return the base job with this cell's privacy and seed."""
+        privacy = {**self.privacy, "noise_seed": None if self.privacy["mechanism"] == "none" else self.seed}
+        content = {**base.model_dump(mode="json"), "privacy": privacy}
+        return make_job(content, {"training": {"seed": self.seed}}, f"{self.algorithm}, seed {self.seed}")
+
+
+def grid(
+    mechanisms: Sequence[str], epsilons: Sequence[float], estimators: Sequence[str], seeds: Sequence[int]
+) -> list[Setting]:
+    """Return the full grid; Gaussian noise is set to the shortest-distance AUC that Laplace has at the same ε."""
+    settings = []
+    for seed in seeds:
+        for mechanism in mechanisms:
+            if mechanism == "none":
+                settings.append(Setting("none", {"mechanism": "none", "estimator": "linear"}, seed))
+                continue
+            for epsilon in epsilons:
+                parameters: dict[str, float] = {"epsilon": epsilon}
+                if mechanism == "gaussian":
+                    parameters = {"sigma": gaussian_sigma_like_laplace(epsilon), "delta": 1e-5}
+                for estimator in estimators:
+                    privacy = {"mechanism": mechanism, **parameters, "estimator": estimator}
+                    settings.append(Setting(f"{mechanism}, {estimator}", privacy, seed))
+    return settings
+
+
+def gaussian_sigma_like_laplace(epsilon: float) -> float:
+    """Return the σ at which shortest distance has the AUC that Laplace at ε gives it: `Φ(1/(2σ)) = 1 - ½e^{-ε/2}`."""
+    from statistics import NormalDist
+
+    return 1 / (2 * NormalDist().inv_cdf(1 - math.exp(-epsilon / 2) / 2))
+
+
+def sweep(
+    settings: Sequence[Setting],
+    base: Job,
+    out: Path,
+    *,
+    workers: int | None = None,
+    skip_batches: int = 0,
+    progress: Progress = lambda done, total, note: None,
+) -> list[dict[str, Any]]:
+    """Run the cells that have no row yet; return all rows in the order of the settings, and write them to files.
+
+    `out/results.csv` and `out/results.parquet` hold one row for each cell. `skip_batches` leaves the first batches out of
+    the attack AUCs.
+    """
+    cells = out / "cells"
+    cells.mkdir(parents=True, exist_ok=True)
+    missing = [setting for setting in settings if not _row_path(cells, setting, base).exists()]
+    done = len(settings) - len(missing)
+    progress(done, len(settings), "")
+    workers = workers or min(os.cpu_count() or 1, max(1, len(missing)))
+    for setting in _run_all(missing, base, cells, workers, skip_batches):
+        done += 1
+        progress(done, len(settings), f"{setting.algorithm}, seed {setting.seed}")
+    rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]
+    table = pa.Table.from_pylist(rows)
+    pa.parquet.write_table(table, out / "results.parquet")
+    pa.csv.write_csv(table, out / "results.csv")
+    return rows
+
+
+def _run_all(
+    settings: Sequence[Setting], base: Job, cells: Path, workers: int, skip_batches: int
+) -> Iterable[Setting]:
+    if workers == 1:
+        for setting in settings:
+            run_cell(setting, base, cells, skip_batches)
+            yield setting
+        return
+    # Spawned, not forked: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        waiting = {pool.submit(run_cell, setting, base, cells, skip_batches): setting for setting in settings}
+        try:
+            for finished in as_completed(waiting):
+                finished.result()
+                yield waiting[finished]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@lru_cache(maxsize=1)
+def _data(base: str) -> Dataset:
+    return load(Job.model_validate_json(base).data)
+
+
+def _row_path(cells: Path, setting: Setting, base: Job) -> Path:
+    return cells / f"{setting.key(base)}.json"
+
+
+def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) -> None:
+    """Train and attack one cell and write its row."""
+    data = _data(base.model_dump_json())
+    job = setting.job(base)
+    run = cells / setting.key(base)
+    shutil.rmtree(run, ignore_errors=True)
+    make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
+    result = train(job, run, record_steps=1 << 62, data=data, make_label_party=make)
+    report = run_attacks(run, data.labels, which=ATTACKS, skip_batches=skip_batches)
+    row = _row(setting, job, result.as_dict(), report)
+    write_atomically(_row_path(cells, setting, base), json.dumps(row).encode())
+    shutil.rmtree(run)
+
+
+def _row(setting: Setting, job: Job, result: dict[str, Any], report: AttackReport) -> dict[str, Any]:
+    mechanism = job.privacy.build(result["classes"])
+    defence = setting.defence
+    row: dict[str, Any] = {
+        "algorithm": setting.algorithm,
+        "mechanism": mechanism.name,
+        "estimator": job.privacy.estimator,
+        "requested_epsilon": job.privacy.epsilon,
+        "epsilon": mechanism.epsilon if np.isfinite(mechanism.epsilon) else None,
+        "delta": mechanism.delta,
+        "sigma": job.privacy.sigma,
+        "defence": defence.name if defence else None,
+        "strength": defence.strength if defence else None,
+        "seed": setting.seed,
+        "private": False,
+    }
+    for name in ("test_auc", "test_log_loss", "test_calibration_error", "epochs", "steps", "samples_per_second"):
+        row[name] = result[name]
+    for name, attack in report.attacks.items():
+        row[f"{name}_auc"] = attack.auc
+        row[f"{name}_low"] = attack.auc_low
+        row[f"{name}_high"] = attack.auc_high
+    row["closed_form"] = mechanism.predicted_auc.shortest_distance
+    row["ceiling"] = mechanism.predicted_auc.ceiling
+    return row
