@@ -2,7 +2,8 @@
 
 Three networks of the same shape take turns on the same batches: unsplit (one autograd graph, the baseline), split
 without noise, split with noise. Reported is the median over rounds of the ratio to the baseline of the same round,
-because the machine's speed drifts more between rounds than within one.
+because the machine's speed drifts more between rounds than within one. Times are CPU seconds (on one thread, unless
+told otherwise), which other work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def unsplit_step(held: Features, config: ModelConfig, optimizer: OptimizerConfig
     def step(number: int) -> None:
         rows = batch_rows(number, batch, len(held))
         z = h(f(*inputs.batch(rows)))
-        functional.binary_cross_entropy_with_logits(z, labels[torch.from_numpy(rows)]).backward()  # type: ignore[no-untyped-call]
+        loss = functional.binary_cross_entropy_with_logits(z, labels[torch.from_numpy(rows)])
+        loss.backward()  # type: ignore[no-untyped-call]
         for update in updates:
             update.step()
 
@@ -101,8 +103,10 @@ def main() -> None:
     parser.add_argument("--embedding-rows", type=int, default=1_000_000)
     parser.add_argument("--optimizer", choices=["sgd", "adam", "adagrad"], default="sgd")
     parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     held = features(8 * options.batch, options.fields, options.numbers, options.embedding_rows)
     config, optimizer = ModelConfig(), OptimizerConfig(name=options.optimizer, learning_rate=0.01)
     shared = (held, config, optimizer, options.batch)
@@ -115,10 +119,10 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in steps}
     for round_number in range(-3, options.rounds):
         for name, step in steps.items():
-            before = time.perf_counter()
+            before = time.process_time()
             step(round_number + 3)
             if round_number >= 0:
-                times[name].append(time.perf_counter() - before)
+                times[name].append(time.process_time() - before)
 
     def ratio(name: str, baseline: str) -> float:
         return median(a / b for a, b in zip(times[name], times[baseline], strict=True))

@@ -1,5 +1,27 @@
 """Attacks: what a feature party can find out about the labels from what it has seen."""
 
+from tpsl.attacks.attack import Attack, AttackError, evaluate_attacks
+from tpsl.attacks.fingerprint import FingerprintResult, fingerprint_attack, fingerprint_experiment, generated_gradients
+from tpsl.attacks.known_labels import KnownLabels, draw_known
+from tpsl.attacks.report import AttackReport
+from tpsl.attacks.scoring import AttackResult
 from tpsl.attacks.shortest_distance import ShortestDistance, shortest_distance_attack
+from tpsl.attacks.suite import ATTACKS, run_attacks
 
-__all__ = ["ShortestDistance", "shortest_distance_attack"]
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "AttackError",
+    "AttackReport",
+    "AttackResult",
+    "FingerprintResult",
+    "KnownLabels",
+    "ShortestDistance",
+    "draw_known",
+    "evaluate_attacks",
+    "fingerprint_attack",
+    "fingerprint_experiment",
+    "generated_gradients",
+    "run_attacks",
+    "shortest_distance_attack",
+]

@@ -1,9 +1,9 @@
 """The rounding fingerprint: why `g_y + u·(g_{1-y} - g_y)`, computed as it stands in floats, is not private at all.
 
-The two formulas, for y = 0 and for y = 1, round differently. An attacker that knows g_0 and g_1 tries for each label all
-float32 numbers u near the estimate; the one that reproduces every coordinate of the received gradient gives the label
-away, whatever ε. The cure is to draw the noisy label t first and to compute every message from t by one formula: then
-rounding is post-processing of t.
+The two formulas, for y = 0 and for y = 1, round differently. An attacker that knows g_0 and g_1 tries for each label
+all float32 numbers u near the estimate; the one that reproduces every coordinate of the received gradient gives the
+label away, whatever ε. The cure is to draw the noisy label t first and to compute every message from t by one formula:
+then rounding is post-processing of t.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _reproducible(received: Float32s, own: Float32s, other: Float32s) -> npt.NDA
         radius = np.ceil(2.0 + size / np.abs(estimate))
     # Next to 0 the float32 numbers lie too densely to try them all; there only the nearest and u = 0 are tried.
     radius = 2.0 ** np.ceil(np.log2(np.where(radius <= _LARGEST_RADIUS, radius, 2.0)))
-    fits = (received == own).all(axis=1)
+    fits: npt.NDArray[np.bool_] = np.all(received == own, axis=1)
     for steps in np.unique(radius).astype(np.int64).tolist():
         of_radius = np.flatnonzero((radius == steps) & ~fits)
         at_once = max(1, _CANDIDATES_AT_ONCE // (2 * steps + 1))
@@ -100,7 +100,7 @@ class FingerprintResult:
     """What ε allows: how often a guess of a fair-coin label may be right, `e^ε/(1+e^ε)`."""
     textbook_accuracy: float
     textbook_decided: float
-    """The share of records for which exactly one label reproduces the bits; for the others the nearer one is guessed."""
+    """The share of records for which exactly one label reproduces the bits; else the nearer one is guessed."""
     our_accuracy: float
     our_decided: float
 
@@ -125,13 +125,13 @@ def generated_gradients(records: int, width: int = 128, seed: int = 0) -> tuple[
 def fingerprint_experiment(g_0: Float32s, g_1: Float32s, epsilon: float = 0.1, seed: int = 0) -> FingerprintResult:
     """Give each pair of gradients (generated or recorded) a fair-coin label, perturb it both ways, attack both.
 
-    Both ways draw Laplace noise for ε. The textbook way computes `g_y + u·(g_{1-y} - g_y)` in float32. Ours draws t from
-    the exact table and computes `(1-t)·g_0 + t·g_1`, the same for both labels.
+    Both ways draw Laplace noise for ε. The textbook way computes `g_y + u·(g_{1-y} - g_y)` in float32. Ours draws t
+    from the exact table and computes `(1-t)·g_0 + t·g_1`, the same for both labels.
     """
     generator = np.random.default_rng(seed)
-    records, width = g_0.shape
-    labels = generator.integers(0, 2, records)
-    noise = generator.laplace(0.0, 1 / epsilon, records).astype(np.float32)
+    records, width = len(g_0), g_0.shape[1]
+    labels = generator.integers(0, 2, size=(records,))
+    noise = generator.laplace(0.0, 1 / epsilon, size=(records,)).astype(np.float32)
     textbook = textbook_gradient(labels, noise, g_0, g_1)
     mechanism = laplace(epsilon)
     noisy = torch.from_numpy(mechanism.release(labels, seed).noisy.astype(np.float32))
@@ -150,4 +150,5 @@ def fingerprint_experiment(g_0: Float32s, g_1: Float32s, epsilon: float = 0.1, s
 def nearer_label(received: Float32s, g_0: Float32s, g_1: Float32s) -> Guesses:
     """Return the shortest-distance guess (section 3.1): 0 if `‖g̃ - g_0‖ ≤ ‖g̃ - g_1‖`, else 1."""
     distance_0, distance_1 = (np.linalg.norm(received.astype(np.float64) - g, axis=1) for g in (g_0, g_1))
-    return (distance_0 > distance_1).astype(np.int64)
+    guesses: Guesses = np.asarray(distance_0 > distance_1, dtype=np.int64)
+    return guesses

@@ -1,8 +1,8 @@
 """Attacks by a feature party that has come to know the labels of a few records (by a purchase, say, that it saw).
 
-The direction attack compares gradients with those of known positives; model completion trains a head on what the feature
-party's own half has learned. Beside them stands the attacker without a transcript, who has the features and the same
-labels only: what an attack reaches beyond it, it owes to the transcript.
+The direction attack compares gradients with those of known positives; model completion trains a head on what the
+feature party's own half has learned. Beside them stands the attacker without a transcript, who has the features and the
+same labels only: what an attack reaches beyond it, it owes to the transcript.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class DirectionAttack:
     def __call__(self, seen: TranscriptStep) -> Floats:
         """Score one step."""
         nearest = np.argsort(np.abs(self._at - seen.step), kind="stable")[:_NEAREST_DIRECTIONS]
-        return _unit(seen.gradients) @ self._directions[nearest].mean(axis=0)
+        cosines: Floats = _unit(seen.gradients) @ self._directions[nearest].mean(axis=0)
+        return cosines
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
@@ -90,13 +91,11 @@ class LearnedAttack:
         gram = similarity(known.rows)
         self._offset = gram.mean(axis=0)
         centred = gram - self._offset
-        centred -= centred.mean(axis=1, keepdims=True)
+        centred -= centred.mean(axis=1, keepdims=True)  # the kernel of features whose mean over the known is 0
         # The ridge is as large as a known record's own share in the kernel: no record is believed alone.
         ridge = max(float(np.trace(centred)) / len(known), 1e-12)
         target = np.eye(classes)[known.labels]
         self._weights = np.linalg.solve(centred + ridge * np.eye(len(known)), target - target.mean(axis=0))
-        # Centring in feature space: the weights must not see the mean of the known records.
-        self._weights -= self._weights.mean(axis=0)
 
     def __call__(self, seen: TranscriptStep) -> Floats:
         """Score one step by its rows: shape `[n]` for two classes, `[n, k]` for k."""

@@ -60,6 +60,14 @@ class WhiteBox:
         """Return the white box of a network of this shape."""
         return cls(trajectory, Top(cut_width, classes, model, torch.Generator()))
 
+    def fits(self) -> bool:
+        """Say whether the recorded weights are those of a network of this shape."""
+        try:
+            self._trajectory.load_into(self._top, 0)
+        except RuntimeError:  # by load_state_dict, when a shape differs
+            return False
+        return True
+
     def read(self, seen: TranscriptStep) -> Reading:
         """Read one step, two classes; attacks that look at the same step share the work."""
         if self._last is None or self._last.step != seen.step:

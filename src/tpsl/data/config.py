@@ -201,6 +201,4 @@ class AvazuData(_ClickData):
 
 ClickData = CriteoData | AvazuData
 
-DataConfig = Annotated[
-    FlightsData | SyntheticData | TableData | CriteoData | AvazuData, Field(discriminator="source")
-]
+DataConfig = Annotated[FlightsData | SyntheticData | TableData | CriteoData | AvazuData, Field(discriminator="source")]

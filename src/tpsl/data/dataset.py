@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data import flights, synthetic, table
-from tpsl.data.config import DataConfig, FlightsData, SyntheticData
+from tpsl.data.clicklog import sides as clicklog
+from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
@@ -45,6 +46,8 @@ def feature_party_names(config: DataConfig) -> tuple[str, ...]:
         return (flights.FEATURE_PARTY,)
     if isinstance(config, SyntheticData):
         return (synthetic.FEATURE_PARTY,)
+    if isinstance(config, CriteoData | AvazuData):
+        return (clicklog.FEATURE_PARTY,)
     return tuple(file.party for file in config.features)
 
 
@@ -60,6 +63,8 @@ def load_feature_party(config: DataConfig, party: str = "feature", progress: Pro
         return flights.feature_side(config)
     if isinstance(config, SyntheticData):
         return synthetic.feature_side(config, progress)
+    if isinstance(config, CriteoData | AvazuData):
+        return clicklog.feature_side(config, progress)
     return table.feature_side(config, party)
 
 
@@ -69,13 +74,14 @@ def load_label_party(config: DataConfig, progress: Progress | None = None) -> La
         return flights.label_side(config)
     if isinstance(config, SyntheticData):
         return synthetic.label_side(config, progress)
+    if isinstance(config, CriteoData | AvazuData):
+        return clicklog.label_side(config, progress)
     return table.label_side(config)
 
 
 def load(config: DataConfig, progress: Progress | None = None) -> Dataset:
     """Load every side and join them; parties that do not have the same records are an error."""
-    label = load_label_party(config, progress)
-    sides = [load_feature_party(config, party, progress) for party in feature_party_names(config)]
+    sides, label = _all_sides(config, progress)
     for side in sides:
         same_ids_or_error(
             f"party {side.party!r}", side.ids, "the label party", label.ids, config.split == "chronological"
@@ -92,3 +98,11 @@ def load(config: DataConfig, progress: Progress | None = None) -> Dataset:
         test=label.test,
         facts={"rows": len(label.ids), "train_rows": len(label.train), "test_rows": len(label.test), **label.facts},
     )
+
+
+def _all_sides(config: DataConfig, progress: Progress | None) -> tuple[list[FeatureSide], LabelSide]:
+    if isinstance(config, CriteoData | AvazuData):
+        feature, label = clicklog.both_sides(config, progress)
+        return [feature], label
+    label = load_label_party(config, progress)
+    return [load_feature_party(config, party, progress) for party in feature_party_names(config)], label

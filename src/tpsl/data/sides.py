@@ -14,7 +14,7 @@ from tpsl.data.split import Rows, split_rows
 
 Facts = dict[str, float | int | str]
 
-# Called with (what is being done, records done, records in total).
+# Called with (what is being done, how much is done, how much there is), in records or in bytes of the file read.
 Progress = Callable[[str, int, int], None]
 
 

@@ -78,7 +78,10 @@ def write_synthetic(folder: Path, config: SyntheticData, progress: Progress | No
     label_schema = pa.schema([("id", pa.string()), ("label", pa.int32())])
     optimum = BayesOptimum(config.classes)
     positives = 0
-    with new_parquet(feature_path, feature_schema) as feature_writer, new_parquet(label_path, label_schema) as label_writer:
+    with (
+        new_parquet(feature_path, feature_schema) as feature_writer,
+        new_parquet(label_path, label_schema) as label_writer,
+    ):
         for chunk in world.chunks(progress):
             ids = synthetic.record_ids(chunk.first, chunk.first + len(chunk))
             columns = [*chunk.numeric.T, *chunk.categorical.T]

@@ -8,33 +8,19 @@ hash is the output function of SplitMix64 on the value, modulo the number of buc
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.clicklog.columns import Columns
 from tpsl.data.clicklog.layout import Layout
-from tpsl.data.config import AvazuData, CriteoData
+from tpsl.data.config import ClickData
 from tpsl.data.encode import FIRST_VALUE, MISSING, UNSEEN, Standard, codes_and_values
 from tpsl.data.errors import DataError
 from tpsl.data.split import Rows
 
-# Sums of numbers are taken over batches of this many rows, wherever the columns come from, so that they are the same.
-BATCH_ROWS = 1 << 17
-
 Encoded = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
-
-
-class Columns(Protocol):
-    """Typed columns in memory or in a file."""
-
-    def __len__(self) -> int: ...
-
-    def column(self, name: str) -> Any:
-        """Return one column whole, as a `pa.Array`."""
-
-    def batches(self, names: tuple[str, ...]) -> Iterator[Any]:
-        """Yield these columns of `BATCH_ROWS` rows at a time, as `pa.RecordBatch`es."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +92,9 @@ class Encoder:
             first_row = 0
             for position, (name, field) in enumerate(self.fields.items()):
                 codes, distinct = codes_and_values(batch[name])
-                row_of_code = np.append(field.rows(distinct.to_numpy()), field.missing) + first_row  # code -1 is missing
+                row_of_code = (
+                    np.append(field.rows(distinct.to_numpy()), field.missing) + first_row
+                )  # code -1 is missing
                 categorical[:, position] = row_of_code[codes]
                 first_row += field.size
             numeric = np.empty((batch.num_rows, len(self.numeric_fields)), dtype=np.float32)
@@ -116,7 +104,7 @@ class Encoder:
             yield categorical, numeric
 
 
-def learn(layout: Layout, config: CriteoData | AvazuData, columns: Columns, train: Rows) -> Encoder:
+def learn(layout: Layout, config: ClickData, columns: Columns, train: Rows) -> Encoder:
     """Learn vocabularies, means and deviations from the training rows alone."""
     fields: dict[str, Vocabulary | Buckets] = {}
     for name in layout.categorical_fields:

@@ -95,7 +95,9 @@ def read_blocks(
 def _without_header(layout: Layout, path: Path, block: Block) -> Block:
     header, _, text = block.text.partition(b"\n")
     if header.decode(errors="replace").strip() != layout.delimiter.join(layout.columns):
-        raise DataError(f"{path}: line 1 is not the header of {layout.source}'s file, which begins with {_begin(layout)}")
+        raise DataError(
+            f"{path}: line 1 is not the header of {layout.source}'s file, which begins with {_begin(layout)}"
+        )
     return Block(2, text)
 
 
@@ -111,7 +113,11 @@ def _checked_columns(layout: Layout, path: Path, block: Block, features: bool, l
 
 
 def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict[str, Any]:
-    kinds: list[Kind] = ["id", *(["label"] if labels else []), *(["number", "hex", "integer", "hour"] if features else [])]
+    kinds: list[Kind] = [
+        "id",
+        *(["label"] if labels else []),
+        *(["number", "hex", "integer", "hour"] if features else []),
+    ]
     wanted = layout.of_kind(*kinds)
     parsed = pyarrow.csv.read_csv(
         pa.BufferReader(block.text),

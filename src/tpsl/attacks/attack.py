@@ -1,0 +1,68 @@
+"""An attack, and a walk over a transcript that runs and scores several of them, one step in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.attacks.scoring import AttackResult, Evaluation, Scores
+from tpsl.training.transcript import TranscriptStep
+
+Labels = npt.NDArray[np.int64]
+Progress = Callable[[int, int, str], None]
+
+
+class AttackError(ValueError):
+    """An attack that cannot be run; the message names it and says why."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack: from what was seen in a step to a score for each record, `[n]` or `[n, k]`; larger is class 1."""
+
+    name: str
+    needs: str
+    score: Callable[[TranscriptStep], Scores]
+    hard: bool = False
+    closed_form: float | None = None
+
+
+def evaluate_attacks(
+    steps: Iterable[TranscriptStep],
+    attacks: Sequence[Attack],
+    true_labels: Labels,
+    *,
+    ceiling: float,
+    leave_out: Labels | None = None,
+    skip: int = 0,
+    progress: Progress = lambda done, total, note: None,
+    total: int = 0,
+) -> tuple[AttackResult, ...]:
+    """Run attacks over the steps of a transcript, one step in memory at a time, and score them.
+
+    `true_labels` are those of all rows of the table; of the rows in `leave_out` (known to the attacker) no guess counts.
+    The first `skip` steps are not counted.
+    """
+    evaluations = [Evaluation(hard=attack.hard) for attack in attacks]
+    seen_before = np.zeros(len(true_labels), dtype=np.int32)
+    counts = np.ones(len(true_labels), dtype=bool)
+    if leave_out is not None:
+        counts[leave_out] = False
+    for done, seen in enumerate(steps, 1):
+        if seen.rows.max(initial=-1) >= len(true_labels):
+            raise AttackError(f"step {seen.step} has row {seen.rows.max()}, but there are {len(true_labels)} labels")
+        epoch = int(seen_before[seen.rows[0]])
+        seen_before[seen.rows] += 1
+        if done > skip:
+            scored = counts[seen.rows]
+            labels = true_labels[seen.rows[scored]]
+            for attack, evaluation in zip(attacks, evaluations, strict=True):
+                evaluation.add(attack.score(seen)[scored], labels, epoch)
+        progress(done, total, "attacking")
+    return tuple(
+        evaluation.result(attack.name, attack.needs, closed_form=attack.closed_form, ceiling=ceiling)
+        for attack, evaluation in zip(attacks, evaluations, strict=True)
+    )
