@@ -43,8 +43,8 @@ def evaluate_attacks(
 ) -> tuple[AttackResult, ...]:
     """Run attacks over the steps of a transcript, one step in memory at a time, and score them.
 
-    `true_labels` are those of all rows of the table; of the rows in `leave_out` (known to the attacker) no guess counts.
-    The first `skip` steps are not counted.
+    `true_labels` are those of all rows of the table. Guesses do not count on the rows in `leave_out`, whose labels the
+    attacker knows, and in the first `skip` steps.
     """
     evaluations = [Evaluation(hard=attack.hard) for attack in attacks]
     seen_before = np.zeros(len(true_labels), dtype=np.int32)

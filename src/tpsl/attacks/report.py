@@ -22,7 +22,7 @@ class AttackReport:
     """The ε of the release, over all draws."""
     delta: float
     closed_form: float
-    """The mechanism's AUC under the shortest-distance attack with its hard guess; with `posterior` only `likelihood` has one."""
+    """The mechanism's AUC under the shortest-distance attack with its hard guess."""
     closed_form_best: float
     """The mechanism's AUC under the best attack on one draw, the likelihood ratio."""
     ceiling: float

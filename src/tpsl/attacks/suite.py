@@ -1,19 +1,19 @@
 """All attacks on one recorded run, each with what that attacker has.
 
-| name                     | the attacker has                   | what it does                                            |
-|--------------------------|------------------------------------|---------------------------------------------------------|
-| `norm`                   | transcript                         | `‖g̃‖²` (appendix A.1)                                   |
-| `spectral`               | transcript                         | `|⟨g̃ - μ, v⟩|` in each batch (appendix A.2)             |
-| `spectral_embeddings`    | transcript                         | the same on the embeddings it sent (Sun et al.)         |
-| `shortest_distance`      | transcript+weights                 | the nearer of g_0 and g_1, a hard guess (section 3.1)   |
-| `shortest_distance_soft` | transcript+weights                 | how much nearer                                         |
-| `likelihood`             | transcript+weights                 | recovers the noisy label, scores it by likelihood ratio |
-| `fingerprint`            | transcript+weights                 | the bits of g̃ that only one label explains              |
-| `direction`              | transcript+known labels            | cosine with gradients of known positives (Li et al.)    |
-| `completion`             | features+trained half+known labels | a head on its own trained half (Fu et al.)              |
-| `no_transcript`          | features+known labels              | the reference: what features alone give away            |
+| name                     | what it does                                            |
+|--------------------------|---------------------------------------------------------|
+| `norm`                   | `‖g̃‖²` (appendix A.1)                                   |
+| `spectral`               | `|⟨g̃ - μ, v⟩|` in each batch (appendix A.2)             |
+| `spectral_embeddings`    | the same on the embeddings it sent (Sun et al.)         |
+| `shortest_distance`      | the nearer of g_0 and g_1, a hard guess (section 3.1)   |
+| `shortest_distance_soft` | how much nearer                                         |
+| `likelihood`             | recovers the noisy label, scores it by likelihood ratio |
+| `fingerprint`            | the bits of g̃ that only one label explains              |
+| `direction`              | cosine with gradients of known positives (Li et al.)    |
+| `completion`             | a head on its own trained half (Fu et al.)              |
+| `no_transcript`          | the reference: what features alone give away            |
 
-With several feature parties the attacker is all of them together.
+`ATTACKS` says what each attacker has. With several feature parties the attacker is all of them together.
 
 With the estimators `linear` and `unbiased` the shortest-distance guess is `t > ½`, and has the mechanism's closed form.
 With `posterior` the gradient lies at `σ(z + λ_t)` between g_0 and g_1, so the literal guess is `z + λ_t > 0`: it mixes

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, warn
+from tpsl.cli.data_options import DataName
 from tpsl.cli.privacy_options import (
     DeltaOption,
     DrawsOption,
@@ -18,13 +19,6 @@ from tpsl.cli.privacy_options import (
     SigmaOption,
     privacy_fields,
 )
-
-
-class DataName(StrEnum):
-    """Data sets that need no files; your own tables are described in a job file."""
-
-    flights = "flights"
-    synthetic = "synthetic"
 
 
 class EstimatorName(StrEnum):
@@ -48,6 +42,7 @@ def train(
         Path | None, typer.Argument(help="Job file (YAML). Without one, the options below make a job.")
     ] = None,
     data: Annotated[DataName | None, typer.Option(help="Data set.")] = None,
+    path: Annotated[Path | None, typer.Option(help="criteo, avazu: Kaggle's file.")] = None,
     rows: Annotated[int | None, typer.Option(help="Use only so many records (a quick try).")] = None,
     layout: Annotated[
         str | None, typer.Option(help="flights: 'all' features at the feature party, or 'natural'.")
@@ -92,7 +87,7 @@ def train(
         torch.set_num_threads(threads)
     updates = _given(name=optimizer, learning_rate=learning_rate)
     overrides: dict[str, dict[str, Any]] = {
-        "data": _given(source=data, rows=rows, layout=layout, task=task, split=split),
+        "data": _given(source=data, path=str(path) if path else None, rows=rows, layout=layout, task=task, split=split),
         "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **_given(estimator=estimator, draws=draws)},
         "training": {
             **_given(epochs=epochs, batch_size=batch_size, seed=seed),

@@ -1,7 +1,7 @@
 """Defences to compare with. NOT covered by the vault's guarantee: they read true labels while training.
 
-The label party computes true gradients, updates its own half with them, and changes only what it sends. None of them comes
-with an ε for the whole run: the label party's weights, and so everything sent later, depend on the true labels.
+The label party computes true gradients, updates its own half with them, and changes only what it sends. None of them
+comes with an ε for the whole run: the label party's weights, and so everything sent later, depend on the true labels.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class Defence:
     """A defence at the cut and how strong it is.
 
     `gaussian-cut`: isotropic Gaussian noise of standard deviation `strength·‖g_1 - g_0‖` (the paper's section 3.1).
-    `max-norm`: noise along each gradient until all expected norms are the largest of the batch (Li et al. 2021); no strength.
-    `marvell`: the noise that makes positive and negative gradients hardest to tell apart with power `strength·‖Δg‖²` (Li et al.).
+    `max-norm`: noise along each gradient until all expected norms are the largest of the batch (Li et al. 2021); no
+    strength. `marvell`: the noise that makes positive and negative gradients hardest to tell apart with power
+    `strength·‖Δg‖²` (Li et al.).
     """
 
     name: DefenceName
@@ -88,9 +89,9 @@ def max_norm(gradients: Tensor, generator: torch.Generator) -> Tensor:
 def marvell(gradients: Tensor, labels: Tensor, power: float, generator: torch.Generator) -> Tensor:
     """Add to positives and negatives the Gaussian noise of Li et al. (2021), Theorem 2.
 
-    Noise of each class has one variance along `Δg`, the difference of the class means, and one in all other directions; the
-    four variances minimise the symmetrised KL divergence between the perturbed classes at an expected power of
-    `power·‖Δg‖²`. Batches without both classes are sent as they are.
+    Noise of each class has one variance along `Δg`, the difference of the class means, and one in all other
+    directions; the four variances minimise the symmetrised KL divergence between the perturbed classes at an
+    expected power of `power·‖Δg‖²`. Batches without both classes are sent as they are.
     """
     positive = labels == 1
     share = float(positive.float().mean())
@@ -112,8 +113,7 @@ def marvell(gradients: Tensor, labels: Tensor, power: float, generator: torch.Ge
     parallel = noise @ along
     across = noise - parallel[:, None] * along
     first, other = (
-        torch.where(positive, math.sqrt(if_positive), math.sqrt(if_negative))
-        for if_positive, if_negative in zip(*variances, strict=True)
+        torch.where(positive, math.sqrt(if_positive), math.sqrt(if_negative)) for if_positive, if_negative in variances
     )
     return gradients + other[:, None] * across + (first * parallel)[:, None] * along
 
@@ -121,15 +121,15 @@ def marvell(gradients: Tensor, labels: Tensor, power: float, generator: torch.Ge
 def marvell_variances(
     share: float, d: int, distance: float, v: float, u: float, budget: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the noise variances (along, across) of positives and of negatives that minimise the divergence.
+    """Return the noise variances along and across Δg, each of positives and of negatives, that minimise the divergence.
 
-    `v` and `u` are the variances of positive and negative gradients themselves. The budget is divided by two shares, each
-    searched on a grid that is refined around the best point; the objective is smooth and the optimum flat.
+    `v` and `u` are the variances of positive and negative gradients themselves. The budget is divided by two shares,
+    each searched on a grid that is refined around the best point; the objective is smooth and the optimum flat.
     """
 
     def divergence(x: np.ndarray) -> np.ndarray:
         a1, b1, a0, b0 = (part + base for part, base in zip(x, (v, v, u, u), strict=True))
-        return (d - 1) * (b0 / b1 + b1 / b0) + (a0 + distance) / a1 + (a1 + distance) / a0
+        return np.asarray((d - 1) * (b0 / b1 + b1 / b0) + (a0 + distance) / a1 + (a1 + distance) / a0)
 
     def split(shares: np.ndarray) -> np.ndarray:
         """Shares of the power: positives' along, positives' across, negatives' along; the rest is negatives' across."""

@@ -30,15 +30,16 @@ _STYLES = {
 def trade_off_figure(results: Mapping[str, Sequence[dict[str, Any]]], paths: Sequence[Path]) -> None:
     """Draw panels (a), (b), … and save them to every path (PNG, SVG or PDF by ending).
 
-    For each data set: test AUC against ε, and test AUC against the measured shortest-distance AUC. Bars are one standard
-    deviation over seeds; the dashed line is non-private training.
+    For each data set: test AUC against ε, and test AUC against the measured shortest-distance AUC. Bars are one
+    standard deviation over seeds; the dashed line is non-private training.
     """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(len(results), 2, figsize=(9.5, 3.7 * len(results)), squeeze=False, layout="constrained")
+    size = (9.5, 3.7 * len(results))
+    figure, axes = pyplot.subplots(len(results), 2, figsize=size, squeeze=False, layout="constrained")
     letters = iter("abcdefgh")
     for panels, (data, rows) in zip(axes, results.items(), strict=True):
         reference = over_seeds([row for row in rows if row["algorithm"] == NON_PRIVATE], "test_auc")

@@ -173,7 +173,7 @@ def results_table(data: str, rows: Sequence[dict[str, Any]]) -> PaperTable:
     head = ["SDA level", "Algorithm", "ε"]
     for column in COLUMNS:
         head += [column, "paper"] if printed else [column]
-    lines = [tuple([*head, "closed form (SDA)"])]
+    lines: list[tuple[str, ...]] = [(*head, "closed form (SDA)")]
     for level, epsilon in LEVELS.items():
         for algorithm in (LAPLACE, DISCRETE, GAUSSIAN, OURS, GAUSSIAN_CUT):
             chosen = [row for row in rows if row["algorithm"] == algorithm and level_of(row) == epsilon]

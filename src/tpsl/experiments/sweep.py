@@ -1,8 +1,8 @@
 """A grid of runs: mechanism × ε × estimator × seed, in parallel where cores allow, resumable, one tidy table out.
 
-Each cell of the grid is trained, attacked and reduced to one row; its transcript is deleted. A cell that has its row is not run
-again, so an interrupted sweep goes on where it stopped. Noise is seeded, because an experiment should be repeatable: the
-runs of a sweep are not private, and their rows say so.
+Each cell of the grid is trained, attacked and reduced to one row; its transcript is deleted. A cell that has its row
+is not run again, so an interrupted sweep goes on where it stopped. Noise is seeded, because an experiment should be
+repeatable: the runs of a sweep are not private, and their rows say so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_label_party
 
 Progress = Callable[[int, int, str], None]
-ATTACKS = ("norm", "spectral", "shortest_distance", "shortest_distance_soft")
+ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def sweep(
 ) -> list[dict[str, Any]]:
     """Run the cells that have no row yet; return all rows in the order of the settings, and write them to files.
 
-    `out/results.csv` and `out/results.parquet` hold one row for each cell. `skip_batches` leaves the first batches out of
-    the attack AUCs.
+    `out/results.csv` and `out/results.parquet` hold one row for each cell. `skip_batches` leaves the first batches
+    out of the attack AUCs.
     """
     cells = out / "cells"
     cells.mkdir(parents=True, exist_ok=True)
@@ -117,9 +117,7 @@ def sweep(
     return rows
 
 
-def _run_all(
-    settings: Sequence[Setting], base: Job, cells: Path, workers: int, skip_batches: int
-) -> Iterable[Setting]:
+def _run_all(settings: Sequence[Setting], base: Job, cells: Path, workers: int, skip_batches: int) -> Iterable[Setting]:
     if workers == 1:
         for setting in settings:
             run_cell(setting, base, cells, skip_batches)
@@ -158,7 +156,7 @@ def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) ->
     shutil.rmtree(run, ignore_errors=True)
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
     result = train(job, run, record_steps=1 << 62, data=data, make_label_party=make)
-    report = run_attacks(run, data.labels, which=ATTACKS, skip_batches=skip_batches)
+    report = run_attacks(run, data.labels, which=ATTACKS, skip=skip_batches)
     row = _row(setting, job, result.as_dict(), report)
     write_atomically(_row_path(cells, setting, base), json.dumps(row).encode())
     shutil.rmtree(run)
@@ -182,10 +180,10 @@ def _row(setting: Setting, job: Job, result: dict[str, Any], report: AttackRepor
     }
     for name in ("test_auc", "test_log_loss", "test_calibration_error", "epochs", "steps", "samples_per_second"):
         row[name] = result[name]
-    for name, attack in report.attacks.items():
-        row[f"{name}_auc"] = attack.auc
-        row[f"{name}_low"] = attack.auc_low
-        row[f"{name}_high"] = attack.auc_high
+    for attack in report.attacks:
+        row[f"{attack.name}_auc"] = attack.auc
+        row[f"{attack.name}_low"] = attack.auc_low
+        row[f"{attack.name}_high"] = attack.auc_high
     row["closed_form"] = mechanism.predicted_auc.shortest_distance
     row["ceiling"] = mechanism.predicted_auc.ceiling
     return row

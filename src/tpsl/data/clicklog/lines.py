@@ -49,9 +49,9 @@ class Block:
 def line_blocks(path: Path, what: str, progress: Progress | None = None) -> Iterator[Block]:
     """Read a file of any size in memory bounded by `BLOCK_BYTES`; the ending tells how it is compressed.
 
-    Endings are `.gz`, `.bz2`, `.zst` and `.zip` (an archive of one file); any other file is read as plain text. Progress
-    is told in bytes of the file as it lies on disk. A damaged or cut-off compressed file is an error that
-    says how many lines before the damage were read, after those were yielded.
+    Endings are `.gz`, `.bz2`, `.zst` and `.zip` (an archive of one file); any other file is read as plain text.
+    Progress is told in bytes of the file as it lies on disk. A damaged or cut-off compressed file is an error that says
+    how many lines were read before; they are yielded first.
     """
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")

@@ -31,6 +31,9 @@ _TYPES: dict[Kind, Any] = {
     "hour": pa.int64(),
 }
 
+_LABEL_KINDS: tuple[Kind, ...] = ("label",)
+_FEATURE_KINDS: tuple[Kind, ...] = ("number", "hex", "integer", "hour")
+
 # The parser's own blocks: two threads share the work on one of ours.
 _PARSER_BYTES = 1 << 21
 
@@ -94,15 +97,10 @@ def read_blocks(
 
 def _without_header(layout: Layout, path: Path, block: Block) -> Block:
     header, _, text = block.text.partition(b"\n")
-    if header.decode(errors="replace").strip() != layout.delimiter.join(layout.columns):
-        raise DataError(
-            f"{path}: line 1 is not the header of {layout.source}'s file, which begins with {_begin(layout)}"
-        )
+    genuine = layout.delimiter.join(layout.columns)
+    if header.decode(errors="replace").strip() != genuine:
+        raise DataError(f"{path}: line 1 is not the header of {layout.source}'s file, {genuine[:19]!r} and so on")
     return Block(2, text)
-
-
-def _begin(layout: Layout) -> str:
-    return repr(layout.delimiter.join([*layout.columns][:4]))
 
 
 def _checked_columns(layout: Layout, path: Path, block: Block, features: bool, labels: bool) -> dict[str, Any]:
@@ -113,12 +111,7 @@ def _checked_columns(layout: Layout, path: Path, block: Block, features: bool, l
 
 
 def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict[str, Any]:
-    kinds: list[Kind] = [
-        "id",
-        *(["label"] if labels else []),
-        *(["number", "hex", "integer", "hour"] if features else []),
-    ]
-    wanted = layout.of_kind(*kinds)
+    wanted = layout.of_kind("id", *(_LABEL_KINDS if labels else ()), *(_FEATURE_KINDS if features else ()))
     parsed = pyarrow.csv.read_csv(
         pa.BufferReader(block.text),
         pyarrow.csv.ReadOptions(column_names=list(layout.columns), block_size=_PARSER_BYTES),

@@ -1,0 +1,57 @@
+"""`tpsl attack`: what a feature party could make of a recorded run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
+
+
+def attack(
+    run: Annotated[Path, typer.Argument(help="Run folder, recorded with --record-transcript.")],
+    which: Annotated[
+        list[str] | None, typer.Option("--attack", help="Run only this attack; can be given more than once.")
+    ] = None,
+    skip: Annotated[int, typer.Option(min=0, help="Leave the first so many steps out of the AUCs.")] = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
+
+    Attack AUC 0.5 is guessing, 1 is complete recovery. The ceiling is what ε allows any attack that uses the
+    transcript alone; attacks with features or known labels are compared with 'no_transcript', which has those and
+    nothing else.
+    """
+    from rich.table import Table
+
+    from tpsl.attacks import run_attacks
+    from tpsl.data.dataset import load_label_party
+    from tpsl.training.run_folder import RunFolder
+
+    job = RunFolder(run).job()
+    notice("loading the true labels, to score the guesses")
+    labels = load_label_party(job.data).labels
+    with progress_bar("attacking") as progress:
+        report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
+    if json:
+        print_json({"run": str(run), **report.as_dict()})
+        return
+    budget = f"{report.epsilon:.6g}"
+    table = Table("Attack", "The attacker has", "AUC", "95 % interval", "closed form", "ceiling", "TPR at 1 % FPR")
+    table.title = f"{run}: {report.mechanism}, {report.estimator}, ε = {budget}"
+    for result in report.attacks:
+        from_features = "features" in result.needs
+        table.add_row(
+            result.name,
+            result.needs,
+            f"{result.auc:.4f}",
+            f"{result.auc_low:.4f}–{result.auc_high:.4f}",
+            "–" if result.closed_form is None else f"{result.closed_form:.4f}",
+            "–" if from_features else f"{result.ceiling:.4f}",
+            f"{result.tpr_at_fpr_0_01:.4f}",
+        )
+    stdout.print(table)
+    for name, reason in report.not_run.items():
+        notice(f"{name}: not run, it {reason}")

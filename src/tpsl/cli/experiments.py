@@ -1,0 +1,164 @@
+"""`tpsl sweep` and `tpsl paper`: grids of runs, and the paper's tables and figure."""
+
+from __future__ import annotations
+
+import json as json_text
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
+from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields
+
+if TYPE_CHECKING:
+    from tpsl.training import Job
+
+
+class Preset(StrEnum):
+    """How to train in an experiment."""
+
+    paper = "paper"
+    small = "small"
+
+
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Runs at the same time. Default: one for each core.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")]
+RowsOption = Annotated[int | None, typer.Option(help="Use only so many records (a quick try).")]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(help="'paper': batch 8192, SGD, each record once. 'small': for data sets under a million records."),
+]
+EpochsOption = Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the preset's.")]
+
+
+def sweep(
+    path: Annotated[Path | None, typer.Argument(help="The data file, for criteo and avazu.")] = None,
+    data: Annotated[DataName, typer.Option(help="Data set.")] = DataName.flights,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="none, laplace, discrete or gaussian; can be given more than once.")
+    ] = None,
+    epsilon: Annotated[list[float] | None, typer.Option(help="Can be given more than once.")] = None,
+    estimator: Annotated[
+        list[str] | None, typer.Option(help="linear, unbiased or posterior; can be given more than once.")
+    ] = None,
+    seeds: SeedsOption = 3,
+    preset: PresetOption = Preset.small,
+    epochs: EpochsOption = None,
+    rows: RowsOption = None,
+    workers: WorkersOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results; a sweep in it is continued.")] = Path("runs/sweep"),
+    json: JsonFlag = False,
+) -> None:
+    """Train and attack every combination of mechanism, ε, estimator and seed; the same command resumes.
+
+    Writes results.csv and results.parquet, one row for each run. Noise is seeded so that results repeat: not private.
+    """
+    from tpsl.experiments.sweep import grid
+    from tpsl.experiments.sweep import sweep as run_sweep
+
+    settings = grid(
+        mechanism or ["none", "laplace", "discrete"],
+        epsilon or [0.1, 1.0, 10.0],
+        estimator or ["linear", "posterior"],
+        range(seeds),
+    )
+    base = _base(data, path, preset, rows, epochs)
+    notice("noise is seeded so that results repeat; these runs are not private")
+    with progress_bar("sweep") as progress:
+        results = run_sweep(settings, base, out, workers=workers, progress=progress)
+    if json:
+        print_json({"out": str(out), "runs": len(results), "results": results})
+        return
+    from rich.table import Table
+
+    table = Table("algorithm", "ε", "seed", "test AUC", "norm", "spectral", "shortest distance")
+    for row in results:
+        table.add_row(
+            row["algorithm"],
+            "∞" if row["epsilon"] is None else f"{row['epsilon']:.4g}",
+            str(row["seed"]),
+            *(f"{row[c]:.4f}" for c in ("test_auc", "norm_auc", "spectral_auc", "shortest_distance_auc")),
+        )
+    stdout.print(table)
+    stdout.print(f"{out / 'results.csv'}", highlight=False, soft_wrap=True)
+
+
+def paper(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="The data files of criteo and avazu, in the order of their --data.")
+    ] = None,
+    data: Annotated[
+        list[DataName] | None, typer.Option(help="Data set; can be given more than once. Default: flights.")
+    ] = None,
+    seeds: SeedsOption = 3,
+    preset: PresetOption = Preset.small,
+    epochs: EpochsOption = None,
+    rows: RowsOption = None,
+    defences: Annotated[
+        bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
+    ] = False,
+    workers: WorkersOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")] = Path("runs/paper"),
+    json: JsonFlag = False,
+) -> None:
+    """Reproduce the paper's three tables and its trade-off figure, the printed values beside ours.
+
+    Example: tpsl paper --data criteo train.txt
+    """
+    from tpsl.experiments.figures import trade_off_figure
+    from tpsl.experiments.paper import leakage_table, paper_settings, results_table
+    from tpsl.experiments.sweep import sweep as run_sweep
+
+    remaining = list(paths or [])
+    results, tables = {}, []
+    notice("noise is seeded so that results repeat; these runs are not private")
+    for name in data or [DataName.flights]:
+        path = remaining.pop(0) if name in NEEDS_PATH and remaining else None
+        base = _base(name, path, preset, rows, epochs)
+        with progress_bar(f"the paper on {name}") as progress:
+            results[str(name)] = run_sweep(
+                paper_settings(range(seeds), defences=defences),
+                base,
+                out / str(name),
+                workers=workers,
+                skip_batches=_skipped(base),
+                progress=progress,
+            )
+        tables += [leakage_table(str(name), results[str(name)]), results_table(str(name), results[str(name)])]
+    if remaining:
+        raise ValueError(f"there is a path too many: {remaining[0]}")
+    text = "\n".join(table.markdown() for table in tables)
+    (out / "tables.md").write_text(text, encoding="utf-8")
+    with (out / "tables.csv").open("w", encoding="utf-8", newline="") as file:
+        import csv
+
+        for table in tables:
+            csv.writer(file).writerows([(table.title,), *table.rows, ()])
+    figures = [out / "tradeoff.png", out / "tradeoff.svg"]
+    trade_off_figure(results, figures)
+    files = [str(path) for path in (out / "tables.md", out / "tables.csv", *figures)]
+    if json:
+        content: list[dict[str, Any]] = [{"title": table.title, "rows": table.rows} for table in tables]
+        print_json(json_text.loads(json_text.dumps({"files": files, "tables": content})))
+        return
+    from rich.markdown import Markdown
+
+    stdout.print(Markdown(text))
+    for file_name in files:
+        stdout.print(file_name, highlight=False, soft_wrap=True)
+
+
+def _base(data: DataName, path: Path | None, preset: Preset, rows: int | None, epochs: int | None) -> Job:
+    from tpsl.experiments.paper import PRESETS
+    from tpsl.training import make_job
+
+    training = {**PRESETS[preset], "checkpoint_every": 1 << 30, **({"epochs": epochs} if epochs else {})}
+    fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
+    return make_job({"data": fields, "training": training}, {}, "options")
+
+
+def _skipped(base: Job) -> int:
+    """The paper's attack AUCs are averages over the run; the first 20 batches of an untrained network say little."""
+    return 20

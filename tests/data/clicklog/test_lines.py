@@ -1,0 +1,122 @@
+import bz2
+import gzip
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tpsl.data.clicklog import lines as lines_module
+from tpsl.data.clicklog.lines import Block, line_blocks
+from tpsl.data.config import AvazuData, CriteoData
+from tpsl.data.dataset import Dataset, load
+from tpsl.data.errors import DataError
+
+Lines = Callable[..., list[str]]
+
+
+def same(one: Dataset, other: Dataset) -> bool:
+    mine, theirs = one.feature_parties["feature"], other.feature_parties["feature"]
+    encoded = np.array_equal(mine.categorical, theirs.categorical) and np.array_equal(mine.numeric, theirs.numeric)
+    return encoded and np.array_equal(one.labels, other.labels) and one.ids.equals(other.ids)
+
+
+def zipped(content: bytes, path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train.txt", content)
+
+
+def test_every_form_of_a_file_holds_the_same_records(tmp_path: Path, criteo_lines: Lines) -> None:
+    text = "".join(line + "\n" for line in criteo_lines(100)).encode()
+    forms = {
+        "train.txt": text,
+        "train.txt.gz": gzip.compress(text),
+        "train.txt.bz2": bz2.compress(text),
+        "train.txt.zst": pa.compress(text, codec="zstd", asbytes=True),
+        "two members.gz": gzip.compress(text[:5000]) + gzip.compress(text[5000:]),
+        "no last line end.txt": text[:-1],
+        "of windows.txt": text.replace(b"\n", b"\r\n"),
+        "capital digits.txt": text.upper(),
+    }
+    for name, content in forms.items():
+        (tmp_path / name).write_bytes(content)
+    zipped(text, tmp_path / "train.zip")
+    plain = load(CriteoData(path=tmp_path / "train.txt"))
+    for name in (*forms, "train.zip"):
+        assert same(load(CriteoData(path=tmp_path / name)), plain), name
+
+
+@pytest.mark.parametrize("size", [300, 512, 1000, 20_000])
+def test_where_blocks_end_does_not_matter(
+    tmp_path: Path, criteo_lines: Lines, avazu_lines: Lines, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    configs = CriteoData(path=tmp_path / "train.txt"), AvazuData(path=tmp_path / "train.csv")
+    for config, lines in zip(configs, (criteo_lines(60), avazu_lines(60)), strict=True):
+        config.path.write_text("\n".join(lines))
+    whole = [load(config) for config in configs]
+    broken = tmp_path / "broken.txt"
+    broken.write_text("\n".join([*criteo_lines(59), "2"]))
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", size)
+    monkeypatch.setattr(lines_module, "PIECE_BYTES", size // 3)
+    assert all(same(load(config), before) for config, before in zip(configs, whole, strict=True))
+    with pytest.raises(DataError, match=r"broken\.txt: line 60: 1 columns instead of 40"):
+        load(CriteoData(path=broken))
+
+
+def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(lines_module, "PIECE_BYTES", 1000)
+    path = tmp_path / "text"
+    path.write_bytes(b"abcdefgh\n" * 1000)
+    told: list[tuple[str, int, int]] = []
+    blocks = list(line_blocks(path, "reading", lambda what, done, total: told.append((what, done, total))))
+    assert [what for what, _, _ in told] == ["reading"] * len(blocks)
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[-1][1:] == (9000, 9000)
+    assert [block.first_line for block in blocks] == list(np.cumsum([1, *(block.lines for block in blocks[:-1])]))
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst", "zip"])
+def test_a_cut_off_compressed_file_says_how_far_it_goes(tmp_path: Path, criteo_lines: Lines, ending: str) -> None:
+    text = "".join(line + "\n" for line in criteo_lines(4000)).encode()
+    path = tmp_path / f"train.{ending}"
+    if ending == "zip":
+        zipped(text, path)
+    else:
+        compress = {"gz": gzip.compress, "bz2": lambda t: bz2.compress(t, 1)}
+        path.write_bytes(compress.get(ending, lambda t: pa.compress(t, codec="zstd", asbytes=True))(text))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 9 // 10])
+    with pytest.raises(DataError, match=rf"train\.{ending}: is damaged or cut off soon after line (\d+) \(") as error:
+        load(CriteoData(path=path))
+    line = int(str(error.value).split("line ")[1].split(" ")[0])
+    assert line == 0 if ending == "zip" else 1000 < line < 4000  # a cut archive has lost its table of contents
+
+
+def test_damage_comes_after_what_is_wrong_before_it(tmp_path: Path, criteo_lines: Lines) -> None:
+    text = "\n".join(["rubbish", *criteo_lines(2000)]).encode()
+    (tmp_path / "train.gz").write_bytes(gzip.compress(text)[:-100])
+    with pytest.raises(DataError, match=r"train\.gz: line 1: 1 columns instead of 40"):
+        load(CriteoData(path=tmp_path / "train.gz"))
+
+
+def test_what_is_not_what_its_ending_says_is_named(tmp_path: Path) -> None:
+    for ending in ("gz", "bz2", "zst", "zip"):
+        (tmp_path / f"train.{ending}").write_bytes(b"0\t1\t2\n" * 100)
+        with pytest.raises(DataError, match=rf"train\.{ending}: is damaged or cut off soon after line 0"):
+            load(CriteoData(path=tmp_path / f"train.{ending}"))
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("train.txt", "")
+        archive.writestr("test.txt", "")
+    with pytest.raises(DataError, match=r"two\.zip: the archive holds 2 files and must hold one"):
+        load(CriteoData(path=tmp_path / "two.zip"))
+
+
+def test_a_block_knows_its_lines() -> None:
+    assert Block(5, b"a\nb\n").lines == 2
+    assert Block(5, b"a\nb").lines == 2
+    assert Block(5, b"a\nb").unfinished
+    assert Block(5, b"a\nb\nc").first(2) == Block(5, b"a\nb\n")
+    assert Block(5, b"a\nb").first(2) == Block(5, b"a\nb")

@@ -1,0 +1,108 @@
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpsl.data.avazu import LAYOUT
+from tpsl.data.config import AvazuData
+from tpsl.data.dataset import load, load_feature_party, load_label_party
+from tpsl.data.errors import DataError
+
+Lines = Callable[..., list[str]]
+
+
+def written(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def lines(avazu_lines: Lines) -> list[str]:
+    return avazu_lines(120)
+
+
+def test_records_are_those_of_the_lines(tmp_path: Path, lines: list[str]) -> None:
+    config = AvazuData(path=written(tmp_path / "train.csv", lines), min_count=1)
+    dataset = load(config)
+    values = [line.split(",") for line in lines[1:]]
+    assert dataset.ids.to_pylist() == [record[0] for record in values]
+    assert dataset.labels.tolist() == [int(record[1]) for record in values]
+    assert dataset.test.tolist() == list(range(96, 120))
+    features = dataset.feature_parties["feature"]
+    assert features.numeric.shape == (120, 0)
+    assert len(features.categorical_fields) == 23
+    first_row = 0
+    for field, name in enumerate(features.categorical_fields):
+        if name == "hour_of_day":
+            keys = [int(record[2][6:]) for record in values]
+        elif name == "weekday":
+            keys = [date(2014, 10, int(record[2][4:6])).weekday() for record in values]
+        else:
+            column = [*LAYOUT.columns].index(name)
+            base = 16 if LAYOUT.columns[name] == "hex" else 10
+            keys = [int(record[column], base) % 2**32 for record in values]
+        kept = sorted(set(keys[:96]))
+        expected = [2 + kept.index(key) if key in kept else 0 for key in keys]
+        assert (features.categorical[:, field] - first_row).tolist() == expected
+        first_row += 2 + len(kept)
+    assert features.embedding_rows == first_row
+
+
+def test_each_party_loads_by_itself(tmp_path: Path, lines: list[str]) -> None:
+    config = AvazuData(path=written(tmp_path / "train.csv", lines), rows=60)
+    both, feature, label = load(config), load_feature_party(config), load_label_party(config)
+    assert len(both) == 60
+    assert np.array_equal(feature.features.categorical, both.feature_parties["feature"].categorical)
+    assert np.array_equal(label.labels, both.labels)
+    assert feature.ids.equals(label.ids)
+
+
+def replaced(line: str, column: str, value: str) -> str:
+    values = line.split(",")
+    values[[*LAYOUT.columns].index(column)] = value
+    return ",".join(values)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("id", "", "'' is not a record id"),
+        ("id", "-5", "'-5' is not a record id"),
+        ("id", "1e19", "'1e19' is not a record id"),
+        ("id", str(2**64), "'18446744073709551616' is not a record id, which is a whole number of up to 64 bits"),
+        ("click", "2", "'2' is not a label; labels are 0 and 1"),
+        ("hour", "14102124", "'14102124' is not an hour as YYMMDDHH"),
+        ("hour", "14023000", "'14023000' is not an hour as YYMMDDHH"),
+        ("hour", "2014102100", "'2014102100' is not an hour as YYMMDDHH"),
+        ("hour", "", "'' is not an hour as YYMMDDHH"),
+        ("device_ip", "ddd2926", "'ddd2926' is not a category of eight hexadecimal digits"),
+        ("C14", "a", "'a' is not a whole number of up to 32 bits"),
+        ("C21", "3000000000", "'3000000000' is not a whole number of up to 32 bits"),
+        ("C21", "79,1", "25 columns instead of 24"),
+    ],
+)
+def test_an_error_names_the_line(tmp_path: Path, lines: list[str], column: str, value: str, message: str) -> None:
+    lines[77] = replaced(lines[77], column, value)
+    with pytest.raises(DataError, match=rf"train\.csv: line 78: (column '{column}': )?{message}"):
+        load(AvazuData(path=written(tmp_path / "train.csv", lines)))
+
+
+def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path, lines: list[str]) -> None:
+    lines[101] = replaced(lines[101], "id", lines[7].split(",")[0])
+    path = written(tmp_path / "train.csv", lines)
+    message = rf"train\.csv: id {lines[7].split(',')[0]} stands in line 8 and in line 102; 1 lines repeat an id"
+    for of_party in (load, load_feature_party, load_label_party):
+        with pytest.raises(DataError, match=message):
+            of_party(AvazuData(path=path))
+    assert len(load(AvazuData(path=path, rows=100))) == 100
+
+
+def test_the_header_must_be_the_genuine_one(tmp_path: Path, lines: list[str]) -> None:
+    for changed in (lines[1:], ["id,click,hour", *lines[1:]]):
+        with pytest.raises(DataError, match=r"train\.csv: line 1 is not the header of avazu's file, 'id,click,hour,C1"):
+            load(AvazuData(path=written(tmp_path / "train.csv", changed)))
+    for empty in (lines[:1], []):
+        with pytest.raises(DataError, match=r"train\.csv: the file has no records"):
+            load(AvazuData(path=written(tmp_path / "train.csv", empty)))
