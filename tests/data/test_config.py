@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from tpsl.data.config import DataConfig, FlightsData, SyntheticData, TableData
+from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, SyntheticData, TableData
 
-CONFIG: TypeAdapter[FlightsData | SyntheticData | TableData] = TypeAdapter(DataConfig)
+Config = FlightsData | SyntheticData | TableData | CriteoData | AvazuData
+CONFIG: TypeAdapter[Config] = TypeAdapter(DataConfig)
 
 TABLE = """
 source: table
@@ -15,13 +18,15 @@ label: {path: loans.csv, id: customer, label: defaulted, categorical: [product]}
 """
 
 
-def parse(text: str) -> FlightsData | SyntheticData | TableData:
+def parse(text: str) -> Config:
     return CONFIG.validate_python(yaml.safe_load(text))
 
 
 def test_source_chooses_the_kind_and_defaults_fill_the_rest() -> None:
     assert parse("{source: flights}") == FlightsData()
     assert parse("{source: synthetic, rows: 50}") == SyntheticData(rows=50)
+    assert parse("{source: criteo, path: train.txt}") == CriteoData(path=Path("train.txt"))
+    assert parse("{source: avazu, path: train.csv}") == AvazuData(path=Path("train.csv"))
     table = parse(TABLE)
     assert isinstance(table, TableData)
     assert [file.party for file in table.features] == ["feature", "shop"]
@@ -29,7 +34,9 @@ def test_source_chooses_the_kind_and_defaults_fill_the_rest() -> None:
     assert table.label.party == "label"
 
 
-@pytest.mark.parametrize("text", ["{source: flights, rows: 100}", "{source: synthetic, classes: 7}", TABLE])
+@pytest.mark.parametrize(
+    "text", ["{source: flights, rows: 100}", "{source: synthetic, classes: 7}", "{source: criteo, path: a/b}", TABLE]
+)
 def test_a_configuration_survives_the_way_through_json(text: str) -> None:
     config = parse(text)
     assert CONFIG.validate_python(config.model_dump(mode="json")) == config
@@ -48,6 +55,9 @@ def test_a_configuration_survives_the_way_through_json(text: str) -> None:
         ("{source: flights, split_seed: '1'}", "split_seed"),
         ("{source: flights, rows: true}", "rows"),
         ("{source: synthetic, classes: 1}", "classes"),
+        ("{source: criteo}", "path"),
+        ("{source: avazu, path: train.csv, min_count: 0}", "min_count"),
+        ("{source: avazu, path: train.csv, layout: all}", "layout"),
         ("{source: synthetic, numeric_fields: 0, categorical_fields: 0}", "nothing to learn from"),
         (TABLE.replace("party: shop", "party: feature"), "'feature'"),
         (TABLE.replace("party: shop", "party: label"), "'label'"),

@@ -184,6 +184,12 @@ def test_files_that_are_something_else_are_named(tmp_path: Path) -> None:
         load(CriteoData(path=tmp_path / "zeros"))
 
 
+def test_a_carriage_return_ends_no_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r"))
+    with pytest.raises(DataError, match=r"train\.txt: line 1: 7801 columns instead of 40"):
+        load(CriteoData(path=path))
+
+
 def test_the_configuration_is_closed(tmp_path: Path) -> None:
     options: dict[str, Any] = {"source": "criteo", "path": str(tmp_path), "hash_buckets": 2**30, "categories": "hash"}
     assert CriteoData.model_validate_json(CriteoData.model_validate(options).model_dump_json()).path == tmp_path

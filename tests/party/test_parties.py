@@ -104,7 +104,7 @@ def test_without_noise_a_step_is_algorithm_1_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mechanism", [laplace(1.0), randomized_response(1.0)], ids=str)
 def test_sent_gradients_are_grad_perturb_of_g_0_and_g_1(tmp_path: Path, mechanism: Mechanism) -> None:
-    """Section 4.2 perturbs at the logit; by the chain rule that is Algorithm 2 on the cut's gradients with the same t."""
+    """Section 4.2 perturbs at the logit; by the chain rule that is Algorithm 2 at the cut, with the same t."""
     released = noisy(tmp_path / "v", mechanism)
     party, label = feature_party(1), label_party(released)
     rows = np.arange(N)

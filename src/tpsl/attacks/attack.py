@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.attacks.scoring import AttackResult, Evaluation, Scores
-from tpsl.training.transcript import TranscriptStep
+from tpsl.training.transcript import Transcript, TranscriptStep
 
 Labels = npt.NDArray[np.int64]
 Progress = Callable[[int, int, str], None]
@@ -28,6 +28,17 @@ class Attack:
     score: Callable[[TranscriptStep], Scores]
     hard: bool = False
     closed_form: float | None = None
+
+
+def joint_steps(transcripts: Sequence[Transcript]) -> Iterator[TranscriptStep]:
+    """Return what feature parties together saw, step by step: side by side, as the label party's top half reads it."""
+    for parts in zip(*transcripts, strict=True):
+        if len(parts) == 1:
+            yield parts[0]
+            continue
+        embeddings = np.concatenate([part.embeddings for part in parts], axis=1)
+        gradients = np.concatenate([part.gradients for part in parts], axis=1)
+        yield TranscriptStep(parts[0].step, parts[0].rows, embeddings, gradients)
 
 
 def evaluate_attacks(

@@ -23,15 +23,16 @@ alone. `likelihood` divides z out again and reaches the mechanism's best score u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from safetensors.torch import load_file
 
-from tpsl.attacks.attack import Attack, AttackError, Labels, Progress, evaluate_attacks
+from tpsl.attacks.attack import Attack, AttackError, Labels, Progress, evaluate_attacks, joint_steps
 from tpsl.attacks.black_box import norm_scores, spectral_scores
+from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.fingerprint import UNDECIDED, fingerprint_attack
 from tpsl.attacks.known_labels import (
     DirectionAttack,
@@ -43,7 +44,7 @@ from tpsl.attacks.known_labels import (
 )
 from tpsl.attacks.report import AttackReport
 from tpsl.attacks.scoring import Scores
-from tpsl.attacks.white_box import WhiteBox, evidence_reader
+from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import feature_party_names, load_feature_party
 from tpsl.data.features import Features
 from tpsl.mechanisms import auc_ceiling
@@ -66,7 +67,7 @@ ATTACKS: dict[str, str] = {
 }
 """What each attacker has, by the name of the attack."""
 
-_FOR_K_CLASSES = ("shortest_distance", "shortest_distance_soft", "completion", "no_transcript")
+_FOR_K_CLASSES = ("shortest_distance", "shortest_distance_soft", "likelihood", "completion", "no_transcript")
 _KNOWN_PER_CLASS = 20
 
 
@@ -101,7 +102,7 @@ def run_attacks(
     attacks = [suite.attack(name) for name in names if name not in not_run]
     attacker_knows = suite.known if known is not None or any("known" in attack.needs for attack in attacks) else None
     results = evaluate_attacks(
-        suite.steps(),
+        joint_steps(suite.transcripts),
         attacks,
         suite.true_labels,
         ceiling=suite.ceiling,
@@ -138,8 +139,8 @@ class _Suite:
         self._run, self.true_labels, self._known, self._features = run, true_labels, known, features
         self.job = run.job()
         self._parties = feature_party_names(self.job.data)
-        self._transcripts = [Transcript(run.party(name) / "transcript") for name in self._parties]
-        self.total, self.records = len(self._transcripts[0]), self._transcripts[0].records
+        self.transcripts = [Transcript(run.party(name) / "transcript") for name in self._parties]
+        self.total, self.records = len(self.transcripts[0]), self.transcripts[0].records
         self._finished = run.result()
         classes = int(true_labels.max()) + 1 if self._finished is None else self._finished.classes
         self.mechanism = self.job.privacy.build(max(2, classes))
@@ -147,16 +148,6 @@ class _Suite:
         draws = self.job.privacy.draws
         self.epsilon, self.delta = draws * self.mechanism.epsilon, draws * self.mechanism.delta
         self.ceiling = auc_ceiling(self.epsilon, self.delta)
-
-    def steps(self) -> Iterator[TranscriptStep]:
-        """What all feature parties together saw, step by step."""
-        for parts in zip(*self._transcripts, strict=True):
-            if len(parts) == 1:
-                yield parts[0]
-                continue
-            embeddings = np.concatenate([part.embeddings for part in parts], axis=1)
-            gradients = np.concatenate([part.gradients for part in parts], axis=1)
-            yield TranscriptStep(parts[0].step, parts[0].rows, embeddings, gradients)
 
     def impossible(self, name: str) -> str | None:
         """Return why an attack does not exist for this run, if so."""
@@ -170,15 +161,17 @@ class _Suite:
 
     def attack(self, name: str) -> Attack:
         """Return an attack by its name."""
-        hard = name == "shortest_distance"
-        # See above: with the posterior estimator the literal distance is not a function of the noisy label alone.
-        literal = self.job.privacy.estimator != "posterior"
-        closed_forms = {"likelihood": self.predicted.best_score}
-        if literal:
-            closed_forms["shortest_distance"] = self.predicted.shortest_distance
-        if literal and self.mechanism.classes == 2:
-            closed_forms["shortest_distance_soft"] = self.predicted.best_score
-        return Attack(name, ATTACKS[name], self._scores(name), hard, closed_forms.get(name))
+        return Attack(name, ATTACKS[name], self._scores(name), name == "shortest_distance", self._closed_form(name))
+
+    def _closed_form(self, name: str) -> float | None:
+        """Return the AUC that the table predicts, where the attack sees the noisy label and nothing else."""
+        if name == "likelihood" and self._evidence.exact:
+            return self.predicted.best_score
+        if self.job.privacy.estimator != "posterior" and "shortest_distance" in name and self._evidence.exact:
+            if name == "shortest_distance":
+                return self.predicted.shortest_distance
+            return self.predicted.best_score if self.mechanism.classes == 2 else None
+        return None
 
     def _scores(self, name: str) -> Callable[[TranscriptStep], Scores]:
         classes = self.mechanism.classes
@@ -196,11 +189,11 @@ class _Suite:
             case "shortest_distance_soft":
                 return lambda seen: self._white_box.read(seen).weights
             case "likelihood":
-                return lambda seen: self._evidence(self._white_box.read(seen))
+                return self._evidence
             case "fingerprint":
                 return self._fingerprint
             case "direction":
-                return DirectionAttack(self.steps(), self.known)
+                return DirectionAttack(joint_steps(self.transcripts), self.known)
             case "completion":
                 return LearnedAttack(embedding_similarity(self._trained_parties(), self.known), self.known, classes)
         return LearnedAttack(feature_similarity(self._held_features, self.known), self.known, classes)
@@ -208,24 +201,23 @@ class _Suite:
     def _fingerprint(self, seen: TranscriptStep) -> Scores:
         """Guess by the bits where they decide, by the recovered noisy label elsewhere."""
         guesses = fingerprint_attack(seen.gradients, *self._white_box.both_gradients(seen))
-        nearer = self._evidence(self._white_box.read(seen)) > 0
-        return np.where(guesses == UNDECIDED, nearer, guesses).astype(np.float64)
+        return np.where(guesses == UNDECIDED, self._evidence(seen) > 0, guesses).astype(np.float64)
 
     @cached_property
     def _white_box(self) -> WhiteBox:
-        width = sum(transcript.width for transcript in self._transcripts)
+        width = sum(transcript.width for transcript in self.transcripts)
         return WhiteBox.of(Trajectory(self._run.label), self.job.model, width, self.mechanism.classes)
 
     @cached_property
-    def _evidence(self) -> Callable[..., Scores]:
-        return evidence_reader(self.mechanism, self.job.privacy.estimator)
+    def _evidence(self) -> Evidence:
+        return Evidence(self._white_box, self.mechanism, self.job.privacy.estimator)
 
     @cached_property
     def known(self) -> KnownLabels:
         """The labels that some attackers know."""
         if self._known is not None:
             return self._known
-        rows = np.unique(np.concatenate([seen.rows for seen in self._transcripts[0]]))
+        rows = np.unique(np.concatenate([seen.rows for seen in self.transcripts[0]]))
         return draw_known(rows, self.true_labels, _KNOWN_PER_CLASS)
 
     @cached_property

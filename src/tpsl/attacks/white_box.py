@@ -9,7 +9,7 @@ attack (section 3.1) guesses 1 exactly if w > ½.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tpsl.mechanisms import Mechanism
 from tpsl.models import ModelConfig, Top
-from tpsl.perturb import BinaryCrossEntropy, Estimator
+from tpsl.perturb import BinaryCrossEntropy
 from tpsl.training.transcript import Trajectory, TranscriptStep
 
 Floats = npt.NDArray[np.float64]
 
+_SMALLEST_DIRECTION = 1e-5
+"""Directions of J that are weaker than this, against its strongest, drown in float32's rounding."""
 _RECORDS_AT_ONCE = 1024
 """With k classes a record needs k gradients; a batch is taken in pieces of so many records."""
-_LARGEST_EVIDENCE = 60.0
-"""Stands for an infinite likelihood ratio, so that sums and differences of evidence stay numbers."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Reading:
     @property
     def weights(self) -> Floats:
         """w, the label for which each gradient was made; ½ where nothing can be read."""
-        return np.where(self.readable, _sigmoid(self.logits) - self.received, 0.5)
+        return np.where(self.readable, sigmoid(self.logits) - self.received, 0.5)
 
 
 class WhiteBox:
@@ -90,20 +89,40 @@ class WhiteBox:
 
     def nearness(self, seen: TranscriptStep) -> Floats:
         """Return `-‖g̃ - g_j‖²` for k classes, up to a number of each record's own: shape `[n, k]`."""
-        self._trajectory.load_into(self._top, seen.step)
         parts = []
+        for z, jacobian, received in self._jacobians(seen):
+            # g_j = J^T (p - e_j), so g̃ - g_j = r + J_j with r = g̃ - J^T p, and ‖r‖² is the same for every j.
+            rest = received - torch.einsum("nk,nkd->nd", torch.softmax(z, dim=1), jacobian)
+            parts.append(-2 * torch.einsum("nd,nkd->nk", rest, jacobian) - jacobian.square().sum(dim=2))
+        return torch.cat(parts).numpy()
+
+    def logits_and_weights(self, seen: TranscriptStep) -> tuple[Floats, Floats]:
+        """Return z and `w = softmax(z) - ṽ` for k classes, ṽ by least squares from `g̃ = J^T ṽ`: both `[n, k]`.
+
+        Where the cut moves the logits in too few directions to tell ṽ, w is NaN.
+        """
+        logits, weights = [], []
+        for z, jacobian, received in self._jacobians(seen):
+            # The k entries of ṽ sum to 0: the last one is minus the sum of the others.
+            directions = (jacobian[:, :-1] - jacobian[:, -1:]).transpose(1, 2)
+            solved = torch.linalg.lstsq(directions, received.unsqueeze(2), rcond=_SMALLEST_DIRECTION, driver="gelsy")
+            others = solved.solution.squeeze(2)
+            found = torch.cat([others, -others.sum(dim=1, keepdim=True)], dim=1)
+            found[solved.rank < z.shape[1] - 1] = torch.nan
+            logits.append(z)
+            weights.append(torch.softmax(z, dim=1) - found)
+        return torch.cat(logits).numpy(), torch.cat(weights).numpy()
+
+    def _jacobians(self, seen: TranscriptStep) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Return logits, J and received gradients of one step piece by piece, in double precision."""
+        self._trajectory.load_into(self._top, seen.step)
         for start in range(0, len(seen.rows), _RECORDS_AT_ONCE):
             part = slice(start, start + _RECORDS_AT_ONCE)
             embeddings = torch.from_numpy(seen.embeddings[part]).requires_grad_()
             z = self._top(embeddings)
             rows = [torch.autograd.grad(z[:, j].sum(), embeddings, retain_graph=True)[0] for j in range(z.shape[1])]
-            jacobian = torch.stack(rows, dim=1).double()
-            # g_j = J^T (p - e_j), so g̃ - g_j = r + J_j with r = g̃ - J^T p, and ‖r‖² is the same for every j.
-            probability = torch.softmax(z.detach().double(), dim=1)
-            rest = torch.from_numpy(seen.gradients[part]).double() - torch.einsum("nk,nkd->nd", probability, jacobian)
-            distance = 2 * torch.einsum("nd,nkd->nk", rest, jacobian) + jacobian.square().sum(dim=2)
-            parts.append(-distance)
-        return torch.cat(parts).numpy()
+            received = torch.from_numpy(seen.gradients[part])
+            yield z.detach().double(), torch.stack(rows, dim=1).double(), received.double()
 
     def _forward(self, seen: TranscriptStep) -> tuple[Tensor, Tensor]:
         self._trajectory.load_into(self._top, seen.step)
@@ -111,42 +130,6 @@ class WhiteBox:
         return self._top(embeddings), embeddings
 
 
-def evidence_reader(mechanism: Mechanism, estimator: Estimator) -> Callable[[Reading], Floats]:
-    """Return the function from a reading to `λ = ln P(t | 1) / P(t | 0)`, record by record; two classes.
-
-    Mechanism and estimator stand in the job, so the attacker knows them and recovers the noisy label itself. Whatever
-    the estimator, λ is all that a gradient says about the label. It is snapped to the values that it can have, else
-    rounding errors, which depend on the features, would decide between equal ones.
-    """
-    outcomes = np.arange(mechanism.outcomes)
-    likelihood = mechanism.log_likelihood(outcomes)
-    ratios = np.clip(likelihood[:, 1] - likelihood[:, 0], -_LARGEST_EVIDENCE, _LARGEST_EVIDENCE).round(6)
-    if estimator == "posterior":
-        levels = np.unique(ratios)
-
-        def of_posterior(reading: Reading) -> Floats:
-            # w = σ(z) - ṽ = σ(z + λ); both w and 1 - w are computed as sums, so that neither loses its digits.
-            yes = np.maximum(_sigmoid(reading.logits) - reading.received, 1e-30)
-            no = np.maximum(_sigmoid(-reading.logits) + reading.received, 1e-30)
-            found = _nearest(levels, np.log(yes) - np.log(no) - reading.logits)
-            return np.where(reading.readable, levels[found], 0.0)
-
-        return of_posterior
-    values = mechanism.noisy(outcomes)
-    if estimator == "unbiased":
-        mean_0, mean_1 = float(mechanism.mean(0)), float(mechanism.mean(1))
-        values = (values - mean_0) / (mean_1 - mean_0)
-
-    def of_weights(reading: Reading) -> Floats:
-        return np.where(reading.readable, ratios[_nearest(values, reading.weights)], 0.0)
-
-    return of_weights
-
-
-def _sigmoid(z: Floats) -> Floats:
+def sigmoid(z: Floats) -> Floats:
+    """Return `σ(z)`, also where `e^-z` would overflow."""
     return torch.sigmoid(torch.from_numpy(z)).numpy()
-
-
-def _nearest(levels: Floats, values: Floats) -> npt.NDArray[np.intp]:
-    """Return for each value the index of the nearest of the ascending levels."""
-    return np.searchsorted((levels[1:] + levels[:-1]) / 2, values)

@@ -108,7 +108,7 @@ def paper(
     Example: tpsl paper --data criteo train.txt
     """
     from tpsl.experiments.figures import trade_off_figure
-    from tpsl.experiments.paper import leakage_table, paper_settings, results_table
+    from tpsl.experiments.paper import SKIPPED_BATCHES, leakage_table, paper_settings, results_table
     from tpsl.experiments.sweep import sweep as run_sweep
 
     remaining = list(paths or [])
@@ -123,7 +123,7 @@ def paper(
                 base,
                 out / str(name),
                 workers=workers,
-                skip_batches=_skipped(base),
+                skip_batches=SKIPPED_BATCHES,
                 progress=progress,
             )
         tables += [leakage_table(str(name), results[str(name)]), results_table(str(name), results[str(name)])]
@@ -157,8 +157,3 @@ def _base(data: DataName, path: Path | None, preset: Preset, rows: int | None, e
     training = {**PRESETS[preset], "checkpoint_every": 1 << 30, **({"epochs": epochs} if epochs else {})}
     fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
     return make_job({"data": fields, "training": training}, {}, "options")
-
-
-def _skipped(base: Job) -> int:
-    """The paper's attack AUCs are averages over the run; the first 20 batches of an untrained network say little."""
-    return 20

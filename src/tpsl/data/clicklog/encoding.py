@@ -92,10 +92,8 @@ class Encoder:
             first_row = 0
             for position, (name, field) in enumerate(self.fields.items()):
                 codes, distinct = codes_and_values(batch[name])
-                row_of_code = (
-                    np.append(field.rows(distinct.to_numpy()), field.missing) + first_row
-                )  # code -1 is missing
-                categorical[:, position] = row_of_code[codes]
+                row_of_code = np.append(field.rows(distinct.to_numpy()), field.missing)  # -1 is the code of missing
+                categorical[:, position] = first_row + row_of_code[codes]
                 first_row += field.size
             numeric = np.empty((batch.num_rows, len(self.numeric_fields)), dtype=np.float32)
             done = 0
@@ -108,10 +106,10 @@ def learn(layout: Layout, config: ClickData, columns: Columns, train: Rows) -> E
     """Learn vocabularies, means and deviations from the training rows alone."""
     fields: dict[str, Vocabulary | Buckets] = {}
     for name in layout.categorical_fields:
-        hashed = config.categories == "hash"
-        fields[name] = (
-            Buckets(config.hash_buckets) if hashed else _vocabulary(columns.column(name), train, config.min_count)
-        )
+        if config.categories == "hash":
+            fields[name] = Buckets(config.hash_buckets)
+        else:
+            fields[name] = _vocabulary(columns.column(name), train, config.min_count)
     encoder = Encoder(fields, _standards(columns, layout.numeric_fields, train))
     if encoder.embedding_rows > np.iinfo(np.int32).max:
         raise DataError(
@@ -123,7 +121,7 @@ def learn(layout: Layout, config: ClickData, columns: Columns, train: Rows) -> E
 
 def signed_logarithm(values: Any) -> npt.NDArray[np.float64]:
     """Return sign(x)·log(1 + |x|) of integers; NaN where there is none."""
-    numbers = values.cast("float64").fill_null(np.nan).to_numpy(zero_copy_only=False)
+    numbers = values.cast("float64", safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False)
     return np.asarray(np.copysign(np.log1p(np.abs(numbers)), numbers))
 
 

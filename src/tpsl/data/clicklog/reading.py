@@ -123,6 +123,8 @@ def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict
             strings_can_be_null=True,
         ),
     ).combine_chunks()
+    if len(parsed) != block.lines:
+        raise _WrongValueError("carriage returns stand where no line ends")
     found: dict[str, Any] = {
         ID: record_ids(block.first_line, block.first_line + len(parsed)) if layout.id is None else parsed[layout.id]
     }

@@ -1,0 +1,81 @@
+"""The strongest reading of a gradient: the noisy label itself, and how likely it is under each true label.
+
+Mechanism and estimator stand in the job, so the attacker knows them. Whatever the estimator, the gradient is a function
+of the noisy label t (and of things the attacker knows), so `P(t | y)` is all that it says about the label.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.attacks.white_box import WhiteBox, sigmoid
+from tpsl.mechanisms import Mechanism
+from tpsl.perturb import Estimator
+from tpsl.training.transcript import TranscriptStep
+
+Floats = npt.NDArray[np.float64]
+
+_LARGEST = 60.0
+"""Stands for an infinite log-likelihood ratio, so that sums and differences of evidence stay numbers."""
+
+
+class Evidence:
+    """From what was seen in a step to the log-likelihood of each record's label.
+
+    Two classes: `λ = ln P(t | 1) / P(t | 0)`, shape `[n]`, 0 where nothing can be read. It is snapped to the values
+    that it can have; else rounding errors, which depend on the features, would decide between equal ones. k classes:
+    `ln P(t | y = j)` up to a number of each record's own, shape `[n, k]`; all 0 where nothing can be read.
+    """
+
+    def __init__(self, white_box: WhiteBox, mechanism: Mechanism, estimator: Estimator) -> None:
+        self._white_box, self._mechanism, self._posterior = white_box, mechanism, estimator == "posterior"
+        self.exact = mechanism.classes == 2 or self._posterior or not mechanism.outcome_shape
+        """False with k classes and noise on each coordinate: softmax hides the sum of it, which is taken as 0."""
+        last = mechanism.classes - 1
+        own, other = (float(np.ravel(mechanism.mean(y))[-1]) for y in (last, 0))
+        self._scale, self._offset = (own - other, other) if estimator == "unbiased" else (1.0, 0.0)
+        if mechanism.classes == 2:
+            outcomes = np.arange(mechanism.outcomes)
+            likelihood = mechanism.log_likelihood(outcomes)
+            self._ratios = np.clip(likelihood[:, 1] - likelihood[:, 0], -_LARGEST, _LARGEST).round(6)
+            self._levels = np.unique(self._ratios)
+
+    def __call__(self, seen: TranscriptStep) -> Floats:
+        """Read one step."""
+        return self._of_two_classes(seen) if self._mechanism.classes == 2 else self._of_many_classes(seen)
+
+    def _of_two_classes(self, seen: TranscriptStep) -> Floats:
+        reading = self._white_box.read(seen)
+        if self._posterior:
+            # w = σ(z) - ṽ = σ(z + λ); both w and 1 - w are computed as sums, so that neither loses its digits.
+            yes = np.maximum(sigmoid(reading.logits) - reading.received, 1e-30)
+            no = np.maximum(sigmoid(-reading.logits) + reading.received, 1e-30)
+            found = self._levels[_nearest(self._levels, np.log(yes) - np.log(no) - reading.logits)]
+        else:
+            found = self._ratios[_nearest(self._mechanism.values, self._noisy(reading.weights))]
+        return np.where(reading.readable, found, 0.0)
+
+    def _of_many_classes(self, seen: TranscriptStep) -> Floats:
+        logits, weights = self._white_box.logits_and_weights(seen)
+        readable = ~np.isnan(weights).any(axis=1, keepdims=True)
+        weights = np.where(readable, weights, 1.0 / self._mechanism.classes)
+        if self._posterior:
+            # w = softmax(z + λ)
+            evidence = np.log(np.maximum(weights, 1e-30)) - logits
+        else:
+            noisy = self._noisy(weights)
+            coordinates = bool(self._mechanism.outcome_shape)
+            outcomes = _nearest(self._mechanism.values, noisy) if coordinates else noisy.argmax(axis=1)
+            evidence = self._mechanism.log_likelihood(outcomes)
+        evidence -= evidence.max(axis=1, keepdims=True)
+        return np.where(readable, np.maximum(evidence, -_LARGEST).round(3), 0.0)
+
+    def _noisy(self, weights: Floats) -> Floats:
+        """Return t from the class weights that the estimator made of it."""
+        return self._offset + self._scale * weights
+
+
+def _nearest(levels: Floats, values: Floats) -> npt.NDArray[np.intp]:
+    """Return for each value the index of the nearest of the ascending levels."""
+    return np.searchsorted((levels[1:] + levels[:-1]) / 2, values)

@@ -1,0 +1,187 @@
+import mmap
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpsl.data.clicklog import lines
+from tpsl.data.clicklog.converting import convert
+from tpsl.data.config import AvazuData, ClickData, CriteoData
+from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
+from tpsl.data.errors import DataError
+
+Lines = Callable[..., list[str]]
+
+
+@pytest.fixture
+def criteo(tmp_path: Path, criteo_lines: Lines) -> CriteoData:
+    path = tmp_path / "train.txt"
+    path.write_text("\n".join(criteo_lines(300)))
+    return CriteoData(path=path, min_count=3)
+
+
+@pytest.fixture
+def avazu(tmp_path: Path, avazu_lines: Lines) -> AvazuData:
+    path = tmp_path / "train.csv"
+    path.write_text("\n".join(avazu_lines(300)))
+    return AvazuData(path=path, min_count=3)
+
+
+def same(one: Dataset, other: Dataset) -> bool:
+    mine, theirs = one.feature_parties["feature"], other.feature_parties["feature"]
+    encoded = np.array_equal(mine.categorical, theirs.categorical) and np.array_equal(mine.numeric, theirs.numeric)
+    names = (mine.categorical_fields, mine.numeric_fields) == (theirs.categorical_fields, theirs.numeric_fields)
+    split = np.array_equal(one.train, other.train) and np.array_equal(one.test, other.test)
+    labels = np.array_equal(one.labels, other.labels) and one.ids.equals(other.ids) and one.facts == other.facts
+    return encoded and names and split and labels and mine.embedding_rows == theirs.embedding_rows
+
+
+def is_mapped(array: npt.NDArray[np.generic]) -> bool:
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
+
+
+@pytest.mark.parametrize("source", ["criteo", "avazu"])
+@pytest.mark.parametrize(
+    "options", [{}, {"split": "random", "rows": 173}, {"categories": "hash", "hash_buckets": 99}, {"min_count": 40}]
+)
+def test_a_converted_folder_loads_as_the_file_does(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    options: dict[str, object],
+) -> None:
+    for module in ("columns", "converting"):  # several row groups, which are not the blocks of the text
+        monkeypatch.setattr(f"tpsl.data.clicklog.{module}.BATCH_ROWS", 64)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 30_000)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 10_000)
+    config: ClickData = request.getfixturevalue(source)
+    converted = convert(config, tmp_path / "new" / "folder")
+    of_file = load(config.model_copy(update=options))
+    first, second = (load(converted.model_copy(update=options)) for _ in range(2))
+    assert same(first, of_file)
+    assert same(second, of_file)
+    assert is_mapped(second.feature_parties["feature"].categorical)
+    assert is_mapped(second.feature_parties["feature"].numeric)
+    assert is_mapped(second.labels)
+    assert not list(converted.path.glob("*.unfinished"))
+
+
+def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) -> None:
+    both = load(criteo)
+    converted = convert(criteo, tmp_path / "folder")
+    assert "label" not in pq.read_schema(converted.path / "feature.parquet").names
+    (converted.path / "feature.parquet").rename(tmp_path / "feature.parquet")
+    assert np.array_equal(load_label_party(converted).labels, both.labels)
+    with pytest.raises(DataError, match=r"feature\.parquet: there is no such file"):
+        load_feature_party(converted)
+    (converted.path / "label.parquet").unlink()
+    (tmp_path / "feature.parquet").rename(converted.path / "feature.parquet")
+    found = load_feature_party(converted)
+    assert np.array_equal(found.features.categorical, both.feature_parties["feature"].categorical)
+    assert found.ids.equals(both.ids)
+
+
+def test_what_is_kept_is_read_and_not_computed_again(criteo: CriteoData, tmp_path: Path) -> None:
+    converted = convert(criteo, tmp_path / "folder")
+    told: list[str] = []
+    for _ in range(2):
+        load(converted, lambda what, done, total: told.append(what))
+    assert told == ["encoding folder"]
+    load(converted.model_copy(update={"min_count": 4}), lambda what, done, total: told.append(what))
+    assert told == ["encoding folder"] * 2
+
+
+def test_a_folder_that_was_converted_again_is_encoded_again(
+    criteo: CriteoData, tmp_path: Path, criteo_lines: Lines
+) -> None:
+    load(convert(criteo, tmp_path / "folder"))
+    criteo.path.write_text("\n".join(criteo_lines(300, 1)))
+    assert same(load(convert(criteo, tmp_path / "folder")), load(criteo))
+
+
+def test_writing_to_mapped_features_does_not_change_what_is_kept(criteo: CriteoData, tmp_path: Path) -> None:
+    converted = convert(criteo, tmp_path / "folder")
+    load(converted).feature_parties["feature"].numeric[:] = 7
+    assert same(load(converted), load(criteo))
+
+
+def test_progress_is_told_in_bytes(criteo: CriteoData, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    convert(criteo, tmp_path / "folder", lambda what, done, total: told.append((what, done, total)))
+    size = criteo.path.stat().st_size
+    assert told[-1] == ("reading train.txt", size, size)
+
+
+def test_an_error_leaves_nothing_behind(avazu: AvazuData, tmp_path: Path) -> None:
+    content = avazu.path.read_text().splitlines()
+    avazu.path.write_text("\n".join([*content, content[5]]))
+    with pytest.raises(DataError, match=r"train\.csv: id \d+ stands in line 6 and in line 302"):
+        convert(avazu, tmp_path / "folder")
+    assert list((tmp_path / "folder").iterdir()) == []
+    with pytest.raises(DataError, match=r"train\.csv.*: cannot be written"):
+        convert(avazu, avazu.path)
+
+
+def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, tmp_path: Path) -> None:
+    converted = convert(criteo, tmp_path / "folder")
+
+    def stop(what: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_feature_party(converted, progress=stop)
+    assert sorted(path.name for path in converted.path.iterdir()) == ["feature.parquet", "label.parquet"]
+
+
+def test_another_folder_is_refused(criteo: CriteoData, avazu: AvazuData, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"feature\.parquet: there is no such file"):
+        load(CriteoData(path=tmp_path))
+    folder = convert(avazu, tmp_path / "folder").path
+    with pytest.raises(DataError, match=r"feature\.parquet: the columns are not those that converting a click log"):
+        load(CriteoData(path=folder))
+    with pytest.raises(DataError, match=r"feature\.parquet: rows: 301 records were asked for, there are 300"):
+        load(AvazuData(path=folder, rows=301))
+    whole = (folder / "feature.parquet").read_bytes()
+    for cut in (whole[: len(whole) // 2], whole[:100] + bytes(len(whole) // 2) + whole[100 + len(whole) // 2 :]):
+        (folder / "feature.parquet").write_bytes(cut)
+        with pytest.raises(DataError, match=r"feature\.parquet: cannot be read, it is damaged") as error:
+            load(AvazuData(path=folder))
+        assert "\n" not in str(error.value)
+
+
+def test_parties_with_different_records_are_told_apart(criteo: CriteoData, tmp_path: Path) -> None:
+    converted = convert(criteo, tmp_path / "folder")
+    label = pq.read_table(converted.path / "label.parquet")
+    pq.write_table(label[:-1], converted.path / "label.parquet")
+    with pytest.raises(DataError, match="1 of 300 are only in the first"):
+        load(converted)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, criteo_lines: Lines) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+from tpsl.data.clicklog.converting import convert
+from tpsl.data.config import CriteoData
+peaks = []
+def listen(what, done, total): peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+convert(CriteoData(path=Path(sys.argv[1])), Path(sys.argv[2]), listen)
+print(len(peaks), peaks[-1] - peaks[len(peaks) // 2])
+"""
+    piece = pa.compress("".join(line + "\n" for line in criteo_lines(2000)).encode(), codec="zstd", asbytes=True)
+    (tmp_path / "train.txt.zst").write_bytes(piece * 320)
+    command = [sys.executable, "-c", code, str(tmp_path / "train.txt.zst"), str(tmp_path / "folder")]
+    blocks, growth = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(blocks) >= 8
+    assert int(growth) * unit < 20e6  # the second half of the records takes 66 MB as typed columns
