@@ -9,8 +9,11 @@ from pathlib import Path
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file; a crash at any moment leaves the old content or the new, never a part."""
     beside = path.with_name(f".{path.name}.new")
-    write_durably(beside, content)
-    beside.replace(path)
+    try:
+        write_durably(beside, content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

@@ -5,9 +5,6 @@ given all that the attacker sees, its guess of a fair-coin label is right with p
 independently for each canary. Which canaries it guesses it may choose by what it sees. So among n guesses the number of
 right ones is at most binomial, and a Clopper-Pearson bound on its rate gives one on ε. With δ > 0 it has to guess every
 canary, and the rate is at most `(e^ε + δ) / (1 + e^ε)`.
-
-The label party is built by `tpsl.training.loop.build_label_party`, its noisy labels come from
-`tpsl.training.loop.noisy_labels_for`: what stands there is what is audited.
 """
 
 from __future__ import annotations
@@ -26,9 +23,10 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canaries import Planted, plant_canaries
-from tpsl.audit.folder import new_folder
+from tpsl.audit.folder import ALL_STEPS, new_folder
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import secure_words, seeded_words
+from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import Notice, Progress, train
 from tpsl.training.transcript import Trajectory, Transcript
@@ -62,7 +60,7 @@ class AuditResult:
     noise_changed: float
     """The share of canaries whose noisy label was not the same at each appearance; 0 if noise is drawn once.
 
-    NaN where noisy labels cannot be read exactly: k classes with noise on each coordinate, some of it hidden by softmax.
+    NaN where noisy labels cannot be read exactly: k classes with noise on each coordinate, partly hidden by softmax.
     """
     mechanism: str
     estimator: str
@@ -85,6 +83,7 @@ def audit(
     confidence: float = 0.95,
     seed: int | None = None,
     data: Dataset | None = None,
+    make_label_party: LabelPartyBuilder = build_label_party,
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
 ) -> AuditResult:
@@ -93,7 +92,7 @@ def audit(
     Canaries are training records whose labels are replaced by fair coins; a job with fewer training records uses all
     of them. The strongest attack reads the noisy label of each canary off every step in which it appears. Labels that
     are no canaries get a further release in the folder's vault: the folder is the label party's and must not leave it.
-    A `seed` repeats the choice of canaries and their coins.
+    A `seed` repeats the choice of canaries and their coins. `make_label_party` makes the label party that is audited.
     """
     if canaries < 1:
         raise ValueError(f"an audit needs at least one canary, not {canaries}")
@@ -103,8 +102,15 @@ def audit(
     words = secure_words() if seed is None else seeded_words(seed, "canaries")
     planted = plant_canaries(load(job.data) if data is None else data, canaries, words)
     run = folder / "run"
-    steps = 10**9  # all of them
-    result = train(job, run, record_steps=steps, progress=progress, notice=notice, data=planted.data)
+    result = train(
+        job,
+        run,
+        record_steps=ALL_STEPS,
+        progress=progress,
+        notice=notice,
+        data=planted.data,
+        make_label_party=make_label_party,
+    )
     notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(job, run, planted)
     if result.delta:

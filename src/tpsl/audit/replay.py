@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tpsl.audit.folder import new_folder
+from tpsl.audit.folder import ALL_STEPS, new_folder
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import Notice, Progress, train
 from tpsl.vault import Vault
@@ -56,19 +57,20 @@ def replay(
     *,
     seed: int | None = None,
     data: Dataset | None = None,
+    make_label_party: LabelPartyBuilder = build_label_party,
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
 ) -> ReplayResult:
     """Train a job twice on one release, the second time with a random half of the true labels flipped; compare.
 
     Works at the label party, in a new folder with a vault of its own. Labels of test records are flipped too: the test
-    metrics may change, what is trained and sent may not. A `seed` repeats the choice of the labels to flip.
+    metrics may change, what is trained and sent may not. A `seed` repeats the choice of the labels to flip;
+    `make_label_party` makes the label party that is put to the test.
     """
     new_folder(folder)
     original = load(job.data) if data is None else data
-    words = secure_words() if seed is None else seeded_words(seed, "replay")
-    changed = replace(original, labels=_flipped(original, words))
-    vault, steps = folder / "vault", 10**9
+    changed = flip_half(original, secure_words() if seed is None else seeded_words(seed, "replay"))
+    vault = folder / "vault"
     for run, labelled in (("before", original), ("after", changed)):
         if run == "after":
             with Vault.open(vault) as opened:
@@ -80,7 +82,16 @@ def replay(
         def both(done: int, total: int, note: str, half: int = half) -> None:
             progress(half * total + done, 2 * total, note)
 
-        train(job, folder / run, vault=vault, record_steps=steps, progress=both, notice=notice, data=labelled)
+        train(
+            job,
+            folder / run,
+            vault=vault,
+            record_steps=ALL_STEPS,
+            progress=both,
+            notice=notice,
+            data=labelled,
+            make_label_party=make_label_party,
+        )
     files = sorted({path.relative_to(folder / run) for run in ("before", "after") for path in _files(folder / run)})
     found = ((file, _first_difference(folder / "before" / file, folder / "after" / file)) for file in files)
     differences = tuple(Difference(str(file), at) for file, at in found if at != -1)
@@ -93,11 +104,11 @@ def replay(
     )
 
 
-def _flipped(data: Dataset, words: RandomWords) -> Any:
-    """Return the labels with a random half of them moved to another class."""
+def flip_half(data: Dataset, words: RandomWords) -> Dataset:
+    """Return the data with a random half of its labels moved to another class."""
     moved = (words.words(len(data)) & np.uint64(1)).astype(np.int64)
     others = (words.words(len(data)) % np.uint64(data.classes - 1)).astype(np.int64)
-    return (data.labels + moved * (1 + others)) % data.classes
+    return replace(data, labels=(data.labels + moved * (1 + others)) % data.classes)
 
 
 def _files(run: Path) -> Iterator[Path]:

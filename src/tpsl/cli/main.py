@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tpsl import __version__
-from tpsl.cli import attack, data, demo, experiments, train, vault
+from tpsl.cli import attack, audit, data, demo, experiments, train, vault
 from tpsl.cli.console import complain, warn
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("attack")(attack.attack)
+app.command("audit")(audit.audit)
 app.command("sweep")(experiments.sweep)
 app.command("paper")(experiments.paper)
 app.add_typer(data.app, name="data")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,14 @@ class MechanismName(StrEnum):
     gaussian = "gaussian"
 
 
+class EstimatorName(StrEnum):
+    """From noisy label to gradient."""
+
+    linear = "linear"
+    unbiased = "unbiased"
+    posterior = "posterior"
+
+
 MechanismOption = Annotated[
     MechanismName | None,
     typer.Option(help="How labels are made noisy. 'discrete' is randomised response, 'none' protects nothing."),
@@ -31,6 +39,9 @@ EpsilonOption = Annotated[
 ]
 SigmaOption = Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")]
 DeltaOption = Annotated[float | None, typer.Option(help="The δ for which ε is stated (gaussian).")]
+EstimatorOption = Annotated[
+    EstimatorName | None, typer.Option(help="'linear' is the paper; 'posterior' is ours. Costs no budget.")
+]
 DrawsOption = Annotated[
     int | None, typer.Option(min=1, max=2, help="1: one draw at the logit, ε. 2: the paper's Algorithm 3, 2ε.")
 ]
@@ -65,3 +76,12 @@ def privacy_fields(
     if mechanism is not None:
         return {"mechanism": str(mechanism), **given}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def given(**options: object) -> dict[str, Any]:
+    """Return the options that were given, as fields of a job."""
+    return {
+        name: str(value) if isinstance(value, StrEnum) else value
+        for name, value in options.items()
+        if value is not None
+    }

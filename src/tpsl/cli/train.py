@@ -15,18 +15,12 @@ from tpsl.cli.privacy_options import (
     DeltaOption,
     DrawsOption,
     EpsilonOption,
+    EstimatorOption,
     MechanismOption,
     SigmaOption,
+    given,
     privacy_fields,
 )
-
-
-class EstimatorName(StrEnum):
-    """From noisy label to gradient."""
-
-    linear = "linear"
-    unbiased = "unbiased"
-    posterior = "posterior"
 
 
 class OptimizerName(StrEnum):
@@ -54,9 +48,7 @@ def train(
     sigma: SigmaOption = None,
     delta: DeltaOption = None,
     draws: DrawsOption = None,
-    estimator: Annotated[
-        EstimatorName | None, typer.Option(help="'linear' is the paper; 'posterior' is ours. Costs no budget.")
-    ] = None,
+    estimator: EstimatorOption = None,
     epochs: Annotated[int | None, typer.Option(help="How often each record is used.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Records in a step.")] = None,
     optimizer: Annotated[OptimizerName | None, typer.Option(help="Optimiser of both halves.")] = None,
@@ -85,12 +77,12 @@ def train(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    updates = _given(name=optimizer, learning_rate=learning_rate)
+    updates = given(name=optimizer, learning_rate=learning_rate)
     overrides: dict[str, dict[str, Any]] = {
-        "data": _given(source=data, path=str(path) if path else None, rows=rows, layout=layout, task=task, split=split),
-        "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **_given(estimator=estimator, draws=draws)},
+        "data": given(source=data, path=str(path) if path else None, rows=rows, layout=layout, task=task, split=split),
+        "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
         "training": {
-            **_given(epochs=epochs, batch_size=batch_size, seed=seed),
+            **given(epochs=epochs, batch_size=batch_size, seed=seed),
             **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
         },
     }
@@ -107,7 +99,7 @@ def train(
                 agreed,
                 run,
                 vault=vault,
-                record_steps=(1 << 62) if record_transcript else 0,
+                record_steps=training.ALL_STEPS if record_transcript else 0,
                 progress=progress,
                 notice=notice,
             )
@@ -118,14 +110,6 @@ def train(
         print_json(result.as_dict())
     else:
         _show(result)
-
-
-def _given(**options: object) -> dict[str, Any]:
-    return {
-        name: str(value) if isinstance(value, StrEnum) else value
-        for name, value in options.items()
-        if value is not None
-    }
 
 
 def _show(result: Any) -> None:

@@ -30,7 +30,7 @@ from tpsl.attacks import AttackReport, run_attacks
 from tpsl.data.dataset import Dataset, load
 from tpsl.experiments.defences import Defence, defended
 from tpsl.files import write_atomically
-from tpsl.training import Job, make_job, train
+from tpsl.training import ALL_STEPS, Job, make_job, train
 from tpsl.training.build import build_label_party
 
 Progress = Callable[[int, int, str], None]
@@ -155,7 +155,7 @@ def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) ->
     run = cells / setting.key(base)
     shutil.rmtree(run, ignore_errors=True)
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
-    result = train(job, run, record_steps=1 << 62, data=data, make_label_party=make)
+    result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
     report = run_attacks(run, data.labels, which=ATTACKS, skip=skip_batches)
     row = _row(setting, job, result.as_dict(), report)
     write_atomically(_row_path(cells, setting, base), json.dumps(row).encode())

@@ -28,6 +28,9 @@ from tpsl.transport import checked_tensor
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
 
+ALL_STEPS = 1 << 62
+"""For `record_steps`: record the whole run."""
+
 
 def training_step(
     step: int,

@@ -51,10 +51,6 @@ class InParquet:
     def __len__(self) -> int:
         return self._rows
 
-    def column(self, name: str) -> Any:
-        """Return one column whole, as a `pa.Array`."""
-        return pa.concat_arrays([batch[name] for batch in self.batches([name])])
-
     def batches(self, names: Iterable[str]) -> Iterator[Any]:
         """Yield these columns as `pa.RecordBatch`es of `BATCH_ROWS` rows, the last of fewer."""
         columns = list(names)

@@ -6,12 +6,13 @@ describes, with two differences because categories are 32-bit integers here: voc
 hash is the output function of SplitMix64 on the value, modulo the number of buckets.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tpsl.data.clicklog.columns import Columns
 from tpsl.data.clicklog.layout import Layout
@@ -109,7 +110,7 @@ def learn(layout: Layout, config: ClickData, columns: Columns, train: Rows) -> E
         if config.categories == "hash":
             fields[name] = Buckets(config.hash_buckets)
         else:
-            fields[name] = _vocabulary(columns.column(name), train, config.min_count)
+            fields[name] = _vocabulary(columns, name, train, config.min_count)
     encoder = Encoder(fields, _standards(columns, layout.numeric_fields, train))
     if encoder.embedding_rows > np.iinfo(np.int32).max:
         raise DataError(
@@ -125,27 +126,29 @@ def signed_logarithm(values: Any) -> npt.NDArray[np.float64]:
     return np.asarray(np.copysign(np.log1p(np.abs(numbers)), numbers))
 
 
-def _vocabulary(values: Any, train: Rows, min_count: int) -> Vocabulary:
-    in_training = np.zeros(len(values), dtype=bool)
-    in_training[train] = True
-    in_training &= values.is_valid().to_numpy(zero_copy_only=False)
-    in_order = values.fill_null(0).to_numpy()[in_training]
+def _vocabulary(columns: Columns, name: str, train: Rows, min_count: int) -> Vocabulary:
+    parts = [batch[name].drop_null().to_numpy() for batch in _training_batches(columns, [name], train)]
+    in_order = np.concatenate(parts)
     in_order.sort()
-    starts = np.flatnonzero(np.diff(in_order, prepend=~in_order[:1]))
-    counts = np.diff(starts, append=len(in_order))
-    return Vocabulary(in_order[starts[counts >= min_count]])
+    ends = np.append(np.flatnonzero(in_order[1:] != in_order[:-1]) + 1, len(in_order))
+    counts = np.diff(ends, prepend=0)
+    return Vocabulary(in_order[ends[counts >= min_count] - 1])
 
 
 def _standards(columns: Columns, names: tuple[str, ...], train: Rows) -> dict[str, Standard]:
-    sums = {name: Moments() for name in names}
-    first = 0
-    for batch in columns.batches(names) if names else ():
-        rows = slice(*np.searchsorted(train, [first, first + batch.num_rows]))
-        in_training = train[rows] - first
+    moments = {name: Moments() for name in names}
+    for batch in _training_batches(columns, names, train) if names else ():
         for name in names:
-            sums[name].add(signed_logarithm(batch[name])[in_training])
+            moments[name].add(signed_logarithm(batch[name]))
+    return {name: found.standard() for name, found in moments.items()}
+
+
+def _training_batches(columns: Columns, names: Iterable[str], train: Rows) -> Iterator[Any]:
+    first = 0
+    for batch in columns.batches(names):
+        start, stop = np.searchsorted(train, [first, first + batch.num_rows])
+        yield batch.take(pa.array(train[start:stop] - first))
         first += batch.num_rows
-    return {name: found.standard() for name, found in sums.items()}
 
 
 class Moments:

@@ -1,0 +1,110 @@
+"""`tpsl audit`: does a job keep the ε that it claims?"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say
+from tpsl.cli.data_options import DataName
+from tpsl.cli.privacy_options import (
+    DeltaOption,
+    DrawsOption,
+    EpsilonOption,
+    EstimatorOption,
+    MechanismOption,
+    SigmaOption,
+    given,
+    privacy_fields,
+)
+
+if TYPE_CHECKING:
+    from tpsl import audit as audits
+
+
+def audit(
+    job: Annotated[
+        Path | None, typer.Argument(help="Job file or run folder. Without one, the options below make a job.")
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Record and replay: flip true labels, keep noisy ones, compare every byte.")
+    ] = False,
+    canaries: Annotated[int, typer.Option(min=1, help="Records that get fair-coin labels.")] = 20_000,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.95,
+    data: Annotated[DataName | None, typer.Option(help="Data set.")] = None,
+    path: Annotated[Path | None, typer.Option(help="criteo, avazu: Kaggle's file.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Use only so many records.")] = None,
+    mechanism: MechanismOption = None,
+    epsilon: EpsilonOption = None,
+    sigma: SigmaOption = None,
+    delta: DeltaOption = None,
+    draws: DrawsOption = None,
+    estimator: EstimatorOption = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="How often each record is used.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the audit's runs in this new folder. Default: they are deleted.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Bound a job's ε from below by an attack on canaries; exit status 1 if the bound exceeds the claim.
+
+    For the label party: canaries are records of the job whose labels are replaced by fair coins. The job is trained
+    with them, the strongest attack guesses the coins from the transcript, and its success says how large ε must at
+    least be.
+    """
+    from tpsl import audit as auditing
+    from tpsl.training import load_job, make_job
+
+    overrides = {
+        "data": given(source=data, path=str(path) if path else None, rows=rows),
+        "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
+        "training": given(epochs=epochs),
+    }
+    if job is not None and job.is_dir():
+        job = job / "job.yaml"
+    agreed = load_job(job, overrides) if job else make_job({}, overrides, "options")
+    folder = out or Path(tempfile.mkdtemp(prefix="tpsl-audit-"))
+    try:
+        with progress_bar("replay" if replay else "audit") as progress:
+            if replay:
+                replayed = auditing.replay(agreed, folder, progress=progress, notice=notice)
+            else:
+                found = auditing.audit(
+                    agreed, folder, canaries=canaries, confidence=confidence, progress=progress, notice=notice
+                )
+    finally:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    if replay:
+        _report_replay(replayed, json)
+    else:
+        _report_audit(found, json)
+
+
+def _report_audit(found: audits.AuditResult, json: bool) -> None:
+    if json:
+        print_json(found.as_dict())
+    else:
+        bound = f"audited ε ≥ {found.lower_bound:.4f} at {found.confidence:.0%} confidence"
+        say(f"claimed ε = {found.claimed:.6g}, {bound}")
+        say(f"{found.right:,} of {found.guessed:,} coins guessed right ({found.canaries:,} canaries)")
+    if not found.passed:
+        complain(f"the audit found ε ≥ {found.lower_bound:.4f}, more than the claimed {found.claimed:.6g}")
+        raise typer.Exit(1)
+
+
+def _report_replay(replayed: audits.ReplayResult, json: bool) -> None:
+    if json:
+        print_json(replayed.as_dict())
+    else:
+        say(f"{replayed.flipped:,} true labels flipped; {replayed.files} files, {replayed.bytes:,} bytes compared")
+    if not replayed.passed:
+        first = replayed.differences[0]
+        complain(f"true labels leak: {len(replayed.differences)} files differ, the first is {first.file}")
+        raise typer.Exit(1)
+    if not json:
+        say("every byte of the transcript and every weight is the same")

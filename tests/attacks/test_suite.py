@@ -1,0 +1,155 @@
+"""All attacks on recorded runs: what they reach is what the mechanism's table predicts."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks, shortest_distance_attack
+from tpsl.mechanisms import auc_ceiling
+from tpsl.models import Top
+from tpsl.training import make_job, train
+from tpsl.training.build import weight_generator
+
+SIGMAS = 4.9  # α = 1e-6
+
+
+def deviation(result: AttackResult) -> float:
+    return (result.auc_high - result.auc_low) / (2 * 1.96)
+
+
+PRIVACY = [
+    {"mechanism": "laplace", "epsilon": 0.1, "estimator": "linear"},
+    {"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"},
+    {"mechanism": "laplace", "epsilon": 4.0, "estimator": "posterior"},
+    {"mechanism": "discrete", "epsilon": 1.0, "estimator": "linear"},
+    {"mechanism": "discrete", "epsilon": 1.0, "estimator": "unbiased"},
+    {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"},
+    {"mechanism": "gaussian", "sigma": 1.0, "delta": 1e-5, "estimator": "linear"},
+]
+
+
+@pytest.mark.parametrize("privacy", PRIVACY, ids=lambda p: f"{p['mechanism']}-{p.get('epsilon')}-{p['estimator']}")
+def test_attacks_reach_their_closed_forms(recorded: Callable[..., Any], privacy: dict[str, Any]) -> None:
+    run = recorded(privacy)
+    which = ["shortest_distance", "shortest_distance_soft", "likelihood"]
+    report = run_attacks(run.path, run.data.labels, which=which)
+    assert report.closed_form == run.job.privacy.build(2).predicted_auc.shortest_distance
+    closed = {attack.name for attack in report.attacks if attack.closed_form is not None}
+    assert closed == ({"likelihood"} if privacy["estimator"] == "posterior" else set(which))
+    for attack in report.attacks:
+        if attack.closed_form is not None:
+            assert abs(attack.auc - attack.closed_form) < SIGMAS * deviation(attack), attack
+    best = report["likelihood"]
+    assert best.auc < best.ceiling + SIGMAS * deviation(best)
+    assert best.records == 6000
+    assert best.batches == 12
+
+
+@pytest.mark.parametrize("mechanism", ["discrete", "laplace"])
+def test_k_classes(recorded: Callable[..., Any], mechanism: str) -> None:
+    run = recorded({"mechanism": mechanism, "epsilon": 2.0, "estimator": "posterior"}, data={"classes": 4})
+    report = run_attacks(run.path, run.data.labels)
+    assert {attack.name for attack in report.attacks} == {
+        "shortest_distance",
+        "shortest_distance_soft",
+        "likelihood",
+        "completion",
+        "no_transcript",
+    }
+    assert "tells two classes apart, not 4" in report.not_run["norm"]
+    likelihood = report["likelihood"]
+    assert abs(likelihood.auc - likelihood.closed_form) < SIGMAS * deviation(likelihood)
+
+
+def test_k_classes_shortest_distance_has_its_closed_form_for_discrete_noise(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "discrete", "epsilon": 2.0, "estimator": "linear"}, data={"classes": 4, "signal": 0.0})
+    found = run_attacks(run.path, run.data.labels, which=["shortest_distance"])["shortest_distance"]
+    assert abs(found.auc - found.closed_form) < SIGMAS * deviation(found)
+
+
+def test_without_privacy_every_gradient_attack_succeeds(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "none"}, data={"positive_rate": 0.1}, epochs=2, batch_size=100)
+    report = run_attacks(run.path, run.data.labels, features=run.data.feature_parties, skip=60)
+    assert set(ATTACKS) == {attack.name for attack in report.attacks}
+    for name in ("shortest_distance", "likelihood", "fingerprint"):
+        assert report[name].auc > 0.98, name
+    assert report["direction"].auc > 0.95
+    assert report["norm"].auc_folded > 0.8
+    assert report["spectral"].auc_folded > 0.8
+    assert report["no_transcript"].auc > 0.6
+    assert report["completion"].auc > 0.6
+    assert report["norm"].batches == 60
+    content = json.loads(json.dumps(report.as_dict()))
+    assert content["epsilon"] is None
+    assert content["ceiling"] == 1.0
+    assert {"auc", "auc_low", "auc_high", "closed_form", "needs"} <= content["attacks"]["norm"].keys()
+
+
+def test_the_attackers_own_knowledge_is_not_scored(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "none"})
+    rows = run.data.train[:70]
+    known = KnownLabels(rows, run.data.labels[rows])
+    report = run_attacks(run.path, run.data.labels, known=known, which=["norm", "direction"])
+    assert report.known_labels == 70
+    assert {attack.records for attack in report.attacks} == {6000 - 70}
+
+
+def test_true_labels_only_score(recorded: Callable[..., Any]) -> None:
+    """With all labels exchanged the same guesses are wrong by as much as they were right."""
+    run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
+    which = [name for name, needs in ATTACKS.items() if "known" not in needs]
+    right = run_attacks(run.path, run.data.labels, which=which)
+    wrong = run_attacks(run.path, 1 - run.data.labels, which=which)
+    for name in which:
+        assert right[name].auc == pytest.approx(1 - wrong[name].auc)
+
+
+def test_two_draws_are_counted_in_the_ceiling(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "discrete", "epsilon": 1.0, "estimator": "linear", "draws": 2})
+    report = run_attacks(run.path, run.data.labels, which=["likelihood"])
+    assert report.epsilon == pytest.approx(2.0)
+    assert report.ceiling == auc_ceiling(report.epsilon)
+    assert abs(report["likelihood"].auc - report["likelihood"].closed_form) < SIGMAS * deviation(report["likelihood"])
+
+
+def test_shortest_distance_alone_gives_the_same_guesses(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
+    top = Top(16, 2, run.job.model, weight_generator(0, "any"))
+    found = shortest_distance_attack(run.transcript, run.trajectory, top)
+    g = np.concatenate([seen.gradients for seen in run.transcript])
+    assert len(found.rows) == len(g) == 6000
+    assert ((found.scores > 0) == (found.guesses == 1)).all()
+
+
+def test_label_features_leave_no_white_box(tmp_path: Path) -> None:
+    content = {
+        "data": {"source": "flights", "layout": "natural", "rows": 1000},
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+        "model": {"embedding_dim": 2, "bottom": [8], "top": []},
+    }
+    from tpsl.data.dataset import load
+
+    job = make_job(content, {}, "test")
+    data = load(job.data)
+    train(job, tmp_path / "run", record_steps=10**9, data=data)
+    report = run_attacks(tmp_path / "run", data.labels, features=data.feature_parties)
+    assert set(report.not_run) == {name for name, needs in ATTACKS.items() if "weights" in needs}
+    with pytest.raises(AttackError, match="features of its own"):
+        run_attacks(tmp_path / "run", data.labels, which=["likelihood"])
+
+
+def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Path) -> None:
+    run = recorded({"mechanism": "none"})
+    with pytest.raises(AttackError, match="unknown attack 'nrom'; known are norm, "):
+        run_attacks(run.path, run.data.labels, which=["nrom"])
+    with pytest.raises(AttackError, match="12 recorded steps, so none is left after skipping 12"):
+        run_attacks(run.path, run.data.labels, which=["norm"], skip=12)
+    with pytest.raises(AttackError, match="there are 100 labels"):
+        run_attacks(run.path, run.data.labels[:100], which=["norm"])
+    train(run.job, tmp_path / "silent", data=run.data)
+    with pytest.raises(ValueError, match="holds no transcript"):
+        run_attacks(tmp_path / "silent", run.data.labels, which=["norm"])

@@ -1,0 +1,112 @@
+"""Record and replay passes a label party that sees noisy labels only, and catches one that peeks."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tpsl.audit import AuditError, replay
+from tpsl.audit.replay import _first_difference, flip_half
+from tpsl.data.dataset import load
+from tpsl.mechanisms import seeded_words
+from tpsl.party import LabelParty
+from tpsl.training import Job, loop
+from tpsl.training.build import LabelPartyBuilder, build_label_party
+
+HEALTHY = [
+    {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"},
+    {"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear", "draws": 2},
+]
+
+
+@pytest.mark.parametrize("privacy", HEALTHY, ids=lambda p: p["mechanism"])
+def test_a_sound_job_is_identical(job: Callable[..., Job], tmp_path: Path, privacy: dict[str, Any]) -> None:
+    seen: list[tuple[int, int]] = []
+    agreed = job({**privacy, "noise_seed": None})
+    result = replay(agreed, tmp_path / "replay", progress=lambda done, total, note: seen.append((done, total)))
+    assert result.passed
+    assert result.differences == ()
+    assert abs(result.flipped - 2500) < 4.9 * np.sqrt(5000) / 2
+    # sizes, rows, embeddings, gradients and their description; the trajectory; two halves
+    assert result.files == 8
+    assert result.bytes > 2 * 4000 * 8 * 4 * 2
+    assert seen == [(step, 32) for step in range(1, 33)]
+    assert json.loads(json.dumps(result.as_dict()))["passed"] is True
+
+
+def test_k_classes_and_own_features(job: Callable[..., Job], tmp_path: Path) -> None:
+    agreed = job(
+        {"mechanism": "discrete", "epsilon": 1.0},
+        data={"source": "flights", "layout": "natural", "task": "delay5", "rows": 1500},
+        epochs=1,
+    )
+    result = replay(agreed, tmp_path / "replay", seed=1)
+    assert result.passed
+    assert result.files == 9
+    assert result.flipped > 500
+
+
+def learning_from(*true_labels: np.ndarray) -> LabelPartyBuilder:
+    """Label parties that send perturbed gradients, as agreed, but update their own half with these true labels."""
+    labels = iter(true_labels)
+
+    def build(*arguments: Any) -> LabelParty:
+        party = build_label_party(*arguments)
+        party._evidence = [party._evidence[0], torch.from_numpy(next(labels).astype(np.float32))]
+        return party
+
+    return build
+
+
+def test_own_weights_updated_with_true_labels_are_caught(job: Callable[..., Job], tmp_path: Path) -> None:
+    agreed = job({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
+    data = load(agreed.data)
+    changed = flip_half(data, seeded_words(2, "replay"))
+    broken = learning_from(data.labels[data.train], changed.labels[data.train])
+    result = replay(agreed, tmp_path / "replay", seed=2, data=data, make_label_party=broken)
+    assert not result.passed
+    differing = {difference.file for difference in result.differences}
+    assert {"label/top.safetensors", "label/trajectory.f32", "feature/transcript/gradients.f32"} <= differing
+    # The first gradients were sent before anything was learned from true labels: they are the same in both runs.
+    first = next(d.first_byte for d in result.differences if d.file == "feature/transcript/gradients.f32")
+    assert first >= 500 * 8 * 4
+
+
+def test_an_early_stop_by_true_test_labels_is_caught(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label party that stops by a metric of the test set tells the other side something about its true labels."""
+
+    def stops_early(self: loop.Training, progress: Any) -> float:
+        late = self.data.labels[self.data.test].sum() % 2 == 0
+        self.total_steps = self.plan.steps(2 if late else 1)
+        return steps(self, progress)
+
+    steps = loop.Training.steps
+    monkeypatch.setattr(loop.Training, "steps", stops_early)
+    results = [
+        replay(job({"mechanism": "discrete", "epsilon": 1.0}), tmp_path / str(seed), seed=seed) for seed in range(4)
+    ]
+    assert any(not result.passed for result in results)
+
+
+def test_the_first_difference_of_two_files(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(bytes(5_000_000))
+    assert _first_difference(one, other) is None
+    other.write_bytes(bytes(5_000_000))
+    assert _first_difference(one, other) == -1
+    other.write_bytes(bytes(4_500_000) + b"\x01" + bytes(499_999))
+    assert _first_difference(one, other) == 4_500_000
+    other.write_bytes(bytes(4_999_999))
+    assert _first_difference(one, other) == 4_999_999
+
+
+def test_a_folder_in_use_is_refused(job: Callable[..., Job], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(AuditError, match="file: exists already"):
+        replay(job({"mechanism": "discrete", "epsilon": 1.0}), tmp_path / "file")
