@@ -5,14 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks, shortest_distance_attack
+from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks
 from tpsl.mechanisms import auc_ceiling
-from tpsl.models import Top
 from tpsl.training import make_job, train
-from tpsl.training.build import weight_generator
 
 SIGMAS = 4.9  # α = 1e-6
 
@@ -39,7 +36,7 @@ def test_attacks_reach_their_closed_forms(recorded: Callable[..., Any], privacy:
     report = run_attacks(run.path, run.data.labels, which=which)
     assert report.closed_form == run.job.privacy.build(2).predicted_auc.shortest_distance
     closed = {attack.name for attack in report.attacks if attack.closed_form is not None}
-    assert closed == ({"likelihood"} if privacy["estimator"] == "posterior" else set(which))
+    assert closed == set(which)
     for attack in report.attacks:
         if attack.closed_form is not None:
             assert abs(attack.auc - attack.closed_form) < SIGMAS * deviation(attack), attack
@@ -114,15 +111,6 @@ def test_two_draws_are_counted_in_the_ceiling(recorded: Callable[..., Any]) -> N
     assert report.epsilon == pytest.approx(2.0)
     assert report.ceiling == auc_ceiling(report.epsilon)
     assert abs(report["likelihood"].auc - report["likelihood"].closed_form) < SIGMAS * deviation(report["likelihood"])
-
-
-def test_shortest_distance_alone_gives_the_same_guesses(recorded: Callable[..., Any]) -> None:
-    run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
-    top = Top(16, 2, run.job.model, weight_generator(0, "any"))
-    found = shortest_distance_attack(run.transcript, run.trajectory, top)
-    g = np.concatenate([seen.gradients for seen in run.transcript])
-    assert len(found.rows) == len(g) == 6000
-    assert ((found.scores > 0) == (found.guesses == 1)).all()
 
 
 def test_label_features_leave_no_white_box(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import from_spec
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_feature_party, build_label_party, noisy_labels_for
+from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.vault import Vault
 
 ROWS = 3000
@@ -173,20 +175,17 @@ def test_the_noise_of_a_record_can_be_read_off_any_epoch(tmp_path: Path) -> None
     run = tmp_path / "run"
     train(agreed, run, record_steps=10**9, data=data)
 
-    from tpsl.attacks import shortest_distance_attack
-    from tpsl.models import Top
-    from tpsl.training.transcript import Trajectory, Transcript
-
-    top = Top(8, 2, agreed.model, torch.Generator())
-    attack = shortest_distance_attack(Transcript(run / "feature" / "transcript"), Trajectory(run / "label"), top)
-    recovered = (attack.scores.astype(np.float64) + 1) / 2
+    white_box = WhiteBox.of(Trajectory(run / "label"), agreed.model, 8, 2)
+    steps = list(Transcript(run / "feature" / "transcript"))
+    rows = np.concatenate([seen.rows for seen in steps])
+    recovered = np.concatenate([white_box.read(seen).weights for seen in steps])
+    readable = np.concatenate([white_box.read(seen).readable for seen in steps])
     with Vault.open(run / "label" / "vault") as vault:
         mechanism = from_spec(agreed.privacy.build(2).spec())
-        noisy = vault.noisy_labels(mechanism, data.ids.take(pa.array(attack.rows)))
+        noisy = vault.noisy_labels(mechanism, data.ids.take(pa.array(rows)))
     truth = mechanism.noisy(noisy.draws[0])
     assert len(truth) == 2 * len(data.train)
     # Where the cut does not move the logit (dead ReLUs) there is nothing to read.
-    readable = np.abs(attack.scores) > 0
     assert readable.mean() > 0.95
     np.testing.assert_allclose(recovered[readable], truth[readable], atol=0.02)
 

@@ -5,7 +5,6 @@ from tpsl.attacks.fingerprint import FingerprintResult, fingerprint_attack, fing
 from tpsl.attacks.known_labels import KnownLabels, draw_known
 from tpsl.attacks.report import AttackReport
 from tpsl.attacks.scoring import AttackResult
-from tpsl.attacks.shortest_distance import ShortestDistance, shortest_distance_attack
 from tpsl.attacks.suite import ATTACKS, run_attacks
 
 __all__ = [
@@ -16,12 +15,10 @@ __all__ = [
     "AttackResult",
     "FingerprintResult",
     "KnownLabels",
-    "ShortestDistance",
     "draw_known",
     "evaluate_attacks",
     "fingerprint_attack",
     "fingerprint_experiment",
     "generated_gradients",
     "run_attacks",
-    "shortest_distance_attack",
 ]

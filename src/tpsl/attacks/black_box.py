@@ -5,6 +5,9 @@ Both score the records of one mini-batch, as in appendix A of the paper.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,6 +30,22 @@ def spectral_scores(vectors: Float32s) -> Float32s:
     centred = torch.from_numpy(vectors - vectors.mean(axis=0))
     # In double precision, because the squares of late, small gradients would run out of float32.
     wide = centred.double()
-    top = torch.linalg.eigh(wide.T @ wide).eigenvectors[:, -1]
+    covariance = wide.T @ wide
+    with _one_thread():
+        top = torch.linalg.eigh(covariance).eigenvectors[:, -1]
     scores: Float32s = (wide @ top).abs().float().numpy()
     return scores
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread: the threads of a small decomposition mostly wait for each other.
+
+    At width 128 one thread takes 3 ms, two threads on two busy cores took up to 400.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

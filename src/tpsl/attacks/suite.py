@@ -16,9 +16,9 @@
 `ATTACKS` says what each attacker has. With several feature parties the attacker is all of them together.
 
 With the estimators `linear` and `unbiased` the shortest-distance guess is `t > ½`, and has the mechanism's closed form.
-With `posterior` the gradient lies at `σ(z + λ_t)` between g_0 and g_1, so the literal guess is `z + λ_t > 0`: it mixes
-the noisy label with what the network makes of the features, has no closed form, and may be worse or better than t
-alone. `likelihood` divides z out again and reaches the mechanism's best score under every estimator.
+With `posterior` the gradient lies at `σ(z + λ_t)` between g_0 and g_1, and its nearer end says more about z than about
+t. An attacker who knows the estimator does not fall for that: it divides z out and asks whether t, not g̃, is nearer to 1.
+So does `shortest_distance` here, and it has the same closed form.
 """
 
 from __future__ import annotations
@@ -167,14 +167,17 @@ class _Suite:
         """Return the AUC that the table predicts, where the attack sees the noisy label and nothing else."""
         if name == "likelihood" and self._evidence.exact:
             return self.predicted.best_score
-        if self.job.privacy.estimator != "posterior" and "shortest_distance" in name and self._evidence.exact:
-            if name == "shortest_distance":
-                return self.predicted.shortest_distance
-            return self.predicted.best_score if self.mechanism.classes == 2 else None
-        return None
+        two_classes = self.mechanism.classes == 2
+        if "shortest_distance" not in name or not self._evidence.exact:
+            return None
+        if name == "shortest_distance_soft":
+            return self.predicted.best_score if two_classes else None
+        # Of k classes, `posterior` leaves of coordinates only their likelihood, which has ties that t has not.
+        literal = two_classes or self.job.privacy.estimator != "posterior" or not self.mechanism.outcome_shape
+        return self.predicted.shortest_distance if literal else None
 
     def _scores(self, name: str) -> Callable[[TranscriptStep], Scores]:
-        classes = self.mechanism.classes
+        classes, posterior = self.mechanism.classes, self.job.privacy.estimator == "posterior"
         match name:
             case "norm":
                 return lambda seen: norm_scores(seen.gradients)
@@ -182,6 +185,10 @@ class _Suite:
                 return lambda seen: spectral_scores(seen.gradients)
             case "spectral_embeddings":
                 return lambda seen: spectral_scores(seen.embeddings)
+            case "shortest_distance" if classes == 2 and posterior:
+                return lambda seen: (self._evidence(seen) > 0).astype(np.float64)
+            case "shortest_distance" | "shortest_distance_soft" if posterior:
+                return self._evidence
             case "shortest_distance" | "shortest_distance_soft" if classes > 2:
                 return self._white_box.nearness
             case "shortest_distance":

@@ -65,23 +65,17 @@ def demo(
 
 
 def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunSummary:
-    from tpsl.attacks import shortest_distance_attack
-    from tpsl.metrics import auc
-    from tpsl.models import Top
+    from tpsl.attacks import run_attacks
     from tpsl.report import RunSummary
     from tpsl.training import train
-    from tpsl.training.build import weight_generator
     from tpsl.training.run_folder import RunFolder
-    from tpsl.training.transcript import Trajectory, Transcript
 
     if RunFolder(run).job_path.exists():  # of an earlier demo; whatever else is there stays, and is refused
         shutil.rmtree(run)
     with progress_bar(name) as progress:
         result = train(job, run, record_steps=_ATTACKED_STEPS, progress=progress, notice=notice, data=data)
-    top = Top(job.model.bottom[-1], 2, job.model, weight_generator(0, "attacker"))
-    attack = shortest_distance_attack(Transcript(run / "feature" / "transcript"), Trajectory(run / "label"), top)
-    reached = auc(attack.guesses, data.labels[attack.rows] == 1)
-    predicted = job.privacy.build(2).predicted_auc
+    report = run_attacks(run, data.labels, which=["shortest_distance"])
+    reached = report["shortest_distance"]
     return RunSummary(
         name=name,
         mechanism=result.mechanism,
@@ -92,11 +86,11 @@ def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunSumma
         test_auc=result.test_auc,
         test_auc_low=result.test_auc_low,
         test_auc_high=result.test_auc_high,
-        attack_auc=reached.value,
-        attack_auc_low=reached.low,
-        attack_auc_high=reached.high,
-        attack_closed_form=predicted.shortest_distance,
-        ceiling=predicted.ceiling,
+        attack_auc=reached.auc,
+        attack_auc_low=reached.auc_low,
+        attack_auc_high=reached.auc_high,
+        attack_closed_form=report.closed_form,
+        ceiling=report.ceiling,
         epochs=result.epochs,
         samples_per_second=result.samples_per_second,
         auc_by_epoch=tuple(entry["test_auc"] for entry in RunFolder(run).metrics()),
