@@ -17,8 +17,8 @@
 
 With the estimators `linear` and `unbiased` the shortest-distance guess is `t > ½`, and has the mechanism's closed form.
 With `posterior` the gradient lies at `σ(z + λ_t)` between g_0 and g_1, and its nearer end says more about z than about
-t. An attacker who knows the estimator does not fall for that: it divides z out and asks whether t, not g̃, is nearer to 1.
-So does `shortest_distance` here, and it has the same closed form.
+t. An attacker who knows the estimator does not fall for that: it divides z out and asks whether t, not g̃, is nearer
+to 1. So does `shortest_distance` here, and it has the same closed form.
 """
 
 from __future__ import annotations
