@@ -112,23 +112,25 @@ def paper(
     from tpsl.experiments.sweep import sweep as run_sweep
 
     remaining = list(paths or [])
-    results, tables = {}, []
-    notice("noise is seeded so that results repeat; these runs are not private")
+    bases = {}
     for name in data or [DataName.flights]:
         path = remaining.pop(0) if name in NEEDS_PATH and remaining else None
-        base = _base(name, path, preset, rows, epochs)
-        with progress_bar(f"the paper on {name}") as progress:
-            results[str(name)] = run_sweep(
+        bases[str(name)] = _base(name, path, preset, rows, epochs)
+    if remaining:
+        raise ValueError(f"there is a path too many: {remaining[0]}")
+    results, tables = {}, []
+    notice("noise is seeded so that results repeat; these runs are not private")
+    for source, base in bases.items():
+        with progress_bar(f"the paper on {source}") as progress:
+            results[source] = run_sweep(
                 paper_settings(range(seeds), defences=defences),
                 base,
-                out / str(name),
+                out / source,
                 workers=workers,
                 skip_batches=SKIPPED_BATCHES,
                 progress=progress,
             )
-        tables += [leakage_table(str(name), results[str(name)]), results_table(str(name), results[str(name)])]
-    if remaining:
-        raise ValueError(f"there is a path too many: {remaining[0]}")
+        tables += [leakage_table(source, results[source]), results_table(source, results[source])]
     text = "\n".join(table.markdown() for table in tables)
     (out / "tables.md").write_text(text, encoding="utf-8")
     with (out / "tables.csv").open("w", encoding="utf-8", newline="") as file:

@@ -1,0 +1,47 @@
+"""`tpsl attack`: every attack on a recorded run, scored by the label party."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.attacks import ATTACKS
+
+
+@pytest.fixture
+def recorded(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    assert tpsl("train", small_job, "--rows", 2000, "--record-transcript", "--out", run, "--json").status == 0
+    return run
+
+
+def test_json_has_every_attack_with_interval_closed_form_and_ceiling(tpsl: Any, recorded: Path) -> None:
+    content = tpsl("attack", recorded, "--json").json()
+    assert set(content["attacks"]) == set(ATTACKS)
+    assert content["ceiling"] == pytest.approx(0.8808, abs=1e-4)
+    assert content["closed_form"] == pytest.approx(0.8161, abs=1e-3)
+    for attack in content["attacks"].values():
+        assert 0 <= attack["auc_low"] <= attack["auc"] <= attack["auc_high"] <= 1
+        assert attack["auc_folded"] == max(attack["auc"], 1 - attack["auc"])
+        assert {"ceiling", "closed_form", "tpr_at_fpr_0_001", "tpr_at_fpr_0_01"} <= set(attack)
+    shortest = content["attacks"]["shortest_distance"]
+    assert shortest["auc"] == pytest.approx(shortest["closed_form"], abs=0.08)
+
+
+def test_the_table_names_what_each_attacker_has(tpsl: Any, recorded: Path) -> None:
+    shown = tpsl("attack", recorded, "--attack", "norm", "--attack", "no_transcript")
+    assert shown.status == 0, shown.stderr
+    assert "norm" in shown.stdout
+    assert "no_transcript" in shown.stdout
+    assert "spectral" not in shown.stdout
+
+
+def test_errors_name_the_culprit(tpsl: Any, small_job: Path, recorded: Path, tmp_path: Path) -> None:
+    assert "unknown attack 'magic'" in tpsl("attack", recorded, "--attack", "magic").error()
+    assert f"{tmp_path / 'nowhere'}: is not a run folder" in tpsl("attack", tmp_path / "nowhere").error()
+    assert tpsl("train", small_job, "--out", tmp_path / "plain", "--json").status == 0
+    assert "record one with --record-transcript" in tpsl("attack", tmp_path / "plain").error()
+    (recorded / "feature" / "transcript" / "gradients.f32").write_bytes(b"12345")
+    assert "gradients.f32" in tpsl("attack", recorded).error()

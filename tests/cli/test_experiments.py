@@ -1,0 +1,62 @@
+"""`tpsl sweep` and `tpsl paper` on small data."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.experiments import paper
+
+SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)
+
+
+def test_a_sweep_writes_one_row_for_each_run_and_resumes(tpsl: Any, tmp_path: Path) -> None:
+    command = (
+        "sweep",
+        *SMALL,
+        "--mechanism",
+        "none",
+        "--mechanism",
+        "laplace",
+        "--epsilon",
+        1,
+        "--estimator",
+        "linear",
+    )
+    content = tpsl(*command, "--out", tmp_path, "--json").json()
+    assert content["runs"] == 2
+    assert [row["mechanism"] for row in content["results"]] == ["none", "laplace"]
+    assert content["results"][0]["shortest_distance_auc"] == pytest.approx(1.0)
+    with (tmp_path / "results.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2
+    again = tpsl(*command, "--out", tmp_path, "--json").json()
+    assert again == content
+    shown = tpsl(*command, "--out", tmp_path)
+    assert "not private" in shown.stderr
+    assert str(tmp_path / "results.csv") in shown.stdout
+
+
+def test_the_paper_gives_tables_and_figures(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper, "EPSILONS", (1.0,))
+    monkeypatch.setattr(paper, "SKIPPED_BATCHES", 2)
+    content = tpsl("paper", *SMALL, "--out", tmp_path, "--json").json()
+    assert [table["title"].split(":")[0] for table in content["tables"]] == [
+        "Table 1 (synthetic)",
+        "As tables 2 and 3 (synthetic)",
+    ]
+    results = content["tables"][1]["rows"]
+    assert {row[1] for row in results[1:]} == {"Laplace", "Discrete", "Gaussian", "Discrete, posterior"}
+    for file in content["files"]:
+        assert Path(file).stat().st_size > 100
+    shown = tpsl("paper", *SMALL, "--out", tmp_path)
+    assert "tradeoff.svg" in shown.stdout
+
+
+def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> None:
+    assert "--data criteo needs the path" in tpsl("paper", "--data", "criteo", "--out", tmp_path).error()
+    assert "a path too many: train.txt" in tpsl("paper", "train.txt", "--out", tmp_path).error()
+    assert "--data flights takes no path" in tpsl("sweep", "train.txt", "--out", tmp_path).error()
+    assert "missing.txt" in tpsl("sweep", "missing.txt", "--data", "criteo", "--workers", 1, "--out", tmp_path).error()
