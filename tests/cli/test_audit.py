@@ -42,7 +42,7 @@ def test_a_bound_above_the_claim_is_a_red_line_and_status_1(
     monkeypatch.setattr("tpsl.audit.audit", lambda *args, **options: found)
     shown = tpsl("audit", small_job, "--json")
     assert shown.status == 1
-    assert "error: the audit found ε ≥ 1.8000, more than the claimed 1" in shown.stderr
+    assert "the audit found ε ≥ 1.8000, more than the claimed 1" in shown.stderr
 
 
 def test_a_leak_in_replay_is_a_red_line_and_status_1(

@@ -67,3 +67,35 @@ def test_too_many_flights_and_a_folder_that_cannot_be_made_are_errors(tpsl: Any,
     assert "999999999" in tpsl("data", "flights", "--out", tmp_path / "a", "--rows", 999_999_999).error()
     (tmp_path / "file").touch()
     assert str(tmp_path / "file") in tpsl("data", "synthetic", "--out", tmp_path / "file", "--rows", 100).error()
+
+
+def criteo_lines(count: int) -> str:
+    """Made-up records in the layout of Kaggle's train.txt: label, 13 integers, 26 hexadecimal categories."""
+    lines = []
+    for i in range(count):
+        numbers = [str((i * j) % 17 - 1) if (i + j) % 5 else "" for j in range(1, 14)]
+        categories = [f"{(i * 7 + j) % 11:08x}" if (i + j) % 6 else "" for j in range(26)]
+        lines.append("\t".join([str(i % 4 == 0 and 1 or 0), *numbers, *categories]))
+    return "\n".join(lines) + "\n"
+
+
+def test_a_click_log_is_converted_and_trains(tpsl: Any, tmp_path: Path) -> None:
+    log = tmp_path / "train.txt"
+    log.write_text(criteo_lines(300))
+    content = tpsl("data", "criteo", log, "--out", tmp_path / "criteo", "--json").json()
+    assert [Path(file).name for file in content["files"]] == ["feature.parquet", "label.parquet"]
+    options = ("--epochs", 1, "--batch-size", 64, "--json")
+    converted = tpsl("train", content["job"], *options, "--out", tmp_path / "one").json()
+    direct = tpsl("train", "--data", "criteo", "--path", log, *options, "--out", tmp_path / "two").json()
+    assert converted["train_records"] == direct["train_records"] == 240
+    assert converted["data"] == "criteo"
+
+
+def test_a_bad_line_of_a_click_log_is_named(tpsl: Any, tmp_path: Path) -> None:
+    log = tmp_path / "train.txt"
+    log.write_text(criteo_lines(50) + "2" + criteo_lines(1)[1:])
+    sentence = tpsl("data", "criteo", log, "--out", tmp_path / "criteo").error()
+    assert "line 51" in sentence
+    assert "'2'" in sentence
+    assert not (tmp_path / "criteo" / "label.parquet").exists()
+    assert "train.csv" in tpsl("data", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()

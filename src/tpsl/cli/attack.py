@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
 
 
 def attack(
@@ -24,10 +24,12 @@ def attack(
     transcript alone; attacks with features or known labels are compared with 'no_transcript', which has those and
     nothing else.
     """
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from tpsl.attacks import run_attacks
     from tpsl.data.dataset import load_label_party
+    from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
 
     job = RunFolder(run).job()
@@ -38,19 +40,21 @@ def attack(
     if json:
         print_json({"run": str(run), **report.as_dict()})
         return
-    budget = f"{report.epsilon:.6g}"
-    table = Table("Attack", "The attacker has", "AUC", "95 % interval", "closed form", "ceiling", "TPR at 1 % FPR")
-    table.title = f"{run}: {report.mechanism}, {report.estimator}, ε = {budget}"
+    budget = rounded_up(report.epsilon, 6)
+    say(f"{run}: {report.mechanism}, {report.estimator}, ε = {budget}")
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("Attack", "The attacker has"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "Attack")
+    for heading in ("AUC", "Closed form", "Ceiling"):
+        table.add_column(heading, justify="right", no_wrap=heading == "AUC")
     for result in report.attacks:
         from_features = "features" in result.needs
         table.add_row(
             result.name,
             result.needs,
-            f"{result.auc:.4f}",
-            f"{result.auc_low:.4f}–{result.auc_high:.4f}",
+            f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
             "–" if result.closed_form is None else f"{result.closed_form:.4f}",
             "–" if from_features else f"{result.ceiling:.4f}",
-            f"{result.tpr_at_fpr_0_01:.4f}",
         )
     stdout.print(table)
     for name, reason in report.not_run.items():

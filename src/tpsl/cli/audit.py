@@ -93,7 +93,10 @@ def _report_audit(found: audits.AuditResult, json: bool) -> None:
         say(f"claimed ε = {found.claimed:.6g}, {bound}")
         say(f"{found.right:,} of {found.guessed:,} coins guessed right ({found.canaries:,} canaries)")
     if not found.passed:
-        complain(f"the audit found ε ≥ {found.lower_bound:.4f}, more than the claimed {found.claimed:.6g}")
+        complain(
+            f"the audit found ε ≥ {found.lower_bound:.4f}, more than the claimed {found.claimed:.6g} "
+            f"(a mechanism that keeps its claim does so well with probability {found.p_value:.2g})"
+        )
         raise typer.Exit(1)
 
 

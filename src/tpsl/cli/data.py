@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -74,20 +75,63 @@ def synthetic(
     _report(out, written, json)
 
 
+@app.command()
+def criteo(
+    path: Annotated[Path, typer.Argument(help="Kaggle's train.txt, plain or compressed.")],
+    out: OutOption = Path("criteo"),
+    rows: Annotated[int | None, typer.Option(help="Only the first so many records.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Convert Criteo's display advertising file: features for the feature party, clicks for the label party."""
+    _convert("criteo", path, out, rows, json)
+
+
+@app.command()
+def avazu(
+    path: Annotated[Path, typer.Argument(help="Kaggle's train.csv, plain or compressed.")],
+    out: OutOption = Path("avazu"),
+    rows: Annotated[int | None, typer.Option(help="Only the first so many records.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Convert Avazu's click file: features for the feature party, clicks for the label party."""
+    _convert("avazu", path, out, rows, json)
+
+
+def _convert(source: str, path: Path, out: Path, rows: int | None, json: bool) -> None:
+    """Stream a click log of any size to one Parquet file for each party, and write the job that trains on them."""
+    from tpsl.data.clicklog.converting import convert
+    from tpsl.data.config import AvazuData, CriteoData
+
+    with progress_bar(f"converting {path.name}") as bar:
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar(done, total, what)
+
+        if source == "criteo":
+            convert(CriteoData(path=path, rows=rows), out, progress)
+        else:
+            convert(AvazuData(path=path, rows=rows), out, progress)
+    _write_job(out, {"source": source, "path": "."}, [out / "feature.parquet", out / "label.parquet"], {}, json)
+
+
 def _report(out: Path, written: Written, json: bool) -> None:
     """Write the job file beside the data, with paths relative to it, and say what is there."""
     description = written.config.model_dump(mode="json", exclude_defaults=True)
     for file in (*description["features"], description["label"]):
         file["path"] = Path(file["path"]).name
+    files = [file.path for file in (*written.config.features, written.config.label)]
+    _write_job(out, {"source": "table", **description}, files, written.facts, json)
+
+
+def _write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Mapping[str, Any], json: bool) -> None:
     job = out / "job.yaml"
-    content = {"data": {"source": "table", **description}, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
+    content = {"data": data, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
     job.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    files = [str(file.path) for file in (*written.config.features, written.config.label)]
     if json:
-        print_json({"files": files, "job": str(job), **written.facts})
+        print_json({"files": [str(file) for file in files], "job": str(job), **facts})
         return
-    for file_name in [*files, str(job)]:
-        say(file_name)
-    for name, value in written.facts.items():
+    for written in [*files, job]:
+        say(str(written))
+    for name, value in facts.items():
         say(f"{name.replace('_', ' ')}: {value}")
     say(f"train on them with: tpsl train {job}")

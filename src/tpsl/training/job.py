@@ -184,7 +184,7 @@ def _resolve_paths(data: Any, folder: Path) -> None:
     if not isinstance(data, dict):
         return
     features, label = data.get("features"), data.get("label")
-    for file in [*(features if isinstance(features, list) else []), label]:
+    for file in [data, *(features if isinstance(features, list) else []), label]:
         if isinstance(file, dict) and isinstance(file.get("path"), str):
             file["path"] = str((folder / file["path"]).absolute())
 

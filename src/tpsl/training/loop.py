@@ -187,7 +187,7 @@ def train(
         training = Training(
             job,
             run,
-            data if data is not None else load(job.data),
+            data if data is not None else load(job.data, lambda what, done, total: progress(done, total, what)),
             vault if vault is not None else run.label / "vault",
             record_steps=record_steps,
             notice=notice,
