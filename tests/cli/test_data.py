@@ -75,7 +75,7 @@ def criteo_lines(count: int) -> str:
     for i in range(count):
         numbers = [str((i * j) % 17 - 1) if (i + j) % 5 else "" for j in range(1, 14)]
         categories = [f"{(i * 7 + j) % 11:08x}" if (i + j) % 6 else "" for j in range(26)]
-        lines.append("\t".join([str(i % 4 == 0 and 1 or 0), *numbers, *categories]))
+        lines.append("\t".join([str((i % 4 == 0 and 1) or 0), *numbers, *categories]))
     return "\n".join(lines) + "\n"
 
 

@@ -36,6 +36,7 @@ def rows(defences: bool = False) -> list[dict[str, Any]]:
                 "defence": setting.defence.name if setting.defence else None,
                 "strength": setting.defence.strength if setting.defence else None,
                 "seed": setting.seed,
+                "diverged": False,
                 "test_auc": 0.7 + 0.01 * setting.seed,
                 "norm_auc": 0.9,
                 "spectral_auc": 0.8,

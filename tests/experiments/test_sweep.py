@@ -77,3 +77,14 @@ def test_cells_run_in_parallel(tmp_path: Path, base: Job) -> None:
     assert rows[0]["test_auc"] != rows[1]["test_auc"]
     assert len(list((tmp_path / "cells").glob("*.json"))) == 2
     json.loads(next((tmp_path / "cells").glob("*.json")).read_text())
+
+
+def test_a_run_that_diverges_is_a_row_too(tmp_path: Path, base: Job) -> None:
+    hot = {"name": "sgd", "learning_rate": 50.0}
+    content = base.model_dump(mode="json")
+    content["training"] |= {"feature_optimizer": hot, "label_optimizer": hot}
+    settings = grid(["none", "laplace"], [0.01], ["linear"], [0])
+    rows = sweep(settings, make_job(content, {}, "test"), tmp_path, workers=1)
+    assert rows[1]["diverged"]
+    assert "test_auc" not in rows[1]
+    assert pq.read_table(tmp_path / "results.parquet").num_rows == 2

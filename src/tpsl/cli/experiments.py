@@ -79,7 +79,10 @@ def sweep(
             row["algorithm"],
             "∞" if row["epsilon"] is None else f"{row['epsilon']:.4g}",
             str(row["seed"]),
-            *(f"{row[c]:.4f}" for c in ("test_auc", "norm_auc", "spectral_auc", "shortest_distance_auc")),
+            *(
+                "diverged" if row["diverged"] else f"{row[column]:.4f}"
+                for column in ("test_auc", "norm_auc", "spectral_auc", "shortest_distance_auc")
+            ),
         )
     stdout.print(table)
     stdout.print(f"{out / 'results.csv'}", highlight=False, soft_wrap=True)

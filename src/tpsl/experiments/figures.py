@@ -51,7 +51,7 @@ def trade_off_figure(results: Mapping[str, Sequence[dict[str, Any]]], paths: Seq
                 points = []
                 for epsilon in EPSILONS:
                     chosen = [row for row in rows if row["algorithm"] == algorithm and level_of(row) == epsilon]
-                    if chosen:
+                    if any(not row["diverged"] for row in chosen):
                         x = epsilon if against == "ε" else over_seeds(chosen, "shortest_distance_auc").mean
                         points.append((x, over_seeds(chosen, "test_auc")))
                 if points:

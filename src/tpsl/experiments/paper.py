@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
@@ -28,13 +29,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "label_optimizer": {"name": "sgd", "learning_rate": 0.1},
     },
     "small": {
-        "batch_size": 256,
+        "batch_size": 512,
         "epochs": 1,
-        "feature_optimizer": {"name": "sgd", "learning_rate": 0.1},
-        "label_optimizer": {"name": "sgd", "learning_rate": 0.1},
+        "feature_optimizer": {"name": "sgd", "learning_rate": 0.05},
+        "label_optimizer": {"name": "sgd", "learning_rate": 0.05},
     },
 }
-"""`paper`: batch 8192, SGD, each record once. `small`: batch 256, for data with few batches of 8192."""
+"""`paper`: batch 8192, SGD, each record once. `small`: batch 512, for data with few batches of 8192."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,16 @@ class Measured:
     seeds: int
 
     def __str__(self) -> str:
+        if not self.seeds:
+            return "diverged"
         return f"{self.mean:.4f} ± {self.spread:.4f}" if self.seeds > 1 else f"{self.mean:.4f}"
 
 
 def over_seeds(rows: Sequence[dict[str, Any]], column: str) -> Measured:
-    """Return mean and standard deviation of a column."""
-    values = [row[column] for row in rows]
+    """Return mean and standard deviation of a column over the runs that did not diverge."""
+    values = [row[column] for row in rows if not row["diverged"]]
+    if not values:
+        return Measured(math.nan, math.nan, 0)
     return Measured(mean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
 

@@ -20,7 +20,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -30,8 +29,9 @@ from tpsl.attacks import AttackReport, run_attacks
 from tpsl.data.dataset import Dataset, load
 from tpsl.experiments.defences import Defence, defended
 from tpsl.files import write_atomically
-from tpsl.training import ALL_STEPS, Job, make_job, train
+from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
+from tpsl.transport import BadMessage
 
 Progress = Callable[[int, int, str], None]
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
@@ -111,7 +111,8 @@ def sweep(
         done += 1
         progress(done, len(settings), f"{setting.algorithm}, seed {setting.seed}")
     rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]
-    table = pa.Table.from_pylist(rows)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    table = pa.table({name: [row.get(name) for row in rows] for name in columns})
     pa.parquet.write_table(table, out / "results.parquet")
     pa.csv.write_csv(table, out / "results.csv")
     return rows
@@ -155,35 +156,44 @@ def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) ->
     run = cells / setting.key(base)
     shutil.rmtree(run, ignore_errors=True)
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
-    result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
-    report = run_attacks(run, data.labels, which=ATTACKS, skip=skip_batches)
-    row = _row(setting, job, result.as_dict(), report)
+    try:
+        result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
+        report = run_attacks(run, data.labels, which=ATTACKS, skip=skip_batches)
+        row = {**_description(setting, job, data.classes), "diverged": False, **_results(result, report)}
+    except BadMessage:
+        # Numbers that are not finite: the learning rate is too large for this much noise. That is a result too.
+        row = {**_description(setting, job, data.classes), "diverged": True}
     write_atomically(_row_path(cells, setting, base), json.dumps(row).encode())
     shutil.rmtree(run)
 
 
-def _row(setting: Setting, job: Job, result: dict[str, Any], report: AttackReport) -> dict[str, Any]:
-    mechanism = job.privacy.build(result["classes"])
+def _description(setting: Setting, job: Job, classes: int) -> dict[str, Any]:
+    mechanism = job.privacy.build(classes)
     defence = setting.defence
-    row: dict[str, Any] = {
+    return {
         "algorithm": setting.algorithm,
         "mechanism": mechanism.name,
         "estimator": job.privacy.estimator,
         "requested_epsilon": job.privacy.epsilon,
-        "epsilon": mechanism.epsilon if np.isfinite(mechanism.epsilon) else None,
+        "epsilon": mechanism.epsilon if math.isfinite(mechanism.epsilon) else None,
         "delta": mechanism.delta,
         "sigma": job.privacy.sigma,
         "defence": defence.name if defence else None,
         "strength": defence.strength if defence else None,
         "seed": setting.seed,
         "private": False,
+        "closed_form": mechanism.predicted_auc.shortest_distance,
+        "ceiling": mechanism.predicted_auc.ceiling,
     }
-    for name in ("test_auc", "test_log_loss", "test_calibration_error", "epochs", "steps", "samples_per_second"):
-        row[name] = result[name]
+
+
+_RESULTS = ("test_auc", "test_log_loss", "test_calibration_error", "epochs", "steps", "samples_per_second")
+
+
+def _results(result: TrainResult, report: AttackReport) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(result, name) for name in _RESULTS}
     for attack in report.attacks:
-        row[f"{attack.name}_auc"] = attack.auc
-        row[f"{attack.name}_low"] = attack.auc_low
-        row[f"{attack.name}_high"] = attack.auc_high
-    row["closed_form"] = mechanism.predicted_auc.shortest_distance
-    row["ceiling"] = mechanism.predicted_auc.ceiling
-    return row
+        found[f"{attack.name}_auc"] = attack.auc
+        found[f"{attack.name}_low"] = attack.auc_low
+        found[f"{attack.name}_high"] = attack.auc_high
+    return found
