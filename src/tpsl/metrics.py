@@ -37,17 +37,31 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95
         raise ValueError(f"scores {values.shape} and labels {is_positive.shape} do not fit together")
     if np.isnan(values).any():
         raise ValueError(f"score {int(np.isnan(values).argmax())} is NaN")
-    of_positives, of_negatives = values[is_positive], values[~is_positive]
-    m, n = len(of_positives), len(of_negatives)
-    if m == 0 or n == 0:
-        raise ValueError(f"an AUC needs both classes, got {m} positives and {n} negatives")
-    # Structural components: how often each positive beats the negatives, each negative loses to the positives.
-    above = (_midranks(values)[is_positive] - _midranks(of_positives)) / n
-    below = 1.0 - (_midranks(values)[~is_positive] - _midranks(of_negatives)) / m
-    area = float(above.mean())
-    variance = (above.var(ddof=1) / m if m > 1 else 0.0) + (below.var(ddof=1) / n if n > 1 else 0.0)
+    if not 0 < is_positive.sum() < len(is_positive):
+        positives = int(is_positive.sum())
+        raise ValueError(
+            f"an AUC needs both classes, got {positives} positives and {len(values) - positives} negatives"
+        )
+    area, variance = auc_with_variance(values, is_positive)
     margin = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
     return AUC(area, max(0.0, area - margin), min(1.0, area + margin))
+
+
+def auc_with_variance(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Return an AUC, ties counted half, and the variance of it by DeLong, DeLong and Clarke-Pearson (1988)."""
+    of_positives, of_negatives = np.sort(scores[positive]), np.sort(scores[~positive])
+    above, below = _share_below(of_positives, of_negatives), _share_below(of_negatives, of_positives)
+    area = float(above.mean())
+    # The variance of one number cannot be estimated; the largest one with this mean and values in [0, 1] stands in.
+    largest = area * (1.0 - area)
+    variance = sum(float(x.var(ddof=1)) / len(x) if len(x) > 1 else largest for x in (above, below))
+    return area, variance
+
+
+def _share_below(values: Floats, others: Floats) -> npt.NDArray[np.float64]:
+    """Return for each value the share of the sorted others that lie below it, equal ones counted half."""
+    first, last = np.searchsorted(others, values, "left"), np.searchsorted(others, values, "right")
+    return (first + last) / (2.0 * len(others))
 
 
 def macro_auc(probabilities: Floats, labels: npt.ArrayLike) -> float:
@@ -83,7 +97,7 @@ def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 
     else:
         predicted, hit = by_class.max(axis=1), by_class.argmax(axis=1) == truth
     # Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
-    bin_of = ((_midranks(predicted) - 0.5) * bins / len(predicted)).astype(np.intp)
+    bin_of = (_share_below(predicted, np.sort(predicted)) * bins).astype(np.intp)
     gaps = np.bincount(bin_of, weights=predicted) - np.bincount(bin_of, weights=hit)
     return float(np.abs(gaps).sum() / len(predicted))
 
@@ -102,11 +116,3 @@ def _checked(probabilities: Floats, labels: npt.ArrayLike) -> tuple[npt.NDArray[
             record = int(bad.argmax())
             raise ValueError(f"record {record} has the {name} {values[record]}")
     return by_class, truth.astype(np.intp)
-
-
-def _midranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the rank of each value from 1, equal values sharing the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: npt.NDArray[np.float64] = (last - (counts - 1) / 2.0)[inverse]
-    return ranks

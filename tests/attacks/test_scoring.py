@@ -6,7 +6,8 @@ from scipy.stats import binom
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from tpsl import metrics
-from tpsl.attacks.scoring import Evaluation, auc_with_variance, tpr_at_fpr
+from tpsl.attacks.scoring import Evaluation, tpr_at_fpr
+from tpsl.metrics import auc_with_variance
 
 
 def records(seed: int, n: int, shift: float = 1.0, share: float = 0.3) -> tuple[np.ndarray, np.ndarray]:

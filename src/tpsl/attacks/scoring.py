@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.metrics import auc_with_variance
+
 Scores = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.int64]
 
@@ -52,23 +54,6 @@ class AttackResult:
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
-
-
-def auc_with_variance(scores: Scores, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Return an AUC, ties counted half, and the variance of it by DeLong, DeLong and Clarke-Pearson (1988)."""
-    of_positives, of_negatives = np.sort(scores[positive]), np.sort(scores[~positive])
-    above, below = _share_below(of_positives, of_negatives), _share_below(of_negatives, of_positives)
-    area = float(above.mean())
-    # The variance of one number cannot be estimated; the largest one with this mean and values in [0, 1] stands in.
-    largest = area * (1.0 - area)
-    variance = sum(float(x.var(ddof=1)) / len(x) if len(x) > 1 else largest for x in (above, below))
-    return area, variance
-
-
-def _share_below(values: Scores, others: Scores) -> npt.NDArray[np.float64]:
-    """Return for each value the share of the sorted others that lie below it, equal ones counted half."""
-    first, last = np.searchsorted(others, values, "left"), np.searchsorted(others, values, "right")
-    return (first + last) / (2.0 * len(others))
 
 
 def tpr_at_fpr(scores: Scores, positive: npt.NDArray[np.bool_], fpr: float) -> float:

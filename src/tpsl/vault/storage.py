@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.files import sync_folder
 from tpsl.vault.errors import VaultError, sqlite_errors
 
 DATABASE = "vault.sqlite"
@@ -67,7 +68,7 @@ def create_file(folder: Path) -> bool:
             folder.mkdir(mode=0o700)
             # SQLite makes durable what is inside the folder; that the folder exists must be durable too.
             for path in missing:
-                _sync(path.parent)
+                sync_folder(path.parent)
         elif {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal"}:
             raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
         folder.chmod(0o700)
@@ -78,14 +79,6 @@ def create_file(folder: Path) -> bool:
     except OSError as error:
         raise VaultError(f"no vault can be created at {folder}: {error.strerror}") from error
     return new
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def connect(folder: Path) -> sqlite3.Connection:

@@ -1,0 +1,26 @@
+"""Benchmarks run to the end in their short form; what they measure is for people to read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+SHORT = {
+    "attacks.py": ["--records", "4096", "--width", "16", "--batch", "1024", "--json"],
+    "step.py": ["--batch", "256", "--embedding-rows", "1000", "--rounds", "2", "--json"],
+    "vault.py": ["20000"],
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_short_form_runs(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / name, *SHORT[name]], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    if "--json" in SHORT[name]:
+        assert isinstance(json.loads(done.stdout), dict)
