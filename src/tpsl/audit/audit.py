@@ -23,12 +23,12 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canaries import Planted, plant_canaries
-from tpsl.audit.folder import ALL_STEPS, new_folder
+from tpsl.audit.folder import new_folder
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import Notice, Progress, train
+from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
 from tpsl.training.transcript import Trajectory, Transcript
 
 Floats = npt.NDArray[np.float64]

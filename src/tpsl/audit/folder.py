@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ALL_STEPS = 10**9
-"""More than any job has: an audit records every step."""
-
 
 class AuditError(ValueError):
     """An audit that cannot be made; the message names the folder."""

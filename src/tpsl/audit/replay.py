@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tpsl.audit.folder import ALL_STEPS, new_folder
+from tpsl.audit.folder import new_folder
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import Notice, Progress, train
+from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors")
