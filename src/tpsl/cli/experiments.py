@@ -21,6 +21,7 @@ class Preset(StrEnum):
 
     paper = "paper"
     small = "small"
+    adam = "adam"
 
 
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Runs at the same time. Default: one for each core.")]
@@ -28,7 +29,7 @@ SeedsOption = Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")
 RowsOption = Annotated[int | None, typer.Option(help="Use only so many records (a quick try).")]
 PresetOption = Annotated[
     Preset,
-    typer.Option(help="'paper': batch 8192, SGD, each record once. 'small': for data sets under a million records."),
+    typer.Option(help="'paper': batch 8192, SGD, each record once. 'small': batch 512. 'adam': 'small' with Adam."),
 ]
 EpochsOption = Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the preset's.")]
 

@@ -34,8 +34,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "feature_optimizer": {"name": "sgd", "learning_rate": 0.05},
         "label_optimizer": {"name": "sgd", "learning_rate": 0.05},
     },
+    "adam": {
+        "batch_size": 512,
+        "epochs": 1,
+        "feature_optimizer": {"name": "adam", "learning_rate": 1e-3},
+        "label_optimizer": {"name": "adam", "learning_rate": 1e-3},
+    },
 }
-"""`paper`: batch 8192, SGD, each record once. `small`: batch 512, for data with few batches of 8192."""
+"""`paper`: batch 8192, SGD, each record once. `small`: batch 512, for data with few batches of 8192. `adam`: `small` with
+an optimiser that does not mind how large gradients are."""
 
 
 @dataclass(frozen=True)
