@@ -1,6 +1,6 @@
 """The random words: AES-256-CTR, as the standard has it; seeded streams repeat, secure ones do not."""
 
-from __future__ import annotations
+from __future__ import os
 
 import hashlib
 
@@ -92,3 +92,17 @@ def test_every_bit_of_a_word_is_a_fair_coin(stream: RandomWords) -> None:
     for bit in range(64):
         ones = int(((words >> np.uint64(bit)) & np.uint64(1)).sum())
         assert stats.binomtest(ones, len(words)).pvalue > 1e-6 / 64 / 2, f"bit {bit}: {ones} ones"
+
+
+def test_a_secure_stream_does_not_cross_a_fork() -> None:
+    """Parent and child would otherwise draw the same words."""
+    stream = secure_words()
+    child = os.fork()
+    if child == 0:
+        try:
+            stream.words(1)
+        except RuntimeError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(stream.words(3)) == 3

@@ -27,9 +27,15 @@ class RandomWords:
     def __init__(self, key: bytes, *, secure: bool) -> None:
         self._keystream: CipherContext = Cipher(AES(key), CTR(bytes(16))).encryptor()
         self.secure = secure
+        self._process = os.getpid()
 
     def words(self, count: int) -> Words:
-        """Return the next `count` words. The same key gives the same words however the calls are cut."""
+        """Return the next `count` words. The same key gives the same words however the calls are cut.
+
+        A secure stream refuses to go on in a forked process: parent and child would draw the same noise.
+        """
+        if self.secure and os.getpid() != self._process:
+            raise RuntimeError("a secure stream of random words does not cross a fork; make a new one in each process")
         keystream = self._keystream.update(bytes(8 * count))
         return np.frombuffer(keystream, dtype="<u8").astype(np.uint64, copy=False)
 
