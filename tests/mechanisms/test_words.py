@@ -1,8 +1,9 @@
 """The random words: AES-256-CTR, as the standard has it; seeded streams repeat, secure ones do not."""
 
-from __future__ import os
+from __future__ import annotations
 
 import hashlib
+import os
 
 import numpy as np
 import pytest
