@@ -8,6 +8,7 @@ hash is the output function of SplitMix64 on the value, modulo the number of buc
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from tpsl.data.clicklog.columns import Columns
 from tpsl.data.clicklog.layout import Layout
+from tpsl.data.clicklog.threads import side_by_side
 from tpsl.data.config import ClickData
 from tpsl.data.encode import FIRST_VALUE, MISSING, UNSEEN, Standard, codes_and_values
 from tpsl.data.errors import DataError
@@ -90,17 +92,22 @@ class Encoder:
         """Yield categorical [n, F] and numeric [n, M], batch by batch."""
         for batch in columns.batches((*self.fields, *self.numbers)):
             categorical = np.empty((batch.num_rows, len(self.fields)), dtype=np.int32)
-            first_row = 0
-            for position, (name, field) in enumerate(self.fields.items()):
-                codes, distinct = codes_and_values(batch[name])
-                row_of_code = np.append(field.rows(distinct.to_numpy()), field.missing)  # -1 is the code of missing
-                categorical[:, position] = first_row + row_of_code[codes]
-                first_row += field.size
             numeric = np.empty((batch.num_rows, len(self.numeric_fields)), dtype=np.float32)
-            done = 0
-            for name, standard in self.numbers.items():
-                done = standard.fill(numeric, done, signed_logarithm(batch[name]))
+            side_by_side(partial(self._encode_field, batch, categorical), range(len(self.fields)))
+            side_by_side(partial(self._encode_number, batch, numeric), range(len(self.numbers)))
             yield categorical, numeric
+
+    def _encode_field(self, batch: Any, categorical: npt.NDArray[np.int32], position: int) -> None:
+        name, field = list(self.fields.items())[position]
+        first_row = sum(before.size for before in list(self.fields.values())[:position])
+        codes, distinct = codes_and_values(batch[name])
+        row_of_code = first_row + np.append(field.rows(distinct.to_numpy()), field.missing)  # -1 is the code of missing
+        categorical[:, position] = row_of_code.astype(np.int32)[codes]
+
+    def _encode_number(self, batch: Any, numeric: npt.NDArray[np.float32], position: int) -> None:
+        name, standard = list(self.numbers.items())[position]
+        column = sum(1 + before.indicated for before in list(self.numbers.values())[:position])
+        standard.fill(numeric, column, signed_logarithm(batch[name]))
 
 
 def learn(layout: Layout, config: ClickData, columns: Columns, train: Rows) -> Encoder:

@@ -16,6 +16,7 @@ import pyarrow.csv
 
 from tpsl.data.clicklog.layout import HOUR_FIELDS, Kind, Layout, hour_and_weekday
 from tpsl.data.clicklog.lines import Block, line_blocks
+from tpsl.data.clicklog.threads import side_by_side
 from tpsl.data.errors import DataError
 from tpsl.data.sides import Progress
 from tpsl.data.synthetic import record_ids
@@ -128,6 +129,9 @@ def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict
     found: dict[str, Any] = {
         ID: record_ids(block.first_line, block.first_line + len(parsed)) if layout.id is None else parsed[layout.id]
     }
+    in_digits = [name for name in wanted if layout.columns[name] == "hex"]
+    numbers = side_by_side(_hexadecimal, [parsed[name].chunk(0) for name in in_digits])
+    of_digits = dict(zip(in_digits, numbers, strict=True))
     for name in wanted:
         kind, values = layout.columns[name], parsed[name].chunk(0)
         if kind == "label":
@@ -135,7 +139,7 @@ def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict
         elif kind == "number":
             found[name] = values
         elif kind == "hex":
-            found[name] = _hexadecimal(values)
+            found[name] = of_digits[name]
         elif kind == "integer":
             found[name] = values.view(pa.uint32())
         elif kind == "hour":
