@@ -51,11 +51,15 @@ def attack(
         from_features = "features" in result.needs
         table.add_row(
             result.name,
-            result.needs,
+            result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
             "–" if result.closed_form is None else f"{result.closed_form:.4f}",
             "–" if from_features else f"{result.ceiling:.4f}",
         )
     stdout.print(table)
+    notice(
+        "Gradients also carry what features say about the label, so an attack can lie above the ceiling by what "
+        "features alone give away; compare it with no_transcript."
+    )
     for name, reason in report.not_run.items():
         notice(f"{name}: not run, it {reason}")

@@ -155,7 +155,7 @@ def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
         released = entry.kind == "released"
         table.add_row(
             str(entry.sequence),
-            entry.time,
+            entry.time[:19].replace("T", " "),
             entry.description if released else entry.kind,
             f"{entry.details['records']:,}" if "records" in entry.details else "",
             rounded_up(entry.epsilon, 6) if released else "",
