@@ -99,7 +99,7 @@ def sweep(
     """Run the cells that have no row yet; return all rows in the order of the settings, and write them to files.
 
     `out/results.csv` and `out/results.parquet` hold one row for each cell. `skip_batches` leaves the first batches
-    out of the attack AUCs.
+    out of the attack AUCs, of a short run the first half.
     """
     cells = out / "cells"
     cells.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) ->
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
     try:
         result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
-        report = run_attacks(run, data.labels, which=ATTACKS, skip=skip_batches)
+        report = run_attacks(run, data.labels, which=ATTACKS, skip=min(skip_batches, result.steps // 2))
         row = {**_description(setting, job, data.classes), "diverged": False, **_results(result, report)}
     except BadMessage:
         # Numbers that are not finite: the learning rate is too large for this much noise. That is a result too.
