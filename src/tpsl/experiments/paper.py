@@ -41,8 +41,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "label_optimizer": {"name": "adam", "learning_rate": 1e-3},
     },
 }
-"""`paper`: batch 8192, SGD, each record once. `small`: batch 512, for data with few batches of 8192. `adam`: `small`
-with an optimiser that does not mind how large gradients are."""
+"""`paper`: batch 8192, SGD, each record once. `small`: batch 512, for data with few batches of 8192; how it was chosen
+stands in docs/experiments.md. `adam`: `small` with an optimiser that does not mind how large gradients are."""
 
 
 @dataclass(frozen=True)
