@@ -26,7 +26,6 @@ from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.feature_party import FeatureTensors
 from tpsl.perturb import Estimator, LogitGradient
-from tpsl.training.loop import training_step
 from tpsl.vault import Vault
 
 Step = Callable[[int], None]
@@ -85,7 +84,10 @@ def split_step(
 
     def step(number: int) -> None:
         rows = batch_rows(number, batch, len(held))
-        training_step(number, rows, rows, {"feature": feature}, label, {})
+        (gradients,) = label.backward(rows, rows, [feature.forward(rows)], len(rows))
+        label.update()
+        feature.backward(gradients, len(rows))
+        feature.update()
 
     return step
 

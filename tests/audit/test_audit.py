@@ -125,13 +125,13 @@ def redrawing(labels: np.ndarray) -> LabelPartyBuilder:
     class Redrawing(LabelParty):
         used, epoch = 0, 0
 
-        def step(self, batch: Any, rows: Any, received: Any) -> Any:
+        def backward(self, batch: Any, rows: Any, received: Any, records: int) -> Any:
             if self.used == len(labels):
                 self.used, self.epoch = 0, self.epoch + 1
                 fresh = self.logit_gradient.mechanism.release(labels, seeded_words(self.epoch))
                 self._evidence = [self.logit_gradient.evidence(fresh.outcomes)]
             self.used += len(batch)
-            return super().step(batch, rows, received)
+            return super().backward(batch, rows, received, records)
 
     def build(*arguments: Any) -> LabelParty:
         party = build_label_party(*arguments)

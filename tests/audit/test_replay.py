@@ -12,10 +12,13 @@ import torch
 from tpsl.audit import AuditError, replay
 from tpsl.audit.replay import _first_difference, flip_half
 from tpsl.data.dataset import load
+from tpsl.data.sides import LabelSide
 from tpsl.mechanisms import seeded_words
 from tpsl.party import LabelParty
-from tpsl.training import Job, loop
+from tpsl.training import Job
 from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.feature_role import FeatureRole
+from tpsl.training.label_role import LabelRole
 
 HEALTHY = [
     {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"},
@@ -81,13 +84,20 @@ def test_an_early_stop_by_true_test_labels_is_caught(
 ) -> None:
     """A label party that stops by a metric of the test set tells the other side something about its true labels."""
 
-    def stops_early(self: loop.Training, progress: Any) -> float:
-        late = self.data.labels[self.data.test].sum() % 2 == 0
-        self.total_steps = self.plan.steps(2 if late else 1)
-        return steps(self, progress)
+    epochs: list[int] = []
 
-    steps = loop.Training.steps
-    monkeypatch.setattr(loop.Training, "steps", stops_early)
+    def label_role(self: LabelRole, agreed: Job, side: LabelSide, *others: Any, **named: Any) -> None:
+        init_label(self, agreed, side, *others, **named)
+        epochs.append(2 if side.labels[side.test].sum() % 2 == 0 else 1)
+        self.schedule.total_steps = self.schedule.plan.steps(epochs[-1])
+
+    def feature_role(self: FeatureRole, *others: Any, **named: Any) -> None:
+        init_feature(self, *others, **named)
+        self.schedule.total_steps = self.schedule.plan.steps(epochs[-1])
+
+    init_label, init_feature = LabelRole.__init__, FeatureRole.__init__
+    monkeypatch.setattr(LabelRole, "__init__", label_role)
+    monkeypatch.setattr(FeatureRole, "__init__", feature_role)
     results = [
         replay(job({"mechanism": "discrete", "epsilon": 1.0}), tmp_path / str(seed), seed=seed) for seed in range(4)
     ]

@@ -66,9 +66,11 @@ def one_epoch(parties: list[FeatureParty], label: LabelParty, batch_size: int = 
     sent = []
     for start in range(0, N, batch_size):
         rows = np.arange(start, min(N, start + batch_size))
-        gradients = label.step(rows, rows, [party.forward(rows) for party in parties])
+        gradients = label.backward(rows, rows, [party.forward(rows) for party in parties], len(rows))
+        label.update()
         for party, gradient in zip(parties, gradients, strict=True):
-            party.backward(gradient)
+            party.backward(gradient, len(rows))
+            party.update()
         sent += gradients
     return sent
 
@@ -116,7 +118,7 @@ def test_sent_gradients_are_grad_perturb_of_g_0_and_g_1(tmp_path: Path, mechanis
         for j in (0, 1)
     )
     t = torch.from_numpy(mechanism.noisy(released.draws[0])).float()[:, None]
-    (sent,) = label.step(rows, rows, [cut.detach()])
+    (sent,) = label.backward(rows, rows, [cut.detach()], len(rows))
     torch.testing.assert_close(sent, (1 - t) * g_0 + t * g_1, rtol=1e-3, atol=1e-5)
 
 
@@ -132,7 +134,8 @@ def test_own_update_is_the_average_of_perturbed_gradients(tmp_path: Path) -> Non
         for j in (0, 1)
     ]
     ((1 - t) * losses[0] + t * losses[1]).mean().backward()
-    label.step(rows, rows, [cut])
+    label.backward(rows, rows, [cut], len(rows))
+    label.update()
     for mine, old, plain in zip(label.top.parameters(), before, h.parameters(), strict=True):
         torch.testing.assert_close(mine.detach(), old - 0.3 * plain.grad, rtol=1e-4, atol=1e-6)
 
@@ -143,13 +146,15 @@ def test_algorithm_3_sends_one_draw_and_learns_from_the_other(tmp_path: Path) ->
     rows = np.arange(N)
     cut = feature_party(1).forward(rows)
     both = label_party(released)
-    (sent,) = both.step(rows, rows, [cut])
+    (sent,) = both.backward(rows, rows, [cut], len(rows))
     first, second = released.take(rows), released.take(rows)
     object.__setattr__(first, "draws", (released.draws[0],))
     object.__setattr__(second, "draws", (released.draws[1],))
     of_first, of_second = label_party(first), label_party(second)
-    (sent_first,) = of_first.step(rows, rows, [cut])
-    (sent_second,) = of_second.step(rows, rows, [cut])
+    (sent_first,) = of_first.backward(rows, rows, [cut], len(rows))
+    (sent_second,) = of_second.backward(rows, rows, [cut], len(rows))
+    for label in (both, of_first, of_second):
+        label.update()
     assert torch.equal(sent, sent_first)
     assert not torch.equal(sent, sent_second)
     for mine, wanted, other in zip(
@@ -204,7 +209,59 @@ def test_the_label_party_takes_nothing_but_noisy_labels() -> None:
 
 def test_backward_needs_a_forward() -> None:
     with pytest.raises(RuntimeError, match="backward without a forward"):
-        feature_party(1).backward(torch.zeros(3, 8))
+        feature_party(1).backward(torch.zeros(3, 8), 3)
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, draws: int) -> None:
+    released = noisy(tmp_path / "v", laplace(1.0), draws=draws)
+    whole, in_parts = (feature_party(1), label_party(released)), (feature_party(1), label_party(released))
+    rows = np.arange(N)
+    (sent,) = whole[1].backward(rows, rows, [whole[0].forward(rows)], N)
+    whole[0].backward(sent, N)
+    parts = np.array_split(rows, 3)
+    # All forward passes before the first backward pass, as over a network.
+    embeddings = [in_parts[0].forward(part) for part in parts]
+    gradients = [in_parts[1].backward(part, part, [e], N)[0] for part, e in zip(parts, embeddings, strict=True)]
+    for gradient in gradients:
+        in_parts[0].backward(gradient, N)
+    torch.testing.assert_close(torch.cat(gradients), sent, rtol=0, atol=1e-6)
+    for party in (*whole, *in_parts):
+        party.update()
+    for one, other in zip((whole[0].bottom, whole[1].top), (in_parts[0].bottom, in_parts[1].top), strict=True):
+        for a, b in zip(one.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+
+
+def test_running_ahead_gives_gradients_at_the_weights_of_the_forward_pass() -> None:
+    first, second = np.arange(32), np.arange(32, 64)
+    gradients = [torch.randn(32, 8, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    half = bottom(1)
+    ahead = FeatureParty(half, HalfOptimizer(half, SGD), features(1), run_ahead=True)
+    ahead.forward(first)
+    ahead.forward(second)  # before the update of the first batch
+    for gradient in gradients:
+        ahead.backward(gradient, 32)
+        ahead.update()
+
+    plain, data = bottom(1), features(1)
+    steps = []
+    for rows, gradient in zip((first, second), gradients, strict=True):
+        cut = plain(torch.from_numpy(data.categorical[rows]), torch.from_numpy(data.numeric[rows]))
+        steps.append(torch.autograd.grad(cut, list(plain.parameters()), gradient / 32))
+    for mine, start, *gradient in zip(half.parameters(), plain.parameters(), *steps, strict=True):
+        torch.testing.assert_close(mine, start - 0.3 * gradient[0] - 0.3 * gradient[1], rtol=0, atol=1e-6)
+    assert not torch.equal(half.layers[0].weight, plain.layers[0].weight)
+
+
+def test_without_running_ahead_a_late_backward_is_an_error() -> None:
+    party = feature_party(1)
+    rows = np.arange(32)
+    party.forward(rows), party.forward(rows)
+    party.backward(torch.ones(32, 8), 32)
+    party.update()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        party.backward(torch.ones(32, 8), 32)
 
 
 def test_predictions_are_probabilities(tmp_path: Path) -> None:

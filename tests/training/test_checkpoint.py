@@ -12,8 +12,8 @@ from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
 from tpsl.training.checkpoint import (
     CheckpointError,
     Halves,
+    forget_after,
     load_checkpoint,
-    newest_common_step,
     save_checkpoint,
     saved_steps,
 )
@@ -103,14 +103,15 @@ def test_what_a_killed_process_left_is_no_checkpoint_and_goes_away(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000005", "step-000000010"]
 
 
-def test_parties_go_on_from_the_newest_step_that_all_have(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("a", "b", "c")]
-    assert newest_common_step(folders) == 0
-    for folder, saved in zip(folders, [(10, 15), (5, 10), (10, 15)], strict=True):
-        for step in saved:
-            save_checkpoint(folder, step, "job", halves())
-    assert newest_common_step(folders) == 10
-    assert newest_common_step([*folders, tmp_path / "none"]) == 0
+def test_later_checkpoints_are_forgotten_and_earlier_ones_kept(tmp_path: Path) -> None:
+    forget_after(tmp_path / "none", 10)
+    for step in (5, 10):
+        save_checkpoint(tmp_path, step, "job", halves())
+    forget_after(tmp_path, 10)
+    assert saved_steps(tmp_path) == {5, 10}
+    forget_after(tmp_path, 7)
+    assert saved_steps(tmp_path) == {5}
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
 
 
 def test_another_job_is_refused(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def another(value: Any) -> Any:
         "posterior": "linear",
         "auto": "lazy",
         "shuffled": "arrival",
+        "float32": "bfloat16",
         "adam": "sgd",
         None: 12,
     }[value]

@@ -60,45 +60,45 @@ def test_a_field_that_is_missing_or_of_another_type_is_named(name: str) -> None:
 
 def test_a_finished_run_has_a_result(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    with run.started(Job()):
+    with run.started(Job(), ["label"]):
         assert run.result() is None
         run.finish(RESULT)
     assert run.result() == RESULT
-    with run.started(Job()):
+    with run.started(Job(), ["label"]):
         assert run.result() == RESULT
     assert run.job() == Job()
 
 
 def test_the_folder_is_its_owners(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "deep" / "run")
-    with run.started(Job()):
+    with run.started(Job(), ["label"]):
         assert {path.stat().st_mode & 0o777 for path in (run.path, run.label)} == {0o700}
 
 
 def test_another_job_is_refused_with_the_first_difference(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    with run.started(Job()):
+    with run.started(Job(), ["label"]):
         pass
     other = make_job({"training": {"epochs": 9}}, {}, "test")
     with pytest.raises(RunError, match=r"run: holds a run of another job \(training.epochs: 2 against 9\)"):
-        run.started(other).__enter__()
+        run.started(other, ["label"]).__enter__()
     assert run.job() == Job()
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    with run.started(Job()), pytest.raises(RunError, match="another process is training in this folder"):
-        RunFolder(tmp_path / "run").started(Job()).__enter__()
-    with run.started(Job()):
+    with run.started(Job(), ["label"]), pytest.raises(RunError, match="another process is training in this folder"):
+        RunFolder(tmp_path / "run").started(Job(), ["label"]).__enter__()
+    with run.started(Job(), ["label"]):
         pass
 
 
 def test_what_a_run_leaves_that_was_killed_at_once_is_taken_over(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    run.label.mkdir(parents=True)
+    run.path.mkdir()
     (run.path / ".lock").touch()
     (run.path / ".job.yaml.new").write_text("data: {sou")
-    with run.started(Job()):
+    with run.started(Job(), ["label"]):
         assert run.job() == Job()
 
 
@@ -106,7 +106,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photo").touch()
     before = tmp_path.stat().st_mode
     with pytest.raises(RunError, match=r"holds no run but other files \(photo\)"):
-        RunFolder(tmp_path).started(Job()).__enter__()
+        RunFolder(tmp_path).started(Job(), ["label"]).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["photo"]
     assert tmp_path.stat().st_mode == before
 
@@ -122,7 +122,7 @@ def test_a_folder_without_a_job_or_with_a_damaged_one_is_no_run(tmp_path: Path) 
 def test_metrics_are_kept_and_a_damaged_line_is_named(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     entries: list[dict[str, Any]] = [{"epoch": 1, "test_auc": 0.5}, {"epoch": 2, "test_auc": 0.75}]
-    with run.started(Job()):
+    with run.started(Job(), ["label"]):
         assert run.metrics() == []
         run.write_metrics(entries)
     assert run.metrics() == entries

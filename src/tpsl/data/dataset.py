@@ -39,6 +39,17 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def feature_side(self, party: str) -> FeatureSide:
+        """Return what one feature party has."""
+        return FeatureSide(party, self.ids, self.feature_parties[party], self.train, self.test)
+
+    @property
+    def label_side(self) -> LabelSide:
+        """What the label party has."""
+        return LabelSide(
+            self.ids, self.label_features, self.labels, self.class_names, self.train, self.test, self.facts
+        )
+
 
 def feature_party_names(config: DataConfig) -> tuple[str, ...]:
     """Return the names of the feature parties, in the order of the configuration."""

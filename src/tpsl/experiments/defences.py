@@ -60,13 +60,13 @@ class DefendedLabelParty(LabelParty):
         self._defence = defence
         self._generator = generator
 
-    def step(self, batch: Rows, rows: Rows, received: Sequence[Tensor]) -> list[Tensor]:
-        """Take a plain step (Algorithm 1) and return perturbed gradients."""
+    def backward(self, batch: Rows, rows: Rows, received: Sequence[Tensor], records: int) -> list[Tensor]:
+        """Go back as in Algorithm 1 and return perturbed gradients."""
         (embeddings,) = received
         labels = self._labels[torch.from_numpy(np.require(batch, requirements=["W"]))]
         with torch.no_grad():
             slope = torch.sigmoid(self.top(embeddings)) - labels
-        (gradients,) = super().step(batch, rows, received)
+        (gradients,) = super().backward(batch, rows, received, records)
         if self._defence.name == "gaussian-cut":
             # g = (σ(z) - y)·∂z/∂e and g_1 - g_0 = -∂z/∂e.
             distance = gradients.norm(dim=1) / slope.abs().clamp_min(1e-12)

@@ -36,11 +36,14 @@ class LabelParty:
         self.top = top
         self.optimizer = optimizer
         self.logit_gradient = logit_gradient
-        self._evidence = [logit_gradient.evidence(outcomes) for outcomes in noisy.draws]
+        self.device = next(top.parameters()).device
+        self._evidence = [logit_gradient.evidence(outcomes).to(self.device) for outcomes in noisy.draws]
+        self._records = 1
         self.own_bottom, self._own_optimizer, self._own_inputs = None, None, None
         if own is not None:
             self.own_bottom, self._own_optimizer = own[0], own[1]
-            self._own_inputs = FeatureTensors(own[2])
+            self._own_inputs = FeatureTensors(own[2], self.device)
+        self._parameters = [p for _, half_optimizer in self.halves.values() for p in half_optimizer.parameters]
 
     @property
     def halves(self) -> dict[str, tuple[torch.nn.Module, HalfOptimizer]]:
@@ -50,17 +53,16 @@ class LabelParty:
             halves["bottom"] = (self.own_bottom, self._own_optimizer)
         return halves
 
-    def step(self, batch: Rows, rows: Rows, received: Sequence[Tensor]) -> list[Tensor]:
-        """Take the embeddings of every feature party for one batch; update; return the gradients for each of them.
+    def backward(self, batch: Rows, rows: Rows, received: Sequence[Tensor], records: int) -> list[Tensor]:
+        """Take the embeddings of every feature party for a batch, or a part of one; return the gradients for each.
 
         `batch` are positions among the training records (where noisy labels are), `rows` the same records in the
-        tables.
+        tables, `records` the size n of the whole batch. What `update` needs adds up over the parts.
         """
-        embeddings = [e.detach().requires_grad_() for e in received]
+        embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top(self._cut(rows, embeddings))
-        index = torch.from_numpy(np.require(batch, requirements=["W"]))
+        index = torch.from_numpy(np.require(batch, requirements=["W"])).to(self.device)
         evidence = [draw.index_select(0, index) for draw in self._evidence]
-        parameters = [p for _, half_optimizer in self.halves.values() for p in half_optimizer.parameters]
         if len(evidence) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
             z.backward(self.logit_gradient(z.detach(), evidence[0]))
@@ -69,19 +71,22 @@ class LabelParty:
             # Algorithm 3: g̃ is sent, ũ updates θ_L, from two independent draws.
             sent, own = (self.logit_gradient(z.detach(), draw) for draw in evidence)
             gradients = list(torch.autograd.grad(z, embeddings, sent, retain_graph=True))
-            for parameter, gradient in zip(parameters, torch.autograd.grad(z, parameters, own), strict=True):
-                parameter.grad = gradient
-        for parameter in parameters:
+            z.backward(own, inputs=self._parameters)
+        self._records = records
+        return [g for g in gradients if g is not None]
+
+    def update(self) -> None:
+        """`θ_L ← θ_L - η·(1/n)·Σ_i ∂z_i/∂θ_L·ṽ_i`, or what the optimiser makes of it."""
+        for parameter in self._parameters:
             if parameter.grad is not None:
-                parameter.grad /= len(batch)
+                parameter.grad /= self._records
         for _, half_optimizer in self.halves.values():
             half_optimizer.step()
-        return [g for g in gradients if g is not None]
 
     @torch.no_grad()
     def predict(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
         """Return probabilities: of class 1 for two classes (shape `[n]`), of each class for k."""
-        z = self.top(self._cut(rows, list(received)))
+        z = self.top(self._cut(rows, [e.to(self.device) for e in received]))
         return torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)
 
     def _cut(self, rows: Rows, embeddings: list[Tensor]) -> Tensor:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 
-from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features
+from tpsl.data.sides import LabelSide
 from tpsl.models import Bottom, HalfOptimizer, Top
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.perturb import LogitGradient
@@ -28,23 +28,29 @@ def weight_generator(seed: int, half: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
-def build_feature_party(job: Job, name: str, features: Features) -> FeatureParty:
+def build_feature_party(job: Job, name: str, features: Features, device: torch.device | None = None) -> FeatureParty:
     """Return a feature party with its initial weights."""
-    bottom = _bottom(job, name, features)
-    return FeatureParty(bottom, HalfOptimizer(bottom, job.training.feature_optimizer), features)
+    bottom = _bottom(job, name, features).to(device)
+    optimizer = HalfOptimizer(bottom, job.training.feature_optimizer)
+    return FeatureParty(bottom, optimizer, features, run_ahead=job.training.staleness > 0)
 
 
 def build_label_party(
-    job: Job, feature_parties: int, classes: int, noisy: NoisyLabels, features: Features | None
+    job: Job,
+    feature_parties: int,
+    classes: int,
+    noisy: NoisyLabels,
+    features: Features | None,
+    device: torch.device | None = None,
 ) -> LabelParty:
     """Return the label party with its initial weights; every feature party's cut has the job's width."""
     own = None
     cut_width = feature_parties * job.model.bottom[-1]
     if features is not None:
-        bottom = _bottom(job, "label bottom", features)
+        bottom = _bottom(job, "label bottom", features).to(device)
         own = (bottom, HalfOptimizer(bottom, job.training.label_optimizer), features)
         cut_width += bottom.width
-    top = Top(cut_width, classes, job.model, weight_generator(job.training.seed, "label top"))
+    top = Top(cut_width, classes, job.model, weight_generator(job.training.seed, "label top")).to(device)
     gradient = LogitGradient(noisy.mechanism, job.privacy.estimator)
     return LabelParty(top, HalfOptimizer(top, job.training.label_optimizer), gradient, noisy, own)
 
@@ -59,17 +65,17 @@ def _bottom(job: Job, name: str, features: Features) -> Bottom:
     )
 
 
-def noisy_labels_for(job: Job, data: Dataset, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:
+def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:
     """Return the noisy labels of the training records, and the largest total ε of any record in the vault.
 
     A vault that does not exist yet is made from the data's training labels; in one that does, labels stay as they
     are. The release happens once: a second run on the vault gets the same noisy labels.
     """
-    mechanism = job.privacy.build(data.classes)
-    ids = data.ids.take(pa.array(data.train))
+    mechanism = job.privacy.build(side.classes)
+    ids = side.ids.take(pa.array(side.train))
     if not Vault.exists(vault_path):
-        notice(f"storing {len(data.train):,} training labels in the vault {vault_path}")
-        Vault.create(vault_path, classes=data.classes, batches=[(ids, data.labels[data.train], None)]).close()
+        notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")
+        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], None)]).close()
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=job.privacy.draws, ids=ids, seed=job.privacy.noise_seed)
         notice(

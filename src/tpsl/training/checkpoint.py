@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors.torch import load, save
@@ -103,7 +103,8 @@ def saved_steps(folder: Path) -> set[int]:
     return {int(name.removeprefix("step-")) for name in names if name.removeprefix("step-").isdigit()}
 
 
-def newest_common_step(folders: Iterable[Path]) -> int:
-    """Return the newest step that every party has a checkpoint of, 0 if there is none."""
-    common = set.intersection(*(saved_steps(folder) for folder in folders))
-    return max(common, default=0)
+def forget_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of later steps: the parties agreed to go on from this one."""
+    for later in saved_steps(folder):
+        if later > step:
+            _discard(folder / f"step-{later:09d}")

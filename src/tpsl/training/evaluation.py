@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl import metrics
-from tpsl.party import FeatureParty, LabelParty
-
-_ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True)
@@ -28,17 +24,6 @@ class TestMetrics:
     test_log_loss: float
     test_accuracy: float
     test_calibration_error: float
-
-
-def predict(
-    label: LabelParty, features: Mapping[str, FeatureParty], rows: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float32]:
-    """Return the joint prediction for rows: probabilities of class 1, or of each class."""
-    parts = []
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[start : start + _ROWS_AT_ONCE]
-        parts.append(label.predict(part, [party.embed(part) for party in features.values()]).numpy())
-    return np.concatenate(parts)
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:

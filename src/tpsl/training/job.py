@@ -21,6 +21,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, randomized_response
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.perturb import Estimator
+from tpsl.transport import WireDtype
 
 
 class _Model(BaseModel):
@@ -86,6 +87,19 @@ class TrainingConfig(_Model):
     feature_optimizer: OptimizerConfig = OptimizerConfig()
     label_optimizer: OptimizerConfig = OptimizerConfig()
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
+    wire: WireDtype = Field("float32", description="Numbers of embeddings and gradients while they cross the border.")
+    micro_batches: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Parts of a batch: while the label party works on one, the feature party prepares the next.",
+    )
+    staleness: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="The forward pass of a batch may use weights so many updates old, which hides the round trip.",
+    )
 
 
 class Job(_Model):
@@ -106,9 +120,17 @@ class Job(_Model):
                 )
         return self
 
+    def agreed(self) -> dict[str, Any]:
+        """Return what the parties must agree on: everything but where each of them keeps its files."""
+        content = self.model_dump(mode="json")
+        data = content["data"]
+        for file in [data, *data.get("features", []), data.get("label", {})]:
+            file.pop("path", None)
+        return content
+
     def digest(self) -> str:
-        """Return a SHA-256 that is equal for two parties exactly if they hold the same job."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Return a SHA-256 that is equal for two parties exactly if they agree on the job."""
+        text = json.dumps(self.agreed(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_yaml(self) -> str:
@@ -118,6 +140,10 @@ class Job(_Model):
     def first_difference(self, other: Job) -> str | None:
         """Return the name of the first field in which two jobs differ, as `part.field: this against that`."""
         return _first_difference(self.model_dump(mode="json"), other.model_dump(mode="json"), "")
+
+    def first_disagreement(self, other: Job) -> str | None:
+        """Return the first difference that is not about where a party keeps its files."""
+        return _first_difference(self.agreed(), other.agreed(), "")
 
 
 class JobError(ValueError):

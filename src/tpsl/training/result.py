@@ -60,5 +60,19 @@ class TrainResult:
         return cls(**values)
 
 
+@dataclass(frozen=True)
+class FeatureResult:
+    """The outcome of a run at a feature party: nothing here depends on labels."""
+
+    run: str
+    party: str
+    job: str
+    """Digest of the job."""
+    train_records: int
+    epochs: int
+    steps: int
+    samples_per_second: float
+
+
 _INFINITE = ("epsilon", "ledger_epsilon")
 """What null stands for here; where a metric does not exist (one class only) it is NaN."""

@@ -2,9 +2,11 @@
 
     RUN/job.yaml              the agreement
     RUN/result.json           written last: a run that has it is finished
-    RUN/<feature party>/      bottom.safetensors, checkpoints/, and on request transcript/
-    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, and on request trajectory.*
+    RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
+    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, confirmed.json (the feature
+                              parties that know that the run is finished), and on request trajectory.*
 
+With two organisations each has a run folder of its own, with the folder of its own party in it and no other.
 Everything under RUN/label depends on the label party's data and stays there.
 """
 
@@ -12,16 +14,17 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tpsl.files import write_atomically
 from tpsl.training.job import Job, JobError, load_job
-from tpsl.training.result import TrainResult
+from tpsl.training.result import FeatureResult, TrainResult
 
-_BEFORE_THE_JOB = {".lock", "label", ".job.yaml.new"}
+_BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
 
@@ -45,8 +48,11 @@ class RunFolder:
         return self.party("label")
 
     @contextmanager
-    def started(self, job: Job) -> Iterator[None]:
-        """Hold the folder for this process; a folder of another job, or one in use, is refused."""
+    def started(self, job: Job, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
+        """Hold the folder for this process, with a folder for each of these parties in it.
+
+        A folder of another job, or one in use, is refused. `moved` allows that the parties' files lie elsewhere now.
+        """
         self._make()
         with (self.path / ".lock").open("w") as lock:
             try:
@@ -54,15 +60,19 @@ class RunFolder:
             except OSError:
                 raise RunError(f"{self.path}: another process is training in this folder") from None
             if self.job_path.exists():
-                difference = self.job().first_difference(job)
+                held = self.job()
+                difference = held.first_disagreement(job) if moved else held.first_difference(job)
                 if difference:
                     raise RunError(f"{self.path}: holds a run of another job ({difference}); choose another --out")
             else:
                 write_atomically(self.job_path, job.to_yaml().encode())
+            for party in parties:
+                self.party(party).mkdir(exist_ok=True)
+                self.party(party).chmod(0o700)
             yield
 
     def _make(self) -> None:
-        """Make the folders, for their owner only; a folder with other things in it is left as it is."""
+        """Make the folder, for its owner only; a folder with other things in it is left as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file, no folder for a run; choose another --out")
         if self.path.is_dir() and not self.job_path.exists():
@@ -70,9 +80,7 @@ class RunFolder:
             if others:
                 raise RunError(f"{self.path}: holds no run but other files ({others[0]}); choose another --out")
         self.path.mkdir(parents=True, exist_ok=True)
-        for folder in (self.path, self.label):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o700)
+        self.path.chmod(0o700)
 
     @property
     def job_path(self) -> Path:
@@ -101,6 +109,35 @@ class RunFolder:
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
         write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
+
+    def finish_party(self, result: FeatureResult) -> None:
+        """Write a feature party's result: from now on its part in the run is finished."""
+        write_atomically(self.party(result.party) / "result.json", json.dumps(asdict(result), indent=1).encode())
+
+    def party_result(self, party: str) -> FeatureResult | None:
+        """Return a feature party's result, or None if its part is not finished."""
+        path = self.party(party) / "result.json"
+        if not path.exists():
+            return None
+        try:
+            return FeatureResult(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path}: is damaged ({error})") from error
+
+    def confirmed_parties(self) -> list[str]:
+        """Return the feature parties that know that the run is finished."""
+        path = self.label / "confirmed.json"
+        if not path.exists():
+            return []
+        try:
+            return [str(party) for party in json.loads(path.read_text(encoding="utf-8"))]
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path}: is damaged ({error})") from error
+
+    def confirmed(self, party: str) -> None:
+        """Note that a feature party knows that the run is finished."""
+        content = json.dumps(sorted({*self.confirmed_parties(), party}))
+        write_atomically(self.label / "confirmed.json", content.encode())
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of each evaluation so far."""

@@ -1,5 +1,59 @@
 """Moves messages between parties, and checks each one before anybody computes with it."""
 
+from tpsl.transport.channel import (
+    Channel,
+    JobStopped,
+    Meeting,
+    PeerMissing,
+    PeerRestarted,
+    Refused,
+    Traffic,
+    run_alone,
+)
 from tpsl.transport.checks import BadMessage, checked_tensor
+from tpsl.transport.frames import Limits, WireDtype, as_received, as_sent
+from tpsl.transport.handshake import Agreement
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import (
+    Bye,
+    Embeddings,
+    Finished,
+    Gradients,
+    Message,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TestEmbeddings,
+)
 
-__all__ = ["BadMessage", "checked_tensor"]
+__all__ = [
+    "Agreement",
+    "BadMessage",
+    "Bye",
+    "Channel",
+    "Embeddings",
+    "Finished",
+    "Gradients",
+    "InProcessMeeting",
+    "JobStopped",
+    "Limits",
+    "Meeting",
+    "Message",
+    "PeerMissing",
+    "PeerRestarted",
+    "Position",
+    "Refused",
+    "Rewind",
+    "Start",
+    "Stop",
+    "TestEmbeddings",
+    "Traffic",
+    "WireDtype",
+    "as_received",
+    "as_sent",
+    "checked_tensor",
+    "pair",
+    "run_alone",
+    "run_together",
+]

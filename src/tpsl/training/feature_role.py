@@ -1,0 +1,230 @@
+"""The feature party's role in a job: Algorithms 1 and 3 as it sees them, from the first step to the last."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TypeVar
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from tpsl.data.sides import FeatureSide
+from tpsl.files import write_atomically
+from tpsl.party import FeatureParty
+from tpsl.training.build import build_feature_party
+from tpsl.training.checkpoint import Halves, forget_after, load_checkpoint, save_checkpoint, saved_steps
+from tpsl.training.job import Job
+from tpsl.training.observer import Observer, Silent
+from tpsl.training.result import FeatureResult
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
+from tpsl.training.transcript import TranscriptWriter
+from tpsl.transport import (
+    BadMessage,
+    Bye,
+    Embeddings,
+    Finished,
+    Gradients,
+    JobStopped,
+    Meeting,
+    Message,
+    PeerRestarted,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TestEmbeddings,
+    as_received,
+    as_sent,
+    checked_tensor,
+)
+
+Kind = TypeVar("Kind", bound=Message)
+
+
+class _Rewound(Exception):
+    """The label party wants to agree on a step again: another party was restarted."""
+
+    def __init__(self, order: Rewind) -> None:
+        self.order = order
+
+
+class FeatureRole:
+    """One feature party from the first step to the last, over any transport."""
+
+    def __init__(
+        self,
+        job: Job,
+        side: FeatureSide,
+        run: RunFolder,
+        *,
+        record_steps: int = 0,
+        observer: Observer | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.job, self.side, self.run = job, side, run
+        self.schedule = Schedule(job, side.train, side.test)
+        self.folder = run.party(side.party)
+        self.record_steps = record_steps
+        self.observer = observer or Silent()
+        self.device = device
+        self.party: FeatureParty
+        self.recorder: TranscriptWriter | None = None
+        self._kept: deque[list[Tensor]] = deque()
+        self._records = 0
+        self._seconds = 0.0
+
+    async def attend(self, meeting: Meeting) -> FeatureResult:
+        """Train until the label party says that all is done, through restarts of the other parties."""
+        try:
+            while True:
+                (self.channel,) = (await meeting.gather()).values()
+                try:
+                    order = await self._receive(Rewind)
+                    while True:
+                        try:
+                            return await self._round(order)
+                        except _Rewound as again:
+                            order = again.order
+                except PeerRestarted:
+                    self.observer.event("restarted", peer=self.channel.peer)
+        finally:
+            if self.recorder:
+                self.recorder.close()
+
+    async def _round(self, order: Rewind) -> FeatureResult:
+        """Agree on a step to go on from, and go on to the end."""
+        offered = sorted(saved_steps(self.folder / "checkpoints"))
+        await self.channel.send(Position(order.round, tuple(offered)))
+        start = await self._expect(Start)
+        if start.round != order.round or start.step not in (0, *offered):
+            raise BadMessage(f"{self.channel.peer} wants to start at step {start.step}, which was not offered")
+        self._load(start.step)
+        await self._steps(start.step)
+        return await self._farewell()
+
+    async def _steps(self, start: int) -> None:
+        for stretch in self.schedule.stretches(start):
+            begun = time.perf_counter()
+            ahead = stretch.start
+            for step in stretch:
+                while ahead < min(step + 1 + self.job.training.staleness, stretch.stop):
+                    await self._forward(ahead)
+                    ahead += 1
+                await self._backward(step)
+                self._records += self.schedule.records(step + 1) - self.schedule.records(step)
+                self.observer.at_step(step + 1, self.schedule.total_steps, self._records)
+            self._seconds += time.perf_counter() - begun
+            if self.schedule.epoch_ends(stretch.stop):
+                await self._send_test_embeddings(stretch.stop)
+                self.observer.event("epoch", epoch=self.schedule.epoch_of(stretch.stop - 1))
+            self._checkpoint(stretch.stop)
+
+    async def _forward(self, step: int) -> None:
+        """Compute `e_i = f(x_i)` and send it, part by part."""
+        sent = []
+        for part, positions in enumerate(self.schedule.parts(step)):
+            embeddings = self.party.forward(self.schedule.train[positions])
+            await self.channel.send(Embeddings(step, part, embeddings))
+            if step < self.record_steps:
+                sent.append(as_received(as_sent(embeddings, self.job.training.wire)))
+        self._kept.append(sent)
+
+    async def _backward(self, step: int) -> None:
+        """Receive `g̃_i`, part by part in the same order, and update the bottom half."""
+        batch = self.schedule.plan.batch(step)
+        received = []
+        for part, positions in enumerate(self.schedule.parts(step)):
+            gradients = await self._tensor(step, part, len(positions))
+            self.party.backward(gradients, len(batch))
+            if step < self.record_steps:
+                received.append(gradients)
+        self.party.update()
+        sent = self._kept.popleft()
+        if self.recorder and step < self.record_steps:
+            self.recorder.record(self.schedule.train[batch], torch.cat(sent), torch.cat(received))
+
+    async def _tensor(self, step: int, part: int, rows: int) -> Tensor:
+        message = await self._expect(Gradients)
+        if (message.step, message.part) != (step, part):
+            raise BadMessage(
+                f"{self.channel.peer} sent gradients of step {message.step}, part {message.part}; "
+                f"expected was step {step}, part {part}"
+            )
+        shape = (rows, self.party.bottom.width)
+        return checked_tensor(message.tensor, shape, sender=self.channel.peer, what="gradients", step=step)
+
+    async def _send_test_embeddings(self, done: int) -> None:
+        for part, rows in enumerate(self.schedule.test_parts()):
+            await self.channel.send(TestEmbeddings(done, part, self.party.embed(rows)))
+
+    async def _farewell(self) -> FeatureResult:
+        if self.recorder:
+            self.recorder.sync()
+        write_atomically(self.folder / "bottom.safetensors", save(self.party.bottom.state_dict()))
+        await self.channel.send(Finished(self.schedule.total_steps))
+        await self._expect(Bye)
+        result = FeatureResult(
+            run=str(self.run.path),
+            party=self.side.party,
+            job=self.job.digest(),
+            train_records=len(self.side.train),
+            epochs=self.job.training.epochs,
+            steps=self.schedule.total_steps,
+            samples_per_second=self._records / self._seconds if self._seconds else 0.0,
+        )
+        self.run.finish_party(result)
+        await self.channel.send(Bye())
+        self.observer.event("finished")
+        return result
+
+    def _load(self, step: int) -> None:
+        """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
+        self.party = build_feature_party(self.job, self.side.party, self.side.features, self.device)
+        self._kept.clear()
+        checkpoints = self.folder / "checkpoints"
+        if step:
+            load_checkpoint(checkpoints, step, self.job.digest(), self._halves())
+            self.observer.event("resumed", step=step)
+        forget_after(checkpoints, step)
+        if self.record_steps:
+            if self.recorder:
+                self.recorder.close()
+            steps = min(step, self.record_steps)
+            self.recorder = TranscriptWriter(
+                self.folder / "transcript",
+                self.party.bottom.width,
+                steps_before=steps,
+                records_before=self.schedule.records(steps),
+            )
+
+    def _checkpoint(self, done: int) -> None:
+        if self.recorder:
+            self.recorder.sync()
+        save_checkpoint(self.folder / "checkpoints", done, self.job.digest(), self._halves())
+        self.observer.event("checkpoint", step=done)
+
+    def _halves(self) -> Halves:
+        return {"bottom": (self.party.bottom, self.party.optimizer)}
+
+    async def _expect(self, kind: type[Kind]) -> Kind:
+        """Return the next message if it is of this kind; the label party may always order a rewind."""
+        message: Kind | Rewind = await self._receive(kind, Rewind)
+        if isinstance(message, Rewind):
+            raise _Rewound(message)
+        return message
+
+    async def _receive(self, *kinds: type[Kind]) -> Kind:
+        self.observer.waiting_for(self.channel.peer)
+        message = await self.channel.receive()
+        self.observer.waiting_for(None)
+        if isinstance(message, Stop):
+            raise JobStopped(f"{self.channel.peer} stopped the job: {message.reason}")
+        if not isinstance(message, kinds):
+            raise BadMessage(
+                f"{self.channel.peer} sent {type(message).__name__}; "
+                f"expected was {' or '.join(kind.__name__ for kind in kinds)}"
+            )
+        return message

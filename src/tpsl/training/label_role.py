@@ -1,0 +1,261 @@
+"""The label party's role in a job: Algorithm 1 (no noise), Algorithm 3 (two draws), section 4.2 (one draw)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import numpy as np
+from safetensors.torch import save
+from torch import Tensor
+
+from tpsl.data.sides import LabelSide
+from tpsl.files import write_atomically
+from tpsl.party import LabelParty
+from tpsl.training.checkpoint import forget_after, load_checkpoint, save_checkpoint, saved_steps
+from tpsl.training.evaluation import evaluate
+from tpsl.training.job import Job
+from tpsl.training.observer import Observer, Silent
+from tpsl.training.result import TrainResult
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
+from tpsl.training.transcript import TrajectoryWriter
+from tpsl.transport import (
+    BadMessage,
+    Bye,
+    Channel,
+    Embeddings,
+    Finished,
+    Gradients,
+    JobStopped,
+    Meeting,
+    Message,
+    PeerRestarted,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TestEmbeddings,
+    checked_tensor,
+)
+from tpsl.vault import NoisyLabels
+
+Kind = TypeVar("Kind", bound=Message)
+Release = Callable[[], tuple[NoisyLabels, float]]
+"""Gives the noisy labels of the training records and the largest total ε of any record in the vault."""
+MakeLabelParty = Callable[[NoisyLabels], LabelParty]
+
+
+class LabelRole:
+    """The label party from the first step to the last, over any transport.
+
+    Guarantee: what it sends is a function of what it receives, its own features, the job and the noisy labels. True
+    labels are read for the evaluation of the test records alone, and nothing of that is sent. Labels are released when
+    all feature parties are there and hold the same job, not before.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        side: LabelSide,
+        run: RunFolder,
+        release: Release,
+        make_party: MakeLabelParty,
+        *,
+        record_steps: int = 0,
+        observer: Observer | None = None,
+    ) -> None:
+        self.job, self.side, self.run = job, side, run
+        self.schedule = Schedule(job, side.train, side.test)
+        self.record_steps = record_steps
+        self.observer = observer or Silent()
+        self._release, self._make_party = release, make_party
+        self._released: tuple[NoisyLabels, float] | None = None
+        self.party: LabelParty
+        self.trajectory: TrajectoryWriter | None = None
+        self.metrics: list[dict[str, Any]] = []
+        self._round = 0
+        self._records = 0
+        self._seconds = 0.0
+        self._begun = time.perf_counter()
+
+    async def attend(self, meeting: Meeting) -> TrainResult:
+        """Train until all steps are done at every party, through restarts of feature parties."""
+        try:
+            while True:
+                self.channels = await meeting.gather(without=self.run.confirmed_parties())
+                try:
+                    start = await self._agree_on_a_step()
+                    result = self.run.result()
+                    if result is None:
+                        self._load(start)
+                        await self._steps(start)
+                    return await self._farewell(result)
+                except PeerRestarted as restarted:
+                    self.observer.event("restarted", peer=restarted.peer)
+        finally:
+            if self.trajectory:
+                self.trajectory.close()
+
+    async def _agree_on_a_step(self) -> int:
+        """Return the newest step that every party has a checkpoint of, and tell all to start there."""
+        self._round += 1
+        for channel in self.channels.values():
+            await channel.send(Rewind(self._round))
+        common = {0, *saved_steps(self.run.label / "checkpoints")}
+        for channel in self.channels.values():
+            common &= {0, *(await self._position(channel)).checkpoints}
+        for channel in self.channels.values():
+            await channel.send(Start(self._round, max(common)))
+        return max(common)
+
+    async def _position(self, channel: Channel) -> Position:
+        """Return the answer to this round's rewind; what the party sent before it came is of no use any more."""
+        settings = self.job.training
+        under_way = (
+            (1 + settings.staleness) * settings.micro_batches + len(self.schedule.test_parts()) + self._round + 2
+        )
+        for _ in range(under_way):
+            message = await self._receive(channel, Embeddings, TestEmbeddings, Finished, Bye, Position)
+            if isinstance(message, Position) and message.round == self._round:
+                return message
+        raise BadMessage(f"{channel.peer} goes on sending and does not say where it stands")
+
+    async def _steps(self, start: int) -> None:
+        for stretch in self.schedule.stretches(start):
+            begun = time.perf_counter()
+            for step in stretch:
+                await self._step(step)
+                self._records += self.schedule.records(step + 1) - self.schedule.records(step)
+                self.observer.at_step(step + 1, self.schedule.total_steps, self._records)
+            self._seconds += time.perf_counter() - begun
+            if self.schedule.epoch_ends(stretch.stop):
+                await self._evaluate(stretch.stop)
+            self._checkpoint(stretch.stop)
+
+    async def _step(self, step: int) -> None:
+        """Receive embeddings, send perturbed gradients, update the own half: one step of the paper's algorithms."""
+        if self.trajectory and step < self.record_steps:
+            self.trajectory.record()
+        parts = self.schedule.parts(step)
+        records = sum(len(part) for part in parts)
+        for part, positions in enumerate(parts):
+            received = [
+                await self._tensor(channel, Embeddings, step, part, len(positions))
+                for channel in self.channels.values()
+            ]
+            gradients = self.party.backward(positions, self.schedule.train[positions], received, records)
+            for channel, gradient in zip(self.channels.values(), gradients, strict=True):
+                await channel.send(Gradients(step, part, gradient))
+        self.party.update()
+
+    async def _evaluate(self, done: int) -> None:
+        """Predict the test records; the metrics depend on true labels and stay here."""
+        parts = []
+        for part, rows in enumerate(self.schedule.test_parts()):
+            received = [
+                await self._tensor(channel, TestEmbeddings, done, part, len(rows)) for channel in self.channels.values()
+            ]
+            parts.append(self.party.predict(rows, received).cpu().numpy())
+        found = evaluate(np.concatenate(parts), self.side.labels[self.side.test])
+        epoch = self.schedule.epoch_of(done - 1)
+        self.metrics.append({"epoch": epoch, "step": done, **asdict(found)})
+        self.run.write_metrics(self.metrics)
+        self.observer.event("epoch", epoch=epoch, **asdict(found))
+
+    async def _tensor(
+        self, channel: Channel, kind: type[Embeddings | TestEmbeddings], step: int, part: int, rows: int
+    ) -> Tensor:
+        message = await self._receive(channel, kind)
+        if (message.step, message.part) != (step, part):
+            raise BadMessage(
+                f"{channel.peer} sent {kind.__name__} of step {message.step}, part {message.part}; "
+                f"expected was step {step}, part {part}"
+            )
+        shape = (rows, self.job.model.bottom[-1])
+        return checked_tensor(message.tensor, shape, sender=channel.peer, what="embeddings", step=step)
+
+    async def _farewell(self, result: TrainResult | None) -> TrainResult:
+        """End the job: every party has its last checkpoint on disk before anybody is told that all is done."""
+        for channel in self.channels.values():
+            finished = await self._receive(channel, Finished)
+            if finished.step != self.schedule.total_steps:
+                raise BadMessage(f"{channel.peer} finished at step {finished.step} of {self.schedule.total_steps}")
+        if result is None:
+            if self.trajectory:
+                self.trajectory.sync()
+            for part, (half, _) in self.party.halves.items():
+                write_atomically(self.run.label / f"{part}.safetensors", save(half.state_dict()))
+            result = self._result()
+            self.run.finish(result)
+        for channel in self.channels.values():
+            await channel.send(Bye())
+        for name, channel in self.channels.items():
+            await self._receive(channel, Bye)
+            self.run.confirmed(name)
+        self.observer.event("finished")
+        return result
+
+    def _load(self, step: int) -> None:
+        """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
+        if self._released is None:
+            self._released = self._release()
+        self.party = self._make_party(self._released[0])
+        checkpoints = self.run.label / "checkpoints"
+        if step:
+            load_checkpoint(checkpoints, step, self.job.digest(), self.party.halves)
+            self.observer.event("resumed", step=step)
+        forget_after(checkpoints, step)
+        self.metrics = [entry for entry in self.run.metrics() if entry["step"] <= step]
+        self.run.write_metrics(self.metrics)
+        if self.record_steps:
+            if self.trajectory:
+                self.trajectory.close()
+            self.trajectory = TrajectoryWriter(self.run.label, self.party.top, min(step, self.record_steps))
+
+    def _checkpoint(self, done: int) -> None:
+        if self.trajectory:
+            self.trajectory.sync()
+        save_checkpoint(self.run.label / "checkpoints", done, self.job.digest(), self.party.halves)
+        self.observer.event("checkpoint", step=done)
+
+    async def _receive(self, channel: Channel, *kinds: type[Kind]) -> Kind:
+        self.observer.waiting_for(channel.peer)
+        message = await channel.receive()
+        self.observer.waiting_for(None)
+        if isinstance(message, Stop):
+            raise JobStopped(f"{channel.peer} stopped the job: {message.reason}")
+        if not isinstance(message, kinds):
+            raise BadMessage(
+                f"{channel.peer} sent {type(message).__name__}; "
+                f"expected was {' or '.join(kind.__name__ for kind in kinds)}"
+            )
+        return message
+
+    def _result(self) -> TrainResult:
+        if self._released is None:
+            raise RuntimeError("a result without a release")
+        noisy, ledger_epsilon = self._released
+        last: dict[str, Any] = {key: value for key, value in self.metrics[-1].items() if key.startswith("test_")}
+        total = self.schedule.total_steps
+        return TrainResult(
+            run=str(self.run.path),
+            data=self.job.data.source,
+            mechanism=noisy.mechanism.name,
+            estimator=self.job.privacy.estimator,
+            draws=self.job.privacy.draws,
+            epsilon=noisy.epsilon,
+            delta=noisy.delta,
+            private=noisy.private,
+            ledger_epsilon=ledger_epsilon,
+            classes=self.side.classes,
+            train_records=len(self.side.train),
+            test_records=len(self.side.test),
+            epochs=self.job.training.epochs,
+            steps=total,
+            samples_per_second=self._records / self._seconds if self._seconds else 0.0,
+            seconds=time.perf_counter() - self._begun,
+            **last,
+        )

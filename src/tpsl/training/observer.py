@@ -1,0 +1,45 @@
+"""What a role tells those who watch it on its own side: the live line, the logs, the metrics. None of it crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tpsl.transport.channel import Channel
+
+Fact = str | int | float
+
+
+class Observer(Protocol):
+    """Listens to a role. Its methods return at once and do not raise because of what happens outside."""
+
+    def gathered(self, channels: Mapping[str, Channel]) -> None:
+        """The role talks through these channels from now on; their traffic can be watched."""
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """So many steps of the job are done; `records` were processed in this process so far."""
+
+    def waiting_for(self, peer: str | None) -> None:
+        """The role waits for this peer; None: it computes."""
+
+    def event(self, name: str, **facts: Fact) -> None:
+        """Something happened: checkpoint, epoch, resumed, finished, ...
+
+        On the feature side no fact may depend on labels: an observer of that side refuses names it does not know.
+        """
+
+
+class Silent:
+    """Watches nothing."""
+
+    def gathered(self, channels: Mapping[str, Channel]) -> None:
+        """Do nothing."""
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Do nothing."""
+
+    def waiting_for(self, peer: str | None) -> None:
+        """Do nothing."""
+
+    def event(self, name: str, **facts: Fact) -> None:
+        """Do nothing."""

@@ -1,0 +1,68 @@
+"""The schedule of a job: which records make up each part of each step, and where checkpoints and evaluations fall.
+
+Every party computes it from the job and the number of records, so no message has to carry a row number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.data.plan import BatchPlan
+from tpsl.training.job import Job
+
+Rows = npt.NDArray[np.int64]
+TEST_ROWS_AT_ONCE = 16_384
+
+
+class Schedule:
+    """Steps count from 0; `done` steps stand for the state after them."""
+
+    def __init__(self, job: Job, train: Rows, test: Rows) -> None:
+        settings = job.training
+        self.plan = BatchPlan(len(train), settings.batch_size, settings.seed, settings.order)
+        self.total_steps = self.plan.steps(settings.epochs)
+        self.checkpoint_every = settings.checkpoint_every
+        self.part_rows = -(-min(settings.batch_size, len(train)) // settings.micro_batches)
+        self.train, self.test = train, test
+
+    def parts(self, step: int) -> list[Rows]:
+        """Return the positions among the training records of each part of a step's batch."""
+        batch = self.plan.batch(step)
+        return [batch[start : start + self.part_rows] for start in range(0, len(batch), self.part_rows)]
+
+    def test_parts(self) -> list[Rows]:
+        """Return the rows of the test records, in parts of bounded size."""
+        return [self.test[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(self.test), TEST_ROWS_AT_ONCE)]
+
+    @property
+    def largest_part(self) -> int:
+        """The most rows that any message of the job carries."""
+        return max(self.part_rows, min(TEST_ROWS_AT_ONCE, len(self.test)))
+
+    def epoch_ends(self, done: int) -> bool:
+        """Whether an epoch is complete, so that the label party evaluates."""
+        return done % self.plan.batches_per_epoch == 0
+
+    def stretches(self, start: int) -> Iterator[range]:
+        """Yield the remaining steps from checkpoint to checkpoint: each epoch ends with one.
+
+        With `staleness` no forward pass runs ahead over the end of a stretch, so that a checkpoint is the whole
+        state of a party and a resumed run computes what an unbroken one does.
+        """
+        while start < self.total_steps:
+            epoch_end = (start // self.plan.batches_per_epoch + 1) * self.plan.batches_per_epoch
+            end = min(epoch_end, (start // self.checkpoint_every + 1) * self.checkpoint_every)
+            yield range(start, end)
+            start = end
+
+    def epoch_of(self, step: int) -> int:
+        """Return the epoch of a step, from 1."""
+        return step // self.plan.batches_per_epoch + 1
+
+    def records(self, done: int) -> int:
+        """Return how many records the first `done` steps used, each as often as it was used."""
+        epochs, batches = divmod(done, self.plan.batches_per_epoch)
+        return epochs * self.plan.rows + batches * self.plan.batch_size

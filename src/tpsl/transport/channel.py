@@ -1,0 +1,82 @@
+"""What the parties talk through: an ordered, reliable channel to one peer, in process or over a network.
+
+Sending and receiving are `async` so that all parties can take turns in one thread (`tpsl.transport.in_process`); over a
+network a channel simply blocks, and `run_alone` drives the one role of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from tpsl.transport.messages import Message
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Traffic:
+    """What went through a channel so far."""
+
+    messages_sent: int = 0
+    messages_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+class Channel(Protocol):
+    """Messages to and from one peer: each arrives once, whole and in order, or the channel raises."""
+
+    @property
+    def peer(self) -> str:
+        """Name of the party at the other end."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went through so far."""
+
+    async def send(self, message: Message) -> None:
+        """Hand over a message; waits while too much is under way."""
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+
+
+class Meeting(Protocol):
+    """Where a party finds its peers, the first time and again after one of them was restarted."""
+
+    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
+        """Wait until every peer but those in `without` is there; return their channels by name, in the job's order."""
+
+
+class PeerRestarted(Exception):
+    """The peer has lost what it knew of this channel (its process is a new one): gather again and agree on a step."""
+
+    def __init__(self, peer: str) -> None:
+        super().__init__(f"{peer} was restarted")
+        self.peer = peer
+
+
+class PeerMissing(ValueError):
+    """A peer did not come, or did not come back, within the limit; the sentence names it and the reason."""
+
+
+class Refused(ValueError):
+    """The other side will not talk: another job, other records, another certificate; the sentence says which."""
+
+
+class JobStopped(ValueError):
+    """The other side broke the job off; the sentence says who and why."""
+
+
+def run_alone(role: Coroutine[Any, Any, T]) -> T:
+    """Run a role whose channels block; it never pauses."""
+    try:
+        role.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    role.close()
+    raise RuntimeError("a role that runs alone paused: its channels are not those of a network")

@@ -1,0 +1,277 @@
+"""Messages as bytes: a frame is `Frame` of `wire.proto`, written in the one way protobuf itself writes it.
+
+`decode` believes nothing: whatever the bytes, it returns what an honest peer could have encoded or raises BadMessage,
+and the memory it takes is bounded by the frame and the limits. What a tensor holds is for `checked_tensor`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from google.protobuf.message import Message as Protobuf
+from torch import Tensor
+
+from tpsl.transport import wire_pb2
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.messages import (
+    Bye,
+    Embeddings,
+    Finished,
+    Gradients,
+    Message,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TensorMessage,
+    TestEmbeddings,
+)
+
+WireDtype = Literal["float32", "bfloat16", "float16"]
+
+HEADER_BYTES = 1 << 16
+FRAME_BYTES = (1 << 31) - 1
+TEXT_CHARACTERS = 2000
+LIST_ENTRIES = 64
+SECRET_BYTES = 64  # of a nonce, a proof or the name of a link
+
+_TORCH: dict[WireDtype, torch.dtype] = {name: getattr(torch, name) for name in get_args(WireDtype)}
+_NUMBER: dict[WireDtype, wire_pb2.Dtype] = {
+    "float32": wire_pb2.FLOAT32,
+    "bfloat16": wire_pb2.BFLOAT16,
+    "float16": wire_pb2.FLOAT16,
+}
+_TENSORS: dict[str, type[TensorMessage]] = {
+    "embeddings": Embeddings,
+    "gradients": Gradients,
+    "test_embeddings": TestEmbeddings,
+}
+_HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
+_FLOAT16_MAX = torch.finfo(torch.float16).max
+
+# A tensor over received bytes is only read, to copy it; PyTorch warns once in a process that it could be written to.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch.frombuffer(b"\0", dtype=torch.uint8)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest tensor that is accepted."""
+
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One frame: `message` is None for a heartbeat or a part of the handshake, which is in the header."""
+
+    sequence: int
+    acknowledged: int
+    message: Message | None
+    header: wire_pb2.Header
+
+
+def as_sent(tensor: Tensor, dtype: WireDtype) -> Tensor:
+    """Return float32 rows as they cross the border: on the CPU, row by row, rounded to nearest; float16 saturates.
+
+    The result may share the memory of the argument.
+    """
+    if tensor.dtype != torch.float32 or tensor.dim() != 2:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(f"a tensor crosses as rows of float32, not as {kind} of shape {tuple(tensor.shape)}")
+    tensor = tensor.detach()
+    if dtype == "float16":
+        limited = tensor.clamp(-_FLOAT16_MAX, _FLOAT16_MAX)
+        # An infinity stays one: it is an error that the receiver has to see.
+        if not math.isfinite(float(tensor.sum())):
+            limited = torch.where(tensor.isinf(), tensor, limited)
+        tensor = limited
+    return tensor.to("cpu", _TORCH[dtype]).contiguous()
+
+
+def as_received(tensor: Tensor) -> Tensor:
+    """Return what the receiver computes with: the same numbers as float32."""
+    return tensor.to(torch.float32)
+
+
+def as_sentence(text: str) -> str:
+    """Return the text as a peer accepts it as a reason: printable, on one line, not too long."""
+    return "".join(character if character.isprintable() else " " for character in text[:TEXT_CHARACTERS])
+
+
+def largest_frame(limits: Limits, dtype: WireDtype) -> int:
+    """Return the size in bytes that no frame within the limits exceeds."""
+    tensor = limits.rows * limits.width * _TORCH[dtype].itemsize
+    size = tensor + HEADER_BYTES + 16  # tags and lengths
+    if size > FRAME_BYTES:
+        raise ValueError(
+            f"{limits.rows} rows of {limits.width} numbers make a message of {tensor} bytes, "
+            f"more than a message may have ({FRAME_BYTES}): send a batch in more parts"
+        )
+    return size
+
+
+def encode_message(message: Message, sequence: int, acknowledged: int, dtype: WireDtype) -> bytes:
+    """Return the frame of a message; its tensor is copied once."""
+    header = wire_pb2.Header(sequence=sequence, acknowledged=acknowledged)
+    match message:
+        case Embeddings():
+            return _encode_tensor(header, header.embeddings, message, dtype)
+        case Gradients():
+            return _encode_tensor(header, header.gradients, message, dtype)
+        case TestEmbeddings():
+            return _encode_tensor(header, header.test_embeddings, message, dtype)
+        case Rewind():
+            header.rewind.CopyFrom(wire_pb2.Rewind(round=message.round))
+        case Position():
+            header.position.CopyFrom(wire_pb2.Position(round=message.round, checkpoints=message.checkpoints))
+        case Start():
+            header.start.CopyFrom(wire_pb2.Start(round=message.round, step=message.step))
+        case Finished():
+            header.finished.CopyFrom(wire_pb2.Finished(step=message.step))
+        case Bye():
+            header.bye.SetInParent()
+        case Stop():
+            header.stop.CopyFrom(wire_pb2.Stop(reason=as_sentence(message.reason)))
+    return encode_control(header)
+
+
+def encode_control(header: wire_pb2.Header) -> bytes:
+    """Return the frame of a header that comes without a tensor: a heartbeat or a part of the handshake."""
+    return _beginning(header, None)
+
+
+def _encode_tensor(header: wire_pb2.Header, body: wire_pb2.Tensor, message: TensorMessage, dtype: WireDtype) -> bytes:
+    sent = as_sent(message.tensor, dtype)
+    body.step, body.part, body.dtype = message.step, message.part, _NUMBER[dtype]
+    body.rows, body.width = sent.shape
+    # NumPy has no bfloat16, so the numbers pass as plain bytes.
+    return b"".join((_beginning(header, sent.nbytes), sent.view(torch.uint8).numpy().data))
+
+
+def decode(data: bytes, limits: Limits, dtype: WireDtype, *, sender: str) -> Decoded:
+    """Return what a frame says, or raise BadMessage, and nothing else, in a sentence that names the sender."""
+    header = _parsed_header(data, sender)
+    kind = header.WhichOneof("body")
+    if kind is None:
+        raise BadMessage(f"{sender} sent a frame that says nothing")
+    tensor: wire_pb2.Tensor | None = None
+    payload: int | None = None
+    if kind in _TENSORS:
+        tensor = getattr(header, kind)
+        payload = _payload_bytes(tensor, limits, dtype, f"{sender} sent {kind}")
+    else:
+        _check_sizes(header, sender)
+    beginning = _beginning(header, payload)
+    # What was understood, encoded again, must give the same bytes: no unknown field, no second way to write a thing.
+    if len(data) != len(beginning) + (payload or 0) or not data.startswith(beginning):
+        raise BadMessage(f"{sender} sent a frame with {kind} that is not in canonical form")
+    message: Message | None
+    if tensor is None:
+        message = _plain_message(kind, header)
+    else:
+        message = _TENSORS[kind](tensor.step, tensor.part, _numbers(data, len(beginning), tensor, dtype))
+    if (message is None) != (header.sequence == 0):
+        raise BadMessage(f"{sender} sent a frame with {kind} under the number {header.sequence}")
+    return Decoded(header.sequence, header.acknowledged, message, header)
+
+
+def _parsed_header(data: bytes, sender: str) -> wire_pb2.Header:
+    """Return the header without the fields that `wire.proto` does not know."""
+    begin, size = 1, 0
+    # Three bytes hold any length up to the limit; a longer one is cut here and found not to be canonical.
+    for shift in (0, 7, 14):
+        byte = data[begin] if begin < len(data) else 0
+        size |= (byte & 0x7F) << shift
+        begin += 1
+        if byte < 0x80:
+            break
+    if not data.startswith(_HEADER_TAG) or size > HEADER_BYTES:
+        raise BadMessage(f"{sender} sent {len(data)} bytes that do not begin with a header")
+    header = wire_pb2.Header()
+    try:
+        header.ParseFromString(data[begin : begin + size])
+    except Exception as error:  # protobuf's implementations differ in what they raise
+        raise BadMessage(f"{sender} sent a frame whose header cannot be read") from error
+    header.DiscardUnknownFields()
+    return header
+
+
+def _check_sizes(message: Protobuf, sender: str) -> None:
+    for field, value in message.ListFields():
+        for part in _parts(value, f"{sender} sent a frame whose {field.name}"):
+            _check_sizes(part, sender)
+
+
+def _parts(value: object, origin: str) -> Iterable[Protobuf]:
+    """Check one field and return the messages inside it."""
+    if isinstance(value, Protobuf):
+        return (value,)
+    if isinstance(value, str):
+        if len(value) > TEXT_CHARACTERS or not value.isprintable():
+            raise BadMessage(f"{origin} is not a printable text of at most {TEXT_CHARACTERS} characters")
+    elif isinstance(value, bytes):
+        if len(value) > SECRET_BYTES:
+            raise BadMessage(f"{origin} has {len(value)} bytes, more than {SECRET_BYTES}")
+    elif isinstance(value, Collection):
+        if len(value) > LIST_ENTRIES:
+            raise BadMessage(f"{origin} has {len(value)} entries, more than {LIST_ENTRIES}")
+        return [entry for entry in value if isinstance(entry, Protobuf)]
+    return ()
+
+
+def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireDtype, origin: str) -> int:
+    if tensor.dtype != _NUMBER[dtype]:
+        raise BadMessage(f"{origin} in another type of number than the job's {dtype}")
+    if tensor.rows > limits.rows or tensor.width > limits.width:
+        raise BadMessage(
+            f"{origin} of {tensor.rows} rows of {tensor.width} numbers, more than {limits.rows} rows of {limits.width}"
+        )
+    return tensor.rows * tensor.width * _TORCH[dtype].itemsize
+
+
+def _numbers(data: bytes, begin: int, tensor: wire_pb2.Tensor, dtype: WireDtype) -> Tensor:
+    """Copy the payload, once, into memory of PyTorch's own, aligned as any other tensor."""
+    if begin == len(data):
+        return torch.empty(tensor.rows, tensor.width)
+    received = torch.frombuffer(data, dtype=_TORCH[dtype], offset=begin)
+    return received.to(torch.float32, copy=True).view(tensor.rows, tensor.width)
+
+
+def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:
+    match kind:
+        case "rewind":
+            return Rewind(header.rewind.round)
+        case "position":
+            return Position(header.position.round, tuple(header.position.checkpoints))
+        case "start":
+            return Start(header.start.round, header.start.step)
+        case "finished":
+            return Finished(header.finished.step)
+        case "bye":
+            return Bye()
+        case "stop":
+            return Stop(header.stop.reason)
+    return None
+
+
+def _beginning(header: wire_pb2.Header, payload_bytes: int | None) -> bytes:
+    """Return all of a frame but the payload itself."""
+    head = header.SerializeToString(deterministic=True)
+    begin = _HEADER_TAG + _varint(len(head)) + head
+    return begin if payload_bytes is None else begin + _PAYLOAD_TAG + _varint(payload_bytes)
+
+
+def _varint(number: int) -> bytes:
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*digits, number))

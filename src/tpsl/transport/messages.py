@@ -1,0 +1,87 @@
+"""Every message that crosses the border in a running job; `docs/wire.md` says what each can reveal.
+
+A step is `Embeddings` forward and `Gradients` back, in `micro_batches` parts. `Rewind`, `Position` and `Start` agree on
+the step to go on from; `TestEmbeddings` let the label party predict the test records; `Finished` and `Bye` end a job,
+`Stop` breaks it off. Nothing here can carry a loss, a metric or a count that depends on labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""
+
+    step: int
+    part: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Label party → feature party: the perturbed `g̃_i` for one part of a step's batch."""
+
+    step: int
+    part: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class TestEmbeddings:
+    """Feature party → label party: embeddings of one part of the test records after so many steps."""
+
+    __test__ = False
+
+    step: int
+    part: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """Label party → feature party: stop what you do and say which steps you can go on from."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """Feature party → label party: the steps it has checkpoints of (0, the beginning, needs none)."""
+
+    round: int
+    checkpoints: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Label party → feature party: go on after so many steps."""
+
+    round: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Feature party → label party: all steps are done and the last checkpoint is on disk."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Bye:
+    """Label party → feature party: the label party has finished too; nothing more will be asked."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Either way: the job cannot go on, with a reason that does not depend on labels."""
+
+    reason: str
+
+
+Message = Embeddings | Gradients | TestEmbeddings | Rewind | Position | Start | Finished | Bye | Stop
+TensorMessage = Embeddings | Gradients | TestEmbeddings

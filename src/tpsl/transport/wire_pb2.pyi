@@ -1,0 +1,229 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DTYPE_UNSPECIFIED: _ClassVar[Dtype]
+    FLOAT32: _ClassVar[Dtype]
+    BFLOAT16: _ClassVar[Dtype]
+    FLOAT16: _ClassVar[Dtype]
+
+DTYPE_UNSPECIFIED: Dtype
+FLOAT32: Dtype
+BFLOAT16: Dtype
+FLOAT16: Dtype
+
+class Frame(_message.Message):
+    __slots__ = ("header", "payload")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    header: Header
+    payload: bytes
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = (
+        "sequence",
+        "acknowledged",
+        "hello",
+        "challenge",
+        "proof",
+        "welcome",
+        "refusal",
+        "heartbeat",
+        "embeddings",
+        "gradients",
+        "test_embeddings",
+        "rewind",
+        "position",
+        "start",
+        "finished",
+        "bye",
+        "stop",
+    )
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    TEST_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    REWIND_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    BYE_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    acknowledged: int
+    hello: Hello
+    challenge: Challenge
+    proof: Proof
+    welcome: Welcome
+    refusal: Refusal
+    heartbeat: Heartbeat
+    embeddings: Tensor
+    gradients: Tensor
+    test_embeddings: Tensor
+    rewind: Rewind
+    position: Position
+    start: Start
+    finished: Finished
+    bye: Bye
+    stop: Stop
+    def __init__(
+        self,
+        sequence: _Optional[int] = ...,
+        acknowledged: _Optional[int] = ...,
+        hello: _Optional[_Union[Hello, _Mapping]] = ...,
+        challenge: _Optional[_Union[Challenge, _Mapping]] = ...,
+        proof: _Optional[_Union[Proof, _Mapping]] = ...,
+        welcome: _Optional[_Union[Welcome, _Mapping]] = ...,
+        refusal: _Optional[_Union[Refusal, _Mapping]] = ...,
+        heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...,
+        embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
+        gradients: _Optional[_Union[Tensor, _Mapping]] = ...,
+        test_embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
+        rewind: _Optional[_Union[Rewind, _Mapping]] = ...,
+        position: _Optional[_Union[Position, _Mapping]] = ...,
+        start: _Optional[_Union[Start, _Mapping]] = ...,
+        finished: _Optional[_Union[Finished, _Mapping]] = ...,
+        bye: _Optional[_Union[Bye, _Mapping]] = ...,
+        stop: _Optional[_Union[Stop, _Mapping]] = ...,
+    ) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("party", "nonce", "fields")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    nonce: bytes
+    fields: _containers.RepeatedCompositeFieldContainer[Field]
+    def __init__(
+        self,
+        party: _Optional[str] = ...,
+        nonce: _Optional[bytes] = ...,
+        fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...,
+    ) -> None: ...
+
+class Challenge(_message.Message):
+    __slots__ = ("nonce", "fields")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    fields: _containers.RepeatedCompositeFieldContainer[Field]
+    def __init__(
+        self, nonce: _Optional[bytes] = ..., fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...
+    ) -> None: ...
+
+class Proof(_message.Message):
+    __slots__ = ("proof", "link", "received")
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    proof: bytes
+    link: bytes
+    received: int
+    def __init__(
+        self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ...
+    ) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("proof", "link", "received")
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    proof: bytes
+    link: bytes
+    received: int
+    def __init__(
+        self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ...
+    ) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Field(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Tensor(_message.Message):
+    __slots__ = ("step", "part", "rows", "width", "dtype")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    part: int
+    rows: int
+    width: int
+    dtype: Dtype
+    def __init__(
+        self,
+        step: _Optional[int] = ...,
+        part: _Optional[int] = ...,
+        rows: _Optional[int] = ...,
+        width: _Optional[int] = ...,
+        dtype: _Optional[_Union[Dtype, str]] = ...,
+    ) -> None: ...
+
+class Rewind(_message.Message):
+    __slots__ = ("round",)
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    def __init__(self, round: _Optional[int] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("round", "checkpoints")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    checkpoints: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, round: _Optional[int] = ..., checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("round", "step")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    step: int
+    def __init__(self, round: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("step",)
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    def __init__(self, step: _Optional[int] = ...) -> None: ...
+
+class Bye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
