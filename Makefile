@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint drill bench clean
+.PHONY: demo test lint drill bench proto clean
 
 demo: $(READY)
 	$(BIN)/tpsl demo
@@ -24,6 +24,12 @@ drill: $(READY)
 
 bench: $(READY)
 	for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
+
+# Generated code asks for a protobuf at least as new as its compiler; it does not need one, so the question goes.
+proto: $(READY)
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tpsl/transport/wire.proto
+	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/wire_pb2.py
+	$(BIN)/ruff format --quiet src/tpsl/transport/wire_pb2.py src/tpsl/transport/wire_pb2.pyi
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -44,7 +44,7 @@ def record(folder: Path, records: int, width: int, batch: int) -> None:
     evidence = gradient.evidence(mechanism.release(labels_of(records), 0).outcomes)
     generator = torch.Generator().manual_seed(0)
     top = Top(width, 2, ModelConfig(), generator)
-    with RunFolder(folder).started(job):
+    with RunFolder(folder).started(job, ["feature", "label"]):
         transcript = TranscriptWriter(folder / "feature" / "transcript", width)
         trajectory = TrajectoryWriter(folder / "label", top)
         for start in range(0, records, batch):

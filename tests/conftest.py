@@ -1,13 +1,16 @@
-"""A real browser for the tests of pages: Debian's Chromium, driven by Selenium.
+"""A real browser for the tests of pages, and a network that breaks on command for the tests of connections.
 
-Without one these tests are skipped, unless TPSL_REQUIRE_BROWSER=1 says that skipping is not acceptable.
+The browser is Debian's Chromium, driven by Selenium. Without one its tests are skipped, unless TPSL_REQUIRE_BROWSER=1
+says that skipping is not acceptable.
 """
 
 import base64
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +96,71 @@ def _driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def browser(_driver: Any) -> Browser:
     """A headless Chromium, one for all tests; `open` gives each a fresh page."""
     return Browser(_driver)
+
+
+class TcpProxy:
+    """`tests/tcp_proxy.py` as a process; every method returns when its command has taken effect."""
+
+    def __init__(self, target: str) -> None:
+        program = Path(__file__).parent / "tcp_proxy.py"
+        self.process = subprocess.Popen(
+            [sys.executable, program, "--listen", "0", "--to", target],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self.process.stdin and self.process.stdout
+        self._commands, self._answers = self.process.stdin, self.process.stdout
+        self.port = int(self._answers.readline())
+        self.address = f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        self._command("cut")
+
+    def freeze(self) -> None:
+        """Make every connection half-open, and new ones too, until `thaw`; those then stay dead."""
+        self._command("freeze")
+
+    def refuse(self) -> None:
+        """Refuse new connections until `thaw`."""
+        self._command("refuse")
+
+    def thaw(self) -> None:
+        """Let new connections through again."""
+        self._command("thaw")
+
+    def delay(self, milliseconds: float) -> None:
+        """Deliver everything so much later, each way: half of a round trip."""
+        self._command(f"delay {milliseconds:.3f}")
+
+    def count(self) -> dict[str, int]:
+        """Return bytes passed on `forward` and `back`, connections `accepted` so far, and how many are `alive`."""
+        self._commands.write("count\n")
+        answer: dict[str, int] = json.loads(self._answers.readline())
+        return answer
+
+    def close(self) -> None:
+        """End the proxy, and with it its connections."""
+        self._commands.close()
+        self.process.wait(10)
+        self._answers.close()
+
+    def _command(self, line: str) -> None:
+        self._commands.write(line + "\n")
+        self.count()  # Commands are carried out one after the other: its answer says that this one is done.
+
+
+@pytest.fixture
+def tcp_proxy() -> Iterator[Callable[[str], TcpProxy]]:
+    """Start a proxy to "HOST:PORT" and return it; all of them end with the test."""
+    started: list[TcpProxy] = []
+
+    def start(target: str) -> TcpProxy:
+        started.append(TcpProxy(target))
+        return started[-1]
+
+    yield start
+    for proxy in started:
+        proxy.close()

@@ -10,6 +10,7 @@ import pytest
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHORT = {
     "attacks.py": ["--records", "4096", "--width", "16", "--batch", "1024", "--json"],
+    "fuzz_frames.py": ["--inputs", "20000", "--json"],
     "norm_attack.py": ["--rows", "12000", "--epochs", "3"],
     "step.py": ["--batch", "256", "--embedding-rows", "1000", "--rounds", "2", "--json"],
     "vault.py": ["20000"],

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tpsl import __version__
-from tpsl.cli import attack, audit, data, demo, experiments, train, vault
+from tpsl.cli import attack, audit, certs, data, demo, experiments, feature, label, train, vault
 from tpsl.cli.console import complain, warn
 
 app = typer.Typer(
@@ -23,6 +23,9 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.add_typer(label.app, name="label")
+app.add_typer(feature.app, name="feature")
+app.command("certs")(certs.certs)
 app.command("attack")(attack.attack)
 app.command("audit")(audit.audit)
 app.command("sweep")(experiments.sweep)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,9 @@ from tpsl.cli.privacy_options import (
     given,
     privacy_fields,
 )
+
+if TYPE_CHECKING:
+    from tpsl.training import TrainResult
 
 
 class OptimizerName(StrEnum):
@@ -109,10 +112,11 @@ def train(
     if json:
         print_json(result.as_dict())
     else:
-        _show(result)
+        show_result(result)
 
 
-def _show(result: Any) -> None:
+def show_result(result: TrainResult) -> None:
+    """Print the label party's result."""
     from tpsl.report.words import rounded_up
 
     budget = f"ε = {rounded_up(result.epsilon, 6)}" + (f", δ = {rounded_up(result.delta, 3)}" if result.delta else "")

@@ -80,7 +80,9 @@ class FeatureRole:
         """Train until the label party says that all is done, through restarts of the other parties."""
         try:
             while True:
-                (self.channel,) = (await meeting.gather()).values()
+                channels = await meeting.gather()
+                self.observer.gathered(channels)
+                (self.channel,) = channels.values()
                 try:
                     order = await self._receive(Rewind)
                     while True:

@@ -86,6 +86,7 @@ class LabelRole:
         try:
             while True:
                 self.channels = await meeting.gather(without=self.run.confirmed_parties())
+                self.observer.gathered(self.channels)
                 try:
                     start = await self._agree_on_a_step()
                     result = self.run.result()

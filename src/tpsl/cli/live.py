@@ -1,0 +1,127 @@
+"""What `label serve` and `feature join` show while they run: a live line, plain lines, or JSON lines, on stderr.
+
+`Live` is the role's `Observer`, the transport's `watch`, and the `progress` and `notice` of loading:
+
+    with Live("label", "label", peers=["airport"], epochs=2) as live:
+        serve(job, ..., observer=live, watch=live.watch, progress=live.progress, notice=live.notice)
+
+The events of a JSON log are listening, connected, lost, waiting, refused, resumed, restarted, checkpoint, epoch,
+progress, notice, finished and error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from rich.console import Console
+
+from tpsl.cli.console import stderr
+from tpsl.cli.live_displays import Display, JsonLines, LiveLine, PlainLines, printable
+from tpsl.cli.live_state import LiveState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpsl.cli.metrics_endpoint import MetricsEndpoint
+    from tpsl.training.observer import Fact
+    from tpsl.transport.channel import Channel
+
+FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
+"""All that an event of the feature side may carry: no name here stands for something that depends on labels."""
+
+WATCHED = ("connected", "lost", "waiting", "refused")
+"""How the transport's sentences about a peer begin."""
+
+_EVERY = 5.0  # seconds between two plain lines or two progress events
+_LONGEST = 300  # characters of a sentence about a peer, who may have written part of it
+
+
+class Live:
+    """Shows a running side until the `with` block ends. The step loop pays for an assignment, no more."""
+
+    def __init__(
+        self,
+        side: Literal["label", "feature"],
+        party: str,
+        *,
+        peers: Sequence[str],
+        epochs: int,
+        log_json: bool = False,
+        metrics_port: int | None = None,
+        console: Console = stderr,
+        every: float = _EVERY,
+    ) -> None:
+        self.side, self.party = side, party
+        self.state = LiveState(peers, epochs)
+        self.endpoint: MetricsEndpoint | None = None
+        self._metrics_port = metrics_port
+        self._lock = threading.Lock()
+        self._display: Display
+        if log_json:
+            self._display = JsonLines(console, every, self.state, party)
+        elif console.is_terminal and not console.is_dumb_terminal:
+            self._display = LiveLine(console, self.state)
+        else:
+            self._display = PlainLines(console, every, self.state)
+
+    def __enter__(self) -> Self:
+        if self._metrics_port is not None:
+            from tpsl.cli.metrics_endpoint import MetricsEndpoint
+
+            self.endpoint = MetricsEndpoint.start(self._metrics_port, self.state)
+            self.notice(f"metrics at http://127.0.0.1:{self.endpoint.port}/metrics")
+        self._display.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._display.stop()
+        if error is not None:
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or repr(error)
+            self._display.event("error", {"reason": reason})
+        if self.endpoint:
+            self.endpoint.stop()
+
+    def gathered(self, channels: Mapping[str, Channel]) -> None:
+        """Count the traffic of these channels from now on."""
+        self.state.gathered(channels)
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Note how far the role is."""
+        self.state.progress = (done, total, records)
+
+    def waiting_for(self, peer: str | None) -> None:
+        """Note that the role waits."""
+        self.state.wait(peer)
+
+    def event(self, name: str, **facts: Fact) -> None:
+        """Show what happened; on the feature side a fact that is not in FEATURE_FACTS is a defect and raises."""
+        if self.side == "feature" and not facts.keys() <= FEATURE_FACTS:
+            unknown = ", ".join(sorted(facts.keys() - FEATURE_FACTS))
+            raise RuntimeError(f"the feature side must not know {unknown}: it could depend on labels")
+        self.state.preparing = None
+        if isinstance(facts.get("test_auc"), float):
+            self.state.test_auc = float(facts["test_auc"])
+        self._display.event(name, facts)
+
+    def watch(self, peer: str, state: str) -> None:
+        """Show a sentence of the transport about a peer that begins with one of WATCHED; from any thread."""
+        peer, state = printable(peer)[:_LONGEST], printable(state)[:_LONGEST]
+        first_word = state.partition(" ")[0].rstrip(":;,.")
+        event = first_word if first_word in WATCHED else "waiting"
+        with self._lock:
+            self.state.preparing = None
+            if self.state.peer_is(peer, event, state):
+                self._display.event(event, {"peer": peer, "reason": state})
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Show what is done before the first step, such as reading a file."""
+        self.state.preparing = f"{note} {done:,}" + (f"/{total:,}" if total else "")
+
+    def notice(self, text: str) -> None:
+        """Tell the user something."""
+        self._display.event("notice", {"text": text})

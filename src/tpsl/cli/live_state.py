@@ -1,0 +1,129 @@
+"""What one side knows of its running job: steps, speed, peers. The live line, the logs and the metrics read it.
+
+The step loop only assigns; everything else is computed when somebody looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpsl.transport.channel import Channel, Traffic
+
+_WINDOW = 10.0  # seconds over which speeds are averaged
+_NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
+
+
+@dataclass
+class Peer:
+    """One peer as the transport last described it."""
+
+    connected: bool = False
+    connections: int = 0
+    state: str = "not here yet"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Means over the last seconds."""
+
+    samples_per_second: float
+    megabytes_per_second: float
+
+
+@dataclass
+class LiveState:
+    """Grows with the job, not with what peers do: only the job's own peers are kept."""
+
+    names: Sequence[str]
+    epochs: int
+    preparing: str | None = "preparing"
+    progress: tuple[int, int, int] = (0, 0, 0)
+    """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
+    computing_or_waiting: tuple[str | None, float] = (None, 0.0)
+    """The peer the role waits for, and since when."""
+    test_auc: float | None = None
+    peers: dict[str, Peer] = field(init=False)
+    _traffics: list[Traffic] = field(default_factory=list)
+    _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.peers = {name: Peer() for name in self.names}
+
+    def wait(self, peer: str | None) -> None:
+        """Note that the role waits for a peer (None: computes) from now on."""
+        self.computing_or_waiting = (peer, time.monotonic())
+
+    def peer_is(self, name: str, event: str, state: str) -> bool:
+        """Note what the transport says of a peer; return whether that is news."""
+        peer = self.peers.get(name)
+        if peer is None:
+            return True
+        if event == "connected":
+            peer.connected, peer.connections, peer.state = True, peer.connections + 1, state
+            return True
+        if event == "refused" and peer.connected:
+            return True  # somebody else came in its name
+        news = (peer.connected, peer.state) != (False, state)
+        peer.connected, peer.state = False, state
+        return news
+
+    def gathered(self, channels: Mapping[str, Channel]) -> None:
+        """Count these channels too; those of a peer that was restarted keep what went through them."""
+        for channel in channels.values():
+            if not any(channel.traffic is known for known in self._traffics):
+                self._traffics.append(channel.traffic)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to all peers."""
+        return sum(traffic.bytes_sent for traffic in self._traffics)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received from all peers."""
+        return sum(traffic.bytes_received for traffic in self._traffics)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next step belongs to, from 1; at the end the last one."""
+        done, total, _ = self.progress
+        return min(self.epochs, done * self.epochs // max(total, 1) + 1)
+
+    def waiting_for(self) -> dict[str, str]:
+        """Return the peers this side waits for, each with the reason."""
+        if self.preparing:
+            return {}
+        missing = {name: peer.state for name, peer in self.peers.items() if not peer.connected}
+        peer, since = self.computing_or_waiting
+        seconds = time.monotonic() - since
+        if peer is not None and peer not in missing and seconds >= _NOTABLE_WAIT:
+            return {**missing, peer: f"{seconds:,.0f} s"}
+        return missing
+
+    def speed(self) -> Speed:
+        """Return the present speed; meant to be called every now and then by one thread."""
+        now = (time.monotonic(), self.progress[2], self.bytes_sent + self.bytes_received)
+        self._samples.append(now)
+        while len(self._samples) > 2 and now[0] - self._samples[1][0] >= _WINDOW:
+            self._samples.popleft()
+        first = self._samples[0]
+        seconds = max(now[0] - first[0], 1e-3)
+        return Speed((now[1] - first[1]) / seconds, (now[2] - first[2]) / seconds / 1e6)
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        if self.preparing:
+            return self.preparing
+        done, total, _ = self.progress
+        speed = self.speed()
+        parts = []
+        if total:
+            parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
+            parts += [f"{speed.samples_per_second:,.0f} samples/s", f"{speed.megabytes_per_second:,.1f} MB/s"]
+        waiting = ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items())
+        return " · ".join([*parts, f"waiting for {waiting}"] if waiting else parts)

@@ -1,0 +1,68 @@
+"""Prometheus metrics of one side, on this machine only. A feature party's hold nothing that depends on labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tpsl.cli.live_state import LiveState
+
+_ADDRESS = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class MetricsEndpoint:
+    """A running endpoint; `port` is the real one if 0 was asked for."""
+
+    _server: WSGIServer
+
+    @classmethod
+    def start(cls, port: int, state: LiveState) -> MetricsEndpoint:
+        """Serve the state at http://127.0.0.1:PORT/metrics; it is read when somebody asks, not before."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_State(state))
+        try:
+            server, _ = start_http_server(port, addr=_ADDRESS, registry=registry)
+        except OSError as error:
+            raise ValueError(f"the metrics cannot be served on {_ADDRESS}:{port} ({error.strerror})") from error
+        return cls(server)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.server_port
+
+    def stop(self) -> None:
+        """Serve no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _State(Collector):
+    def __init__(self, state: LiveState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Metric]:
+        state = self._state
+        done, total, records = state.progress
+        yield GaugeMetricFamily("tpsl_step", "Steps done.", value=done)
+        yield GaugeMetricFamily("tpsl_steps_total", "Steps of the whole job.", value=total)
+        yield CounterMetricFamily("tpsl_records", "Records processed by this process.", value=records)
+        yield CounterMetricFamily("tpsl_bytes_sent", "Bytes sent to all peers.", value=state.bytes_sent)
+        yield CounterMetricFamily("tpsl_bytes_received", "Bytes received from all peers.", value=state.bytes_received)
+        connected = GaugeMetricFamily("tpsl_connected", "1 while the peer is connected.", labels=["peer"])
+        again = CounterMetricFamily("tpsl_reconnections", "How often the peer came back.", labels=["peer"])
+        waiting = GaugeMetricFamily("tpsl_waiting", "1 while this side waits for the peer.", labels=["peer"])
+        waited_for = state.waiting_for()
+        for name, peer in state.peers.items():
+            connected.add_metric([name], int(peer.connected))
+            again.add_metric([name], max(peer.connections - 1, 0))
+            waiting.add_metric([name], int(name in waited_for))
+        yield from (connected, again, waiting)
+        if state.test_auc is not None:
+            yield GaugeMetricFamily("tpsl_test_auc", "AUC on the test records, last epoch.", value=state.test_auc)

@@ -1,0 +1,82 @@
+"""A feature party as a program of its own: connects to the label party and trains with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from tpsl.data.dataset import load_feature_party
+from tpsl.training.agreement import agreement
+from tpsl.training.feature_role import FeatureRole
+from tpsl.training.job import Job
+from tpsl.training.local import Local, LocalError, certificates_of, own_data
+from tpsl.training.observer import Observer
+from tpsl.training.result import FeatureResult
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, Refused, run_alone
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.link import Patience, Watch
+
+Progress = Callable[[int, int, str], None]
+Notice = Callable[[str], None]
+
+
+def join(
+    job: Job,
+    party: str,
+    local: Local,
+    run_path: Path,
+    *,
+    observer: Observer,
+    watch: Watch,
+    progress: Progress,
+    notice: Notice,
+    record_steps: int = 0,
+    insecure_loopback: bool = False,
+) -> FeatureResult:
+    """Be a feature party of a job; an interrupted run goes on where it stopped.
+
+    What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints.
+    """
+    credentials = None if insecure_loopback else certificates_of(local, party).channel()
+    if local.connect is None:
+        raise LocalError(
+            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
+        )
+    run = RunFolder(run_path)
+    with run.started(job, [party], moved=True):
+        finished = run.party_result(party)
+        if finished is not None:
+            notice(f"{run_path} is a finished run; nothing to do")
+            return finished
+        side = load_feature_party(
+            own_data(job, party, local.data).data, party, lambda what, done, total: progress(done, total, what)
+        )
+        role = FeatureRole(
+            job, side, run, record_steps=record_steps, observer=observer, device=torch.device(local.device)
+        )
+        terms = agreement(job, side.ids, role.schedule)
+        limits = Limits(role.schedule.largest_part, job.model.bottom[-1])
+        patience = Patience(local.silence, local.wait)
+        with FeatureClient(
+            local.connect,
+            party,
+            terms,
+            limits,
+            job.training.wire,
+            credentials=credentials,
+            patience=patience,
+            watch=watch,
+        ) as client:
+            try:
+                return run_alone(role.attend(client))
+            except (PeerMissing, Refused, JobStopped):
+                raise
+            except BadMessage as error:
+                client.stop(str(error))
+                raise
+            except Exception:
+                client.stop(f"{party} has an error of its own")
+                raise

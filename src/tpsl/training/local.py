@@ -1,0 +1,144 @@
+"""The local file of one side: where its things are and how patient it is. It is never compared with the other side's.
+
+    connect: label.example:7443      # a feature party; the label party has `listen: 0.0.0.0:7443` and `vault: vault`
+    certificates: certs/airport
+    data: airport.csv
+    out: run
+
+Everything in it may be left out or given on the command line instead. Paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from tpsl.data.config import AvazuData, CriteoData, TableData
+from tpsl.data.dataset import feature_party_names
+from tpsl.training.job import Job
+from tpsl.transport.credentials import LABEL_PARTY, Certificates
+
+
+class LocalError(ValueError):
+    """A local file that cannot be understood; the sentence names the file and the key."""
+
+
+def _host_and_port(address: str) -> str:
+    found = re.fullmatch(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:]+):(\d{1,5})", address, re.ASCII)
+    if not found or int(found[1]) > 65535:
+        raise ValueError("an address is HOST:PORT, as in 127.0.0.1:7443 or [::1]:7443")
+    return address
+
+
+def _reachable(address: str) -> str:
+    if _host_and_port(address).endswith(":0"):
+        raise ValueError("nobody can be reached at port 0")
+    return address
+
+
+ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
+ConnectAddress = Annotated[str, AfterValidator(_reachable)]
+LocalPath = Annotated[Path, Field(strict=False)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+_PATHS = ("certificates", "out", "vault", "data")
+
+
+class Local(BaseModel):
+    """What one side keeps to itself. Frozen and closed: an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    listen: ListenAddress | None = Field(None, description="Label party: where to listen; port 0 takes a free one.")
+    connect: ConnectAddress | None = Field(None, description="Feature party: where the label party listens.")
+    certificates: LocalPath | None = Field(None, description="Folder with ca.pem, cert.pem and key.pem.")
+    out: LocalPath | None = Field(None, description="Run folder; an interrupted run in it is resumed.")
+    vault: LocalPath | None = Field(None, description="Label party: the vault, if it is not in the run folder.")
+    data: LocalPath | None = Field(None, description="This party's own file, instead of the job's path for it.")
+    threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
+    wait: Seconds = Field(3600.0, ge=0, description="How many seconds to wait for a peer to come, or to come back.")
+    silence: Seconds = Field(15.0, gt=0, description="A peer that was not heard for so many seconds is gone.")
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")
+
+    def overridden(self, **options: Any) -> Local:
+        """Return this with the options that were given (those that are not None) in place of the file's values."""
+        given = {key: value for key, value in options.items() if value is not None}
+        return _validated({**self.model_dump(), **given}, "options")
+
+
+def load_local(path: Path) -> Local:
+    """Read a local file; its paths are made absolute, so that they hold wherever the process goes."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LocalError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise LocalError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        raise LocalError(f"{path}: a local file is a mapping with keys such as {', '.join(Local.model_fields)}")
+    for key in _PATHS:
+        if isinstance(content.get(key), str):
+            content[key] = (path.parent / content[key]).absolute()
+    return _validated(content, str(path))
+
+
+def _validated(content: dict[Any, Any], origin: str) -> Local:
+    try:
+        return Local.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        raise LocalError(f"{origin}: {where}: {reason}, got {first['input']!r}") from None
+
+
+def own_data(job: Job, party: str, path: Path | None) -> Job:
+    """Return the job with this party's own file at `path` (None: where the job says)."""
+    if path is None:
+        return job
+    data = job.data
+    if party != "label" and party not in feature_party_names(data):
+        raise LocalError(f"there is no party {party!r} in the job, only label, {', '.join(feature_party_names(data))}")
+    if isinstance(data, CriteoData | AvazuData):
+        moved: Any = data.model_copy(update={"path": path})
+    elif not isinstance(data, TableData):
+        raise LocalError(f"the data {data.source!r} need no file, but a data path was given: {path}")
+    elif party == "label":
+        moved = data.model_copy(update={"label": data.label.model_copy(update={"path": path})})
+    else:
+        files = [file.model_copy(update={"path": path}) if file.party == party else file for file in data.features]
+        moved = data.model_copy(update={"features": tuple(files)})
+    return job.model_copy(update={"data": moved})
+
+
+def party_of(job: Job, local: Local, party: str | None) -> str:
+    """Return which party this side is: as told, else as its certificate says, else the job's only feature party."""
+    names = feature_party_names(job.data)
+    if party is None and local.certificates is not None:
+        party = Certificates.load(local.certificates).party
+    if party is None and len(names) == 1:
+        party = names[0]
+    if party is None:
+        raise LocalError(f"which feature party is this? Name it with --party: {', '.join(names)}")
+    if party != LABEL_PARTY and party not in names:
+        raise LocalError(f"{party!r} is not a feature party of the job; they are {', '.join(names)}")
+    return party
+
+
+def certificates_of(local: Local, party: str) -> Certificates:
+    """Return this side's certificates; they must be this party's."""
+    if local.certificates is None:
+        raise LocalError(
+            "mutual TLS needs this party's certificate folder: --certs FOLDER or `certificates` in the local file; "
+            "`tpsl certs` makes one for a first try"
+        )
+    certificates = Certificates.load(local.certificates)
+    if certificates.party != party:
+        raise LocalError(f"{local.certificates}: holds the certificate of {certificates.party!r}, not of {party!r}")
+    return certificates

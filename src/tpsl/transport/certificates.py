@@ -1,0 +1,176 @@
+"""A private certificate authority for a job: one root, one certificate for each party, nothing else can connect.
+
+Whoever holds the authority's folder can make a certificate in any party's name. A folder is written beside its place
+and renamed, so it is whole or absent; a private key is never readable by others, and no file is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tpsl.files import sync_folder
+from tpsl.transport.credentials import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    LABEL_PARTY,
+    LABEL_SERVER_NAME,
+    CertificateError,
+)
+
+_CLOCK_SKEW = timedelta(minutes=5)
+_LONGEST_NAME = 64  # bytes of a common name
+
+
+def require_party_name(party: str) -> None:
+    """Raise if a party of this name cannot have a certificate: a job's names that are not too long can."""
+    if not re.fullmatch(r"\w[\w-]*", party):
+        raise CertificateError(f"the party {party!r} needs a name of letters, digits, '_' and '-'")
+    length = len(party.encode())
+    if length > _LONGEST_NAME:
+        raise CertificateError(
+            f"the name of the party {party!r} takes {length} bytes, a certificate holds {_LONGEST_NAME}"
+        )
+
+
+def create_authority(folder: Path, *, days: int = 3650) -> None:
+    """Make a root that can sign certificates of parties (not of other authorities), valid for so many days."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    # Two authorities never have the same name, so a mix-up of their files shows in every certificate viewer.
+    name = _named(f"tpsl authority {secrets.token_hex(4)}")
+    certificate = (
+        _builder(name, name, key, now - _CLOCK_SKEW, now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(sign_certificates=True), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write_folder(folder, {AUTHORITY_FILE: _pem(certificate), KEY_FILE: _key_pem(key)})
+
+
+def issue(
+    authority: Path, folder: Path, party: str, *, label: bool, days: int = 365, now: datetime | None = None
+) -> None:
+    """Make a party's certificate folder; the certificate ends with the authority's at the latest.
+
+    The label party's certificate can only be used to listen, a feature party's only to connect.
+    """
+    require_party_name(party)
+    if label and party != LABEL_PARTY:
+        raise CertificateError(f"the label party is named {LABEL_PARTY!r}, not {party!r}")
+    if not label and party == LABEL_PARTY:
+        raise CertificateError(f"a feature party cannot be named {LABEL_PARTY!r}")
+    root_path = authority / AUTHORITY_FILE
+    root, root_key = _load_authority(authority)
+    start = now or datetime.now(UTC)
+    if root.not_valid_after_utc <= start:
+        raise CertificateError(f"{root_path}: expired on {root.not_valid_after_utc:%Y-%m-%d}; make a new authority")
+    end = min(start + timedelta(days=days), root.not_valid_after_utc)
+    key = ec.generate_private_key(ec.SECP256R1())
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if label else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        _builder(_named(party), root.subject, key, start - _CLOCK_SKEW, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(sign_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
+    )
+    if label:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(LABEL_SERVER_NAME)]), critical=False)
+    certificate = builder.sign(root_key, hashes.SHA256())
+    _write_folder(folder, {AUTHORITY_FILE: _pem(root), CERTIFICATE_FILE: _pem(certificate), KEY_FILE: _key_pem(key)})
+
+
+def _load_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    certificate_path, key_path = folder / AUTHORITY_FILE, folder / KEY_FILE
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
+        key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
+    except OSError as error:
+        raise CertificateError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"{folder}: does not hold the certificate and key of an authority") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise CertificateError(f"{key_path}: is not the key of {certificate_path}")
+    return certificate, key
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _named(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Make a folder (mode 700) with these files (mode 600 from the first byte); one that holds anything is refused."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise CertificateError(f"{folder}: exists already; certificates are never written over anything")
+    if folder.is_dir() and (found := sorted(folder.iterdir())):
+        raise CertificateError(f"{found[0]}: exists already; certificates are never written over anything")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # mkdtemp makes it mode 700
+    try:
+        for name, content in files.items():
+            _write_private(beside / name, content)
+        sync_folder(beside)
+        beside.rename(folder)  # fails if somebody else has filled the folder meanwhile
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    sync_folder(folder.parent)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

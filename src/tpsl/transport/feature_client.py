@@ -1,0 +1,248 @@
+"""How a feature party reaches the label party: connects, and connects again, until the job is over."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Collection, Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.credentials import LABEL_SERVER_NAME
+from tpsl.transport.frames import Limits, WireDtype, as_sentence
+from tpsl.transport.handshake import Agreement, FeatureHandshake, Place
+from tpsl.transport.link import WINDOW, Connection, Link, Patience, Watch
+from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
+from tpsl.transport.peers import LABEL_PARTY
+from tpsl.transport.watchdog import Stream, Watchdog
+
+_SHORT_GRACE = 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+# A label party that does not accept our certificate closes the connection when TLS is done and does not say why; a
+# network that breaks does not do so at this very moment again and again.
+_CLOSED_AFTER_TLS_TIMES = 4
+
+_Writing = SimpleQueue[bytes | Connection | None]
+
+
+class FeatureClient:
+    """Keeps a feature party connected to the label party. Use it as a context manager."""
+
+    def __init__(
+        self,
+        address: str,
+        party: str,
+        agreement: Agreement,
+        limits: Limits,
+        dtype: WireDtype,
+        *,
+        credentials: grpc.ChannelCredentials | None,
+        patience: Patience,
+        watch: Watch,
+        window: int = WINDOW,
+    ) -> None:
+        """Begin to connect. Without credentials only a loopback address is accepted."""
+        split_address(address)
+        self._options: Options = [
+            *stream_options(limits, dtype, patience),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if credentials is None:
+            require_loopback(address)
+            self._options.append(("grpc.enable_http_proxy", 0))
+        else:
+            self._options.append(("grpc.ssl_target_name_override", LABEL_SERVER_NAME))
+        self._credentials = credentials or grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+        self._address = address
+        self._party = party
+        self._agreement = agreement
+        self._limits, self._window = limits, window
+        self._dtype: WireDtype = dtype
+        self._patience = patience
+        self._watch = watch
+        self._changed = threading.Condition()
+        self._link: Link | None = None
+        self._failure: Exception | None = None
+        self._waiting_because = "connecting"
+        self._closed_after_tls = 0
+        self._closing = threading.Event()
+        self._stopped = False
+        self._watchdog = Watchdog(patience.silence)
+        self._stream: Stream | None = None
+        self._thread = threading.Thread(target=self._stay_connected, name="tpsl connection", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close(None, _SHORT_GRACE if kind else max(_SHORT_GRACE, self._patience.silence))
+
+    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
+        """Wait for the label party and return the channel to it: a new one if it was restarted."""
+        if LABEL_PARTY in without:
+            return {}
+        until = time.monotonic() + self._patience.wait
+        with self._changed:
+            while self._link is None or isinstance(self._link.failure, PeerRestarted):
+                if self._failure is not None:
+                    raise self._failure
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise PeerMissing(
+                        f"the label party at {self._address} could not be reached within "
+                        f"{self._patience.wait:g} s: {self._waiting_because}"
+                    )
+                self._changed.wait(left)
+            if self._link.failure is not None:
+                raise self._link.failure
+            return {LABEL_PARTY: self._link}
+
+    def stop(self, reason: str | None) -> None:
+        """Tell the label party why the job stops, if a reason is given, and close when that has arrived, or soon."""
+        self._close(reason, _SHORT_GRACE)
+
+    def _close(self, reason: str | None, grace: float) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        link = self._link
+        if link is not None:
+            link.stop(reason, grace)
+        self._closing.set()
+        stream = self._stream
+        if stream is not None and stream.connection is None:
+            stream.cancel()
+        self._thread.join(_SHORT_GRACE / 2)
+        if stream is not None:
+            stream.cancel()
+        self._thread.join()
+        self._watchdog.close()
+
+    # What follows runs in the thread of the connection.
+
+    def _stay_connected(self) -> None:
+        pause = _FIRST_PAUSE
+        try:
+            while not self._closing.is_set():
+                if self._connect():
+                    pause = _FIRST_PAUSE
+                self._closing.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        except Exception as error:  # whatever ends this thread must reach the role's
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            link = self._link
+            self._changed.notify_all()
+        if link is not None:
+            link.fail(error)
+            link.detach(str(error))
+        self._watch(LABEL_PARTY, f"refused: {error}")
+
+    def _connect(self) -> bool:
+        """Ride on one connection from its beginning to its end; False if there was none."""
+        writing: _Writing = SimpleQueue()
+        with grpc.secure_channel(self._address, self._credentials, options=self._options) as channel:
+            call = channel.stream_stream(f"/{SERVICE}/{METHOD}", None, None)(_written(writing))
+            self._stream = stream = self._watchdog.watch(call.cancel)
+            if self._closing.is_set():
+                stream.cancel()
+            answers: Iterator[bytes] = iter(call)
+            try:
+                connection = self._shake_hands(answers, writing, stream)
+                self._closed_after_tls = 0
+                for data in answers:
+                    connection.incoming(data)
+                self._lost(stream, "it has closed the connection")
+            except StopIteration:
+                self._lost(stream, "it has closed the connection")
+            except grpc.RpcError as error:
+                self._lost(stream, self._explained(error, stream))
+            finally:
+                writing.put(None)
+                self._watchdog.forget(stream)
+                stream.cancel()
+        if self._link is not None and isinstance(self._link.failure, BadMessage):
+            raise self._link.failure
+        return stream.connection is not None
+
+    def _shake_hands(self, answers: Iterator[bytes], writing: _Writing, stream: Stream) -> Connection:
+        handshake = FeatureHandshake(self._party, self._agreement)
+        old = self._link
+        place = Place(old.identity, old.received) if old is not None else Place(b"", 0)
+        writing.put(handshake.hello())
+        writing.put(handshake.proof(next(answers), place))
+        theirs = handshake.welcomed(next(answers))
+        resumed = old is not None and theirs.link == old.identity
+        if old is not None and resumed:
+            link = old
+        elif theirs.received:
+            raise BadMessage("the label party sent a welcome to a new link on which it has received messages")
+        else:
+            link = Link(theirs.link, LABEL_PARTY, self._limits, self._dtype, self._patience, self._watch, self._window)
+        stream.connection = connection = link.attach(theirs.received)
+        writing.put(connection)
+        with self._changed:
+            self._link = link
+            self._waiting_because = ""
+            self._changed.notify_all()
+        if old is not None and not resumed:
+            old.fail(PeerRestarted(LABEL_PARTY))
+        return connection
+
+    def _lost(self, stream: Stream, why: str) -> None:
+        if stream.connection is not None:
+            stream.connection.lose(why)
+        if self._closing.is_set() or why == self._waiting_because:
+            return
+        self._waiting_because = why
+        if stream.connection is None:
+            self._watch(LABEL_PARTY, f"waiting: {why}")
+
+    def _explained(self, error: grpc.RpcError, stream: Stream) -> str:
+        """Return why a stream ended; raise if it is for good."""
+        code, details = error.code(), as_sentence(error.details() or "")
+        if code == grpc.StatusCode.ABORTED:
+            raise Refused(f"the label party has ended the connection: {details}")
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            raise BadMessage(f"a message to or from the label party is too large for this job: {details}")
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            raise Refused(f"what listens at {self._address} is not a label party of this program")
+        if "CERTIFICATE_VERIFY_FAILED" in details:
+            reason = re.sub(r".*CERTIFICATE_VERIFY_FAILED:? ?|: OK$", "", details)
+            raise Refused(f"the certificate of what listens at {self._address} cannot be trusted: {reason}")
+        if "WRONG_VERSION_NUMBER" in details:
+            raise Refused(f"what listens at {self._address} does not speak TLS")
+        if "Hostname Verification Check failed" in details or "Peer name" in details:
+            raise Refused(f"what listens at {self._address} has not the certificate of a label party")
+        if details.startswith("failed to connect") and details.endswith(": Socket closed"):
+            self._closed_after_tls += 1
+            if self._closed_after_tls >= _CLOSED_AFTER_TLS_TIMES:
+                raise Refused(
+                    f"the label party at {self._address} closes every connection after the TLS handshake: "
+                    "it does not accept this party's certificate"
+                )
+        else:
+            self._closed_after_tls = 0
+        if stream.given_up_because is not None:
+            return stream.given_up_because
+        return re.sub(r"^.*last error: \w+: |^ipv[46]:\S+: ", "", details) or code.name.lower()
+
+
+def _written(queue: _Writing) -> Iterator[bytes]:
+    """Yield the frames of the handshake, then those of the connection; then the stream is closed on this side."""
+    while isinstance(item := queue.get(), bytes):
+        yield item
+    if item is not None:
+        yield from item.outgoing()

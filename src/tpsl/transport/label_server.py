@@ -1,0 +1,279 @@
+"""Where feature parties connect: the label party's end of the network.
+
+Each feature party has one gRPC stream. Who it is says its certificate; whether it may talk says the handshake. A stream
+that fails either is refused, and the others do not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
+from tpsl.transport.credentials import peer_name
+from tpsl.transport.frames import Limits, WireDtype
+from tpsl.transport.handshake import Agreement, LabelHandshake, Place, refusal
+from tpsl.transport.link import WINDOW, Connection, Link, Patience, Watch
+from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
+from tpsl.transport.peers import described
+from tpsl.transport.watchdog import Stream, Watchdog
+
+_LINK_BYTES = 16
+_SHORT_GRACE = 2.0
+# Room for a party's old stream, its new one, and a few that are refused.
+_STREAMS_PER_PARTY = 4
+
+
+class _Closing(Exception):
+    """Too late for a new link."""
+
+
+class LabelServer:
+    """Listens for the feature parties of a job and gives a channel to each. Use it as a context manager."""
+
+    def __init__(
+        self,
+        address: str,
+        parties: Sequence[str],
+        agreement: Agreement,
+        limits: Limits,
+        dtype: WireDtype,
+        *,
+        credentials: grpc.ServerCredentials | None,
+        patience: Patience,
+        watch: Watch,
+        window: int = WINDOW,
+    ) -> None:
+        """Listen at once. Without credentials only a loopback address is accepted, and names are taken on trust."""
+        if credentials is None:
+            require_loopback(address)
+        self._parties = tuple(parties)
+        self._agreement = agreement
+        self._limits, self._window = limits, window
+        self._dtype: WireDtype = dtype
+        self._certified = credentials is not None
+        self._patience = patience
+        self._watch = watch
+        self._changed = threading.Condition()
+        self._links: dict[str, Link] = {}
+        self._retired: set[bytes] = set()
+        self._handshakes: dict[str, Stream] = {}
+        self._absent_because = dict.fromkeys(self._parties, "not connected yet")
+        self._stopped = False
+
+        streams = _STREAMS_PER_PARTY * (len(self._parties) + 1)
+        self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
+        options: Options = [
+            *stream_options(limits, dtype, patience),
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", _STREAMS_PER_PARTY),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.server_handshake_timeout_ms", int(patience.silence * 1000)),
+            ("grpc.max_allowed_incoming_connections", 2 * streams),
+        ]
+        self._server = grpc.server(self._pool, options=options, maximum_concurrent_rpcs=streams)
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        local = grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+        self.port = self._listen(address, credentials or local)
+        self._watchdog = Watchdog(patience.silence)
+        self._server.start()
+
+    def _listen(self, address: str, credentials: grpc.ServerCredentials) -> int:
+        split_address(address)
+        try:
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ValueError(f"cannot listen at {address}: {_why_not(address)}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Last words are worth a wait when all went well: without them the others would wait for our return.
+        self._close(None, _SHORT_GRACE if kind else max(_SHORT_GRACE, self._patience.silence))
+
+    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
+        """Wait until every feature party but those in `without` is there; return channels in the job's order.
+
+        A channel that is returned again is the same one; a party that was restarted has a new one.
+        """
+        wanted = [party for party in self._parties if party not in without]
+        until = time.monotonic() + self._patience.wait
+        told: set[str] = set()
+        with self._changed:
+            while missing := [party for party in wanted if not self._is_there(party)]:
+                for party in set(missing) - told:
+                    self._watch(party, f"waiting: {self._absent_because[party]}")
+                told.update(missing)
+                left = until - time.monotonic()
+                if left <= 0:
+                    names = " and ".join(described(party) for party in missing)
+                    raise PeerMissing(
+                        f"{names} did not come within {self._patience.wait:g} s ({self._absent_because[missing[0]]})"
+                    )
+                self._changed.wait(left)
+            return {party: self._links[party] for party in wanted}
+
+    def _is_there(self, party: str) -> bool:
+        link = self._links.get(party)
+        if link is not None and link.failure is not None:
+            raise link.failure
+        return link is not None
+
+    def stop(self, reason: str | None) -> None:
+        """Tell every party why the job stops, if a reason is given, and close when that has arrived, or soon."""
+        self._close(reason, _SHORT_GRACE)
+
+    def _close(self, reason: str | None, grace: float) -> None:
+        with self._changed:
+            if self._stopped:
+                return
+            self._stopped = True
+            links = list(self._links.values())
+        ends = [threading.Thread(target=link.stop, args=(reason, grace)) for link in links]
+        for end in ends:
+            end.start()
+        for end in ends:
+            end.join()
+        self._server.stop(_SHORT_GRACE / 2).wait()
+        self._watchdog.close()
+        self._pool.shutdown(wait=False)
+
+    # One call of what follows is one stream, in a thread of its own.
+
+    def _serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        stream = self._watchdog.watch(context.cancel)
+        if not context.add_callback(lambda: self._ended(stream)):
+            self._ended(stream)
+            return
+        handshake = LabelHandshake(self._agreement, self._parties)
+        who = str(context.peer())
+        try:
+            certified = self._certificate(context)
+            if certified is not None:
+                who = certified
+                self._only_one_handshake(who, stream)
+            challenge = handshake.challenge(next(requests), certified)
+            if certified is None:
+                who = handshake.party
+                self._only_one_handshake(who, stream)
+            yield challenge
+            place = handshake.proven(next(requests))
+            link, connection = self._attach(who, place, stream)
+        except (StopIteration, grpc.RpcError):
+            if stream.given_up_because is not None:
+                self._refused(who, stream.given_up_because)
+            return
+        except ValueError as error:
+            self._refused(who, str(error))
+            yield refusal(str(error))
+            return
+        except _Closing:
+            context.set_code(grpc.StatusCode.UNAVAILABLE)
+            context.set_details("the label party is ending the job")
+            return
+        yield handshake.welcome(Place(link.identity, link.received))
+        threading.Thread(target=_read, args=(requests, connection), name="tpsl reader", daemon=True).start()
+        yield from connection.outgoing()
+        if isinstance(link.failure, PeerRestarted):
+            context.set_code(grpc.StatusCode.ABORTED)
+            context.set_details(_taken_over(who))
+
+    def _certificate(self, context: grpc.ServicerContext) -> str | None:
+        if not self._certified:
+            return None
+        name = peer_name(context)
+        if name is None:
+            raise Refused("the certificate does not name exactly one party")
+        return name
+
+    def _only_one_handshake(self, party: str, stream: Stream) -> None:
+        """Of a party's handshakes the newest counts, so that one party cannot use up all the streams there are."""
+        with self._changed:
+            before = self._handshakes.get(party)
+            self._handshakes[party] = stream
+        if before is not None and before.connection is None:
+            before.cancel()
+
+    def _attach(self, party: str, place: Place, stream: Stream) -> tuple[Link, Connection]:
+        """Resume the party's link, or begin a new one for its new process."""
+        with self._changed:
+            old = self._links.get(party)
+            if old is not None and old.failure is not None:
+                raise Refused(f"the job was stopped: {old.failure}")
+            if place.link in self._retired:
+                raise Refused(_taken_over(party))
+            resumed = old is not None and old.identity == place.link
+            if self._stopped and not resumed:
+                raise _Closing
+            if old is not None and resumed:
+                link, received = old, place.received
+            else:
+                link = Link(
+                    secrets.token_bytes(_LINK_BYTES),
+                    party,
+                    self._limits,
+                    self._dtype,
+                    self._patience,
+                    self._watch,
+                    self._window,
+                )
+                received = 0
+            stream.connection = connection = link.attach(received)
+            if old is not None and not resumed:
+                self._retired.add(old.identity)
+                old.fail(PeerRestarted(party))
+                old.detach("it was restarted")
+            self._links[party] = link
+            self._changed.notify_all()
+            return link, connection
+
+    def _refused(self, who: str, why: str) -> None:
+        with self._changed:
+            if who in self._absent_because:
+                self._absent_because[who] = f"refused: {why}"
+            self._watch(who, f"refused: {why}")
+
+    def _ended(self, stream: Stream) -> None:
+        self._watchdog.forget(stream)
+        if stream.connection is not None:
+            stream.connection.lose("the connection broke")
+
+
+def _read(requests: Iterator[bytes], connection: Connection) -> None:
+    with contextlib.suppress(grpc.RpcError):
+        for data in requests:
+            if not connection.incoming(data):
+                return
+        connection.lose("it has closed the connection")
+
+
+def _taken_over(party: str) -> str:
+    return f"another process of {described(party)} has taken its place"
+
+
+def _why_not(address: str) -> str:
+    """Ask the operating system, since gRPC does not say why it cannot listen."""
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, target in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(target)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return "gRPC does not say why"

@@ -1,0 +1,415 @@
+"""A channel that outlives its connections: every message arrives once and in order, however often the network breaks.
+
+Messages are numbered in each direction. A sender keeps the encoded bytes of a message until the peer has acknowledged
+it; when a new connection is attached both sides say what they have received, and the sender goes on with the very next
+message, the same bytes as before. A link knows nothing of gRPC: connections are attached to it and lost again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from tpsl.transport import wire_pb2
+from tpsl.transport.channel import PeerMissing, Traffic
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame
+from tpsl.transport.messages import Embeddings, Gradients, Message, Stop, TestEmbeddings
+from tpsl.transport.peers import described
+
+Watch = Callable[[str, str], None]
+"""Told about a peer, from any thread: a sentence that begins with connected, lost, waiting or refused.
+
+Locks are held meanwhile, so that the last sentence is true: it returns at once and calls nothing of the transport.
+"""
+
+WINDOW = 64 << 20
+"""Bytes that may be under way in one direction before a sender has to wait, and that may wait to be received."""
+
+_SHORTEST_SILENCE = 0.5
+_HEARTBEATS_PER_SILENCE = 5
+# What a message takes beside its tensor: many tiny ones must not fill the memory either.
+_MESSAGE_OVERHEAD = 1024
+# A stream in one direction is acknowledged this often, well before its sender has to wait.
+_ACKNOWLEDGE_SECONDS = 0.1
+_ACKNOWLEDGE_PARTS = 8
+# Heartbeats that bring nothing new: far more than an honest peer sends, also when they arrive all at once.
+_IDLE_HEARTBEATS = 1000
+_IDLE_HEARTBEATS_PER_SECOND = 20
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to bear with a peer, in seconds. A single message must get through the network within `silence`."""
+
+    silence: float = 15.0  # a peer not heard for so long is gone
+    wait: float = 3600.0  # how long to wait for a peer to come, or to come back
+
+    def __post_init__(self) -> None:
+        if not self.silence >= _SHORTEST_SILENCE:
+            raise ValueError(f"silence: {self.silence} s is too short, the least is {_SHORTEST_SILENCE} s")
+        if not self.wait >= 0:
+            raise ValueError(f"wait: {self.wait} is not a number of seconds")
+
+
+class _Sent(NamedTuple):
+    sequence: int
+    acknowledged: int
+    frame: bytes
+
+    @property
+    def cost(self) -> int:
+        return len(self.frame) + _MESSAGE_OVERHEAD
+
+
+class _Arrived(NamedTuple):
+    message: Message
+    tensor_bytes: int
+    cost: int
+
+
+class Link:
+    """The channel to one peer. Sending and receiving block; they are for one thread, the role's."""
+
+    def __init__(
+        self,
+        identity: bytes,
+        peer: str,
+        limits: Limits,
+        dtype: WireDtype,
+        patience: Patience,
+        watch: Watch,
+        window: int = WINDOW,
+    ) -> None:
+        self.identity = identity
+        self._peer = peer
+        self._limits = limits
+        self._dtype: WireDtype = dtype
+        self._itemsize: int = getattr(torch, dtype).itemsize
+        self._patience = patience
+        self._watch = watch
+        # Two of the largest messages fit in any case: one is under way while the next is made.
+        self._window = max(window, 2 * (largest_frame(limits, dtype) + _MESSAGE_OVERHEAD))
+        self._traffic = Traffic()
+
+        self._lock = threading.Lock()
+        self._inbox_changed = threading.Condition(self._lock)  # the role waits to receive, the reader for room
+        self._outbox_grew = threading.Condition(self._lock)  # the writer waits
+        self._outbox_shrank = threading.Condition(self._lock)  # the role waits
+        self._inbox: deque[_Arrived] = deque()
+        self._inbox_cost = 0
+        self._received = 0
+        self._outbox: deque[_Sent] = deque()  # what the peer has not acknowledged, sent or not
+        self._outbox_cost = 0
+        self._sent = 0
+        self._connection: Connection | None = None
+        self._was_connected = False
+        self._finishing = False
+        self._failure: Exception | None = None
+        self._lost_at = time.monotonic()
+        self._lost_because = "not connected yet"
+
+    @property
+    def peer(self) -> str:
+        """Name of the party at the other end."""
+        return self._peer
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went through so far, each message once: tensor bytes as they cross the wire."""
+        return self._traffic
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended this link for good, if anything did."""
+        return self._failure
+
+    @property
+    def received(self) -> int:
+        """Number of the last message that has arrived."""
+        return self._received
+
+    async def send(self, message: Message) -> None:
+        """Hand over a message; waits while the window is full. What is sent is what the message holds now."""
+        while not self._enqueued(message):
+            pass
+        self._traffic.messages_sent += 1
+        self._traffic.bytes_sent += self._tensor_bytes(message)
+
+    def _enqueued(self, message: Message) -> bool:
+        # Encoding copies a tensor, so it happens without the lock. False: another thread sent something meanwhile.
+        entry = self._encoded(message)
+        with self._lock:
+            while self._outbox and self._outbox_cost + entry.cost > self._window:
+                self._wait(self._outbox_shrank)
+            if self._failure is not None:
+                raise self._failure
+            if entry.sequence != self._sent + 1:
+                return False
+            self._append(entry)
+        return True
+
+    async def receive(self) -> Message:
+        """Return the next message; what arrived before the link failed is still delivered."""
+        with self._lock:
+            while not self._inbox:
+                self._wait(self._inbox_changed)
+            arrived = self._inbox.popleft()
+            self._inbox_cost -= arrived.cost
+            self._inbox_changed.notify_all()
+        self._traffic.messages_received += 1
+        self._traffic.bytes_received += arrived.tensor_bytes
+        return arrived.message
+
+    def attach(self, peer_received: int) -> Connection:
+        """Ride on a new connection from now on; one that is still attached is lost.
+
+        `peer_received` is the number of the last message that the peer has received. Afterwards `received` stands
+        still until the new connection's reader begins.
+        """
+        self.detach("a new connection has replaced it")
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            acknowledged = self._first_unacknowledged() - 1
+            if not acknowledged <= peer_received <= self._sent:
+                raise BadMessage(
+                    f"{described(self._peer)} wants to go on after message {peer_received}; "
+                    f"{self._sent} were sent and {acknowledged} acknowledged"
+                )
+            self._acknowledge(peer_received)
+            self._connection = Connection(self)
+            self._watch(self._peer, "connected again" if self._was_connected else "connected")
+            self._was_connected = True
+            return self._connection
+
+    def detach(self, why: str) -> None:
+        """Lose the connection, if there is one; the peer may come back on another."""
+        with self._lock:
+            connection = self._connection
+        if connection is not None:
+            connection.lose(why)
+
+    def fail(self, error: Exception) -> None:
+        """End this link for good: sending and receiving raise the error.
+
+        The connection stays, deaf, until `stop` has told the peer the reason.
+        """
+        with self._lock:
+            self._failure = self._failure or error
+            self._inbox_changed.notify_all()
+            self._outbox_shrank.notify_all()
+
+    def stop(self, reason: str | None, grace: float) -> None:
+        """Tell the peer why the job stops, if a reason is given, and wait until everything sent has arrived.
+
+        Waits `grace` seconds at the most, then drops the connection. The link is not used afterwards.
+        """
+        until = time.monotonic() + grace
+        with self._lock:
+            if reason is not None:
+                self._append(self._encoded(Stop(reason)))
+            while self._outbox and self._failure is None and (left := until - time.monotonic()) > 0:
+                self._outbox_shrank.wait(left)
+            # The writer sends the last acknowledgement, which the peer may be waiting for, and ends the connection.
+            self._finishing = True
+            self._outbox_grew.notify_all()
+            while self._connection is not None and (left := until - time.monotonic()) > 0:
+                self._outbox_shrank.wait(left)
+        self.detach("this side has ended the job")
+
+    def _wait(self, condition: threading.Condition) -> None:
+        """Wait for a change; without a connection only as long as patience lasts."""
+        if self._failure is not None:
+            raise self._failure
+        if self._connection is not None:
+            condition.wait()
+            return
+        left = self._lost_at + self._patience.wait - time.monotonic()
+        if left <= 0:
+            self._failure = PeerMissing(
+                f"{described(self._peer)} was lost ({self._lost_because}) "
+                f"and did not come back within {self._patience.wait:g} s"
+            )
+            raise self._failure
+        condition.wait(left)
+
+    def _encoded(self, message: Message) -> _Sent:
+        sequence, acknowledged = self._sent + 1, self._received
+        return _Sent(sequence, acknowledged, encode_message(message, sequence, acknowledged, self._dtype))
+
+    def _append(self, entry: _Sent) -> None:
+        self._sent = entry.sequence
+        self._outbox.append(entry)
+        self._outbox_cost += entry.cost
+        self._outbox_grew.notify_all()
+
+    def _first_unacknowledged(self) -> int:
+        return self._outbox[0].sequence if self._outbox else self._sent + 1
+
+    def _acknowledge(self, sequence: int) -> bool:
+        """Forget what has arrived; False if that is no news."""
+        if sequence < self._first_unacknowledged():
+            return False
+        while self._outbox and self._outbox[0].sequence <= sequence:
+            self._outbox_cost -= self._outbox.popleft().cost
+        self._outbox_shrank.notify_all()
+        return True
+
+    def _tensor_bytes(self, message: Message) -> int:
+        if isinstance(message, Embeddings | Gradients | TestEmbeddings):
+            return message.tensor.numel() * self._itemsize
+        return 0
+
+
+class Connection:
+    """One connection that a link rides on, made by `Link.attach`: a writer and a reader drive it, a thread each."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._next_to_write = link._first_unacknowledged()
+        self._acknowledged = link._received  # the handshake tells the peer
+        self._unacknowledged_bytes = 0
+        self._acknowledge_at: float | None = None
+        self._heard_at = self._wrote_at = self._attached_at = time.monotonic()
+        self._held = False
+        self._idle_heartbeats = 0
+        self.lost_at: float | None = None
+        self.lost_because = ""
+
+    def outgoing(self) -> Iterator[bytes]:
+        """Yield frames to write as they come, heartbeats between them, until the connection is lost."""
+        while (frame := self._next_frame()) is not None:
+            yield frame
+
+    def incoming(self, data: bytes) -> bool:
+        """Take a frame that was read; waits while the inbox is full. False: the connection is lost.
+
+        A frame that no honest peer sends fails the whole link; what comes after it is not looked at.
+        """
+        link = self._link
+        if self.lost_at is not None or link._failure is not None:
+            return self.lost_at is None
+        try:
+            frame = decode(data, link._limits, link._dtype, sender=described(link._peer))
+            with link._lock:
+                if not self._attached():
+                    return False
+                self._heard_at = time.monotonic()
+                if frame.acknowledged >= self._next_to_write:
+                    raise BadMessage(
+                        f"{described(link._peer)} acknowledges message {frame.acknowledged}, which it was not sent"
+                    )
+                news = link._acknowledge(frame.acknowledged)
+                if frame.message is None:
+                    self._check_heartbeat(frame.header.WhichOneof("body"), news)
+                    return True
+                return self._take(frame.message, frame.sequence, len(data))
+        except BadMessage as error:
+            link.fail(error)
+            return True
+
+    def lose(self, why: str) -> None:
+        """Detach from the link: nothing more is written or taken. Ending the stream itself is up to its owner."""
+        link = self._link
+        with link._lock:
+            if not self._attached():
+                return
+            link._connection = None
+            self.lost_because = link._lost_because = why
+            self.lost_at = link._lost_at = time.monotonic()
+            for condition in (link._inbox_changed, link._outbox_grew, link._outbox_shrank):
+                condition.notify_all()
+            if link._failure is None and not link._finishing:
+                link._watch(link._peer, f"lost: {why}; waiting up to {link._patience.wait:g} s for its return")
+
+    def silent_since(self) -> float | None:
+        """Return when the peer was last heard; None while nobody listens, because the inbox is full."""
+        return None if self._held else self._heard_at
+
+    # What follows is called with the link's lock held.
+
+    def _attached(self) -> bool:
+        return self._link._connection is self
+
+    def _next_frame(self) -> bytes | None:
+        link = self._link
+        with link._lock:
+            while self._attached():
+                position = self._next_to_write - link._first_unacknowledged()
+                if position < len(link._outbox):
+                    entry = link._outbox[position]
+                    self._next_to_write += 1
+                    return self._written(entry.frame, entry.acknowledged)
+                left = self._heartbeat_due() - time.monotonic()
+                if left <= 0 or (link._finishing and self._acknowledged < link._received):
+                    return self._written(_heartbeat(link._received), link._received)
+                if link._finishing:
+                    break
+                link._outbox_grew.wait(left)
+        self.lose("this side has ended the job")
+        return None
+
+    def _written(self, frame: bytes, acknowledged: int) -> bytes:
+        self._wrote_at = time.monotonic()
+        self._acknowledged = max(self._acknowledged, acknowledged)
+        if self._acknowledged == self._link._received:
+            self._unacknowledged_bytes, self._acknowledge_at = 0, None
+        return frame
+
+    def _heartbeat_due(self) -> float:
+        due = self._wrote_at + self._link._patience.silence / _HEARTBEATS_PER_SILENCE
+        return due if self._acknowledge_at is None else min(due, self._acknowledge_at)
+
+    def _check_heartbeat(self, kind: str | None, news: bool) -> None:
+        sender = described(self._link._peer)
+        if kind != "heartbeat":
+            raise BadMessage(f"{sender} sent a {kind} after the handshake")
+        self._idle_heartbeats += not news
+        seconds = self._heard_at - self._attached_at
+        if self._idle_heartbeats > _IDLE_HEARTBEATS + _IDLE_HEARTBEATS_PER_SECOND * seconds:
+            raise BadMessage(f"{sender} sends heartbeats without end")
+
+    def _take(self, message: Message, sequence: int, size: int) -> bool:
+        """Put a message into the inbox once there is room; one that is not taken counts as never received."""
+        link = self._link
+        if sequence != link._received + 1:
+            raise BadMessage(f"{described(link._peer)} sent message {sequence} where {link._received + 1} was due")
+        tensor_bytes = link._tensor_bytes(message)
+        # In the inbox numbers are float32, whatever they were on the wire.
+        cost = tensor_bytes * 4 // link._itemsize + _MESSAGE_OVERHEAD
+        self._held = True
+        while self._attached() and link._inbox and link._inbox_cost + cost > link._window:
+            link._inbox_changed.wait()
+        self._heard_at = time.monotonic()
+        self._held = False
+        if not self._attached():
+            return False
+        link._received = sequence
+        link._inbox.append(_Arrived(message, tensor_bytes, cost))
+        link._inbox_cost += cost
+        link._inbox_changed.notify_all()
+        self._owe_acknowledgement(size + _MESSAGE_OVERHEAD)
+        return True
+
+    def _owe_acknowledgement(self, size: int) -> None:
+        self._unacknowledged_bytes += size
+        if self._unacknowledged_bytes * _ACKNOWLEDGE_PARTS > self._link._window:
+            self._acknowledge_at = self._heard_at
+        elif self._acknowledge_at is None:
+            self._acknowledge_at = self._heard_at + _ACKNOWLEDGE_SECONDS
+        else:
+            return
+        self._link._outbox_grew.notify_all()
+
+
+def _heartbeat(acknowledged: int) -> bytes:
+    header = wire_pb2.Header(acknowledged=acknowledged)
+    header.heartbeat.SetInParent()
+    return encode_control(header)

@@ -1,0 +1,121 @@
+"""Speeds, epochs and who is waited for, by a clock that the test turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpsl.cli import live_state
+from tpsl.cli.live_state import LiveState
+from tpsl.transport.channel import Traffic
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Counted:
+    """As much of a channel as is looked at."""
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(live_state, "time", made)
+    return made
+
+
+@pytest.fixture
+def state(clock: Clock) -> LiveState:
+    """A job of two epochs whose one peer is connected."""
+    made = LiveState(["airport"], 2, preparing=None)
+    made.peer_is("airport", "connected", "connected")
+    return made
+
+
+def test_the_line_of_a_running_job(state: LiveState, clock: Clock) -> None:
+    channel: Any = Counted()
+    state.gathered({"airport": channel})
+    state.line()
+    clock.now += 2
+    state.progress = (1200, 2000, 102_000)
+    channel.traffic.bytes_sent, channel.traffic.bytes_received = 20_000_000, 4_600_000
+    assert state.line() == "step 1,200/2,000 · epoch 2 · 51,000 samples/s · 12.3 MB/s"
+
+
+def test_speed_is_that_of_the_last_seconds_and_falls_to_nothing(state: LiveState, clock: Clock) -> None:
+    for second in range(1, 101):
+        clock.now += 1
+        state.progress = (second, 1000, second * 10 if second <= 50 else 500 + (second - 50) * 1000)
+        speed = state.speed()
+        if second == 50:
+            assert speed.samples_per_second == pytest.approx(10)
+    assert speed.samples_per_second == pytest.approx(1000)
+    for _ in range(12):
+        clock.now += 1
+        speed = state.speed()
+    assert speed.samples_per_second == 0
+    assert len(state._samples) < 20
+
+
+def test_a_channel_is_counted_once_and_an_old_one_is_not_forgotten(state: LiveState) -> None:
+    old: Any = Counted()
+    new: Any = Counted()
+    old.traffic.bytes_sent, new.traffic.bytes_sent = 100, 7
+    state.gathered({"airport": old})
+    state.gathered({"airport": old})
+    state.gathered({"airport": new})
+    assert (state.bytes_sent, state.bytes_received) == (107, 0)
+
+
+@pytest.mark.parametrize(("done", "epoch"), [(0, 1), (9, 1), (10, 2), (19, 2), (20, 2)])
+def test_the_epoch_is_that_of_the_next_step(state: LiveState, done: int, epoch: int) -> None:
+    state.progress = (done, 20, 0)
+    assert state.epoch == epoch
+
+
+def test_a_short_wait_is_part_of_every_step_and_a_long_one_is_shown(state: LiveState, clock: Clock) -> None:
+    state.wait("airport")
+    clock.now += 0.5
+    assert state.waiting_for() == {}
+    clock.now += 6.5
+    assert state.waiting_for() == {"airport": "7 s"}
+    assert state.line() == "waiting for airport (7 s)"
+    state.wait(None)
+    clock.now += 60
+    assert state.waiting_for() == {}
+
+
+def test_a_lost_peer_is_waited_for_with_the_reason_until_it_is_back(state: LiveState, clock: Clock) -> None:
+    state.wait("airport")
+    clock.now += 20
+    assert state.peer_is("airport", "lost", "lost: not heard for 15 s")
+    assert not state.peer_is("airport", "lost", "lost: not heard for 15 s")
+    assert state.waiting_for() == {"airport": "lost: not heard for 15 s"}
+    assert state.peer_is("airport", "waiting", "waiting: nobody listens")
+    assert state.waiting_for() == {"airport": "waiting: nobody listens"}
+    assert state.peer_is("airport", "connected", "connected")
+    state.wait("airport")
+    assert state.waiting_for() == {}
+    assert state.peers["airport"].connections == 2
+
+
+def test_who_is_refused_in_a_peers_name_does_not_disconnect_the_peer(state: LiveState) -> None:
+    assert state.peer_is("airport", "refused", "refused: another job")
+    assert state.peers["airport"].connected
+    assert state.waiting_for() == {}
+
+
+def test_nobody_is_waited_for_while_data_are_read() -> None:
+    state = LiveState(["airport"], 1, preparing="reading airport.csv 1/2")
+    assert (state.waiting_for(), state.line()) == ({}, "reading airport.csv 1/2")
+    state.preparing = None
+    assert state.line() == "waiting for airport (not here yet)"
