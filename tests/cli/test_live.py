@@ -121,7 +121,7 @@ def test_a_plain_log_is_lines_without_control_characters() -> None:
         "epoch 1 · test auc 0.7013",
     ]
     assert lines[-1].startswith("step 1,200/3,290 · epoch 1 · ")
-    assert lines[-1].endswith(" · waiting for bank (waiting: �]0;title� for [red]you[/red])")
+    assert lines[-1].endswith(" · waiting for bank (�]0;title� for [red]you[/red])")
 
 
 def test_the_same_news_is_told_once() -> None:

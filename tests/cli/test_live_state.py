@@ -44,7 +44,6 @@ def state(clock: Clock) -> LiveState:
 def test_the_line_of_a_running_job(state: LiveState, clock: Clock) -> None:
     channel: Any = Counted()
     state.gathered({"airport": channel})
-    state.line()
     clock.now += 2
     state.progress = (1200, 2000, 102_000)
     channel.traffic.bytes_sent, channel.traffic.bytes_received = 20_000_000, 4_600_000
@@ -101,7 +100,7 @@ def test_a_lost_peer_is_waited_for_with_the_reason_until_it_is_back(state: LiveS
     assert not state.peer_is("airport", "lost", "lost: not heard for 15 s")
     assert state.waiting_for() == {"airport": "lost: not heard for 15 s"}
     assert state.peer_is("airport", "waiting", "waiting: nobody listens")
-    assert state.waiting_for() == {"airport": "waiting: nobody listens"}
+    assert state.waiting_for() == {"airport": "nobody listens"}
     assert state.peer_is("airport", "connected", "connected")
     state.wait("airport")
     assert state.waiting_for() == {}

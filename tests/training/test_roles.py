@@ -382,3 +382,17 @@ def test_a_restart_of_the_label_party_is_a_new_agreement(tmp_path: Path) -> None
         run_together(role.attend(meeting), label(meeting.channels[0][1], 0, 4), label(meeting.channels[1][1], 3, STEPS))
     assert offered == [(), (3,)]
     assert run.party_result("feature") is not None
+
+
+@pytest.mark.parametrize(("staleness", "micro_batches"), [(0, 40), (9, 4)])
+def test_many_parts_under_way_do_not_block_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int, micro_batches: int
+) -> None:
+    """A party that has sent as much as may be under way takes answers before it sends more; the result is the same."""
+    agreed = job(staleness=staleness, micro_batches=micro_batches)
+    train(agreed, tmp_path / "roomy", vault=tmp_path / "vault")
+    monkeypatch.setattr("tpsl.transport.in_process.WINDOW", 6000)
+    monkeypatch.setattr("tpsl.training.feature_role.WINDOW", 6000)
+    train(agreed, tmp_path / "tight", vault=tmp_path / "vault")
+    for file in ("feature/bottom.safetensors", "label/top.safetensors"):
+        assert (tmp_path / "roomy" / file).read_bytes() == (tmp_path / "tight" / file).read_bytes()

@@ -313,12 +313,12 @@ def test_the_frames_that_are_damaged_below_are_good() -> None:
         pytest.param(framed(b"\x08\x07\x8a\x01\x03\x0a\x01\xff"), "header cannot be read", id="no UTF-8"),
         pytest.param(
             control(hello=wire_pb2.Hello(fields=[wire_pb2.Field()] * (LIST_ENTRIES + 1))),
-            "whose fields has 65 entries",
+            "whose fields has 513 entries",
             id="many fields",
         ),
         pytest.param(
             control(sequence=1, position=wire_pb2.Position(checkpoints=range(LIST_ENTRIES + 1))),
-            "whose checkpoints has 65 entries",
+            "whose checkpoints has 513 entries",
             id="many checkpoints",
         ),
         pytest.param(

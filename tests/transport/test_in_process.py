@@ -1,8 +1,20 @@
+from inspect import CORO_CLOSED, getcoroutinestate
+
 import pytest
 import torch
 
-from tpsl.transport import Bye, Channel, Embeddings, Finished, InProcessMeeting, Message, pair, run_together
-from tpsl.transport.in_process import WAITING_MESSAGES
+from tpsl.transport import (
+    MESSAGE_OVERHEAD,
+    Bye,
+    Channel,
+    Embeddings,
+    Finished,
+    InProcessMeeting,
+    Message,
+    in_process,
+    pair,
+    run_together,
+)
 
 
 async def waiting(channel: Channel) -> Message:
@@ -59,9 +71,11 @@ def test_a_peer_that_left_is_not_waited_for() -> None:
         run_together(sending(airport, 0), waiting(label))
 
 
-def test_a_sender_pauses_at_the_limit() -> None:
+@pytest.mark.parametrize("room", [2, 9])
+def test_a_sender_pauses_at_the_limit(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    monkeypatch.setattr(in_process, "WINDOW", room * MESSAGE_OVERHEAD)
     label, airport = pair(("label", "airport"), "float32")
-    assert run_together(sending(airport, WAITING_MESSAGES)) == [WAITING_MESSAGES]
+    assert run_together(sending(airport, room)) == [room]
     with pytest.raises(RuntimeError, match=r"^no party can go on: airport waits for label to take a message$"):
         run_together(sending(airport, 1))
     run_together(waiting(label))
@@ -85,9 +99,11 @@ def test_an_error_of_one_role_ends_the_others_and_is_raised() -> None:
     async def never_begun() -> None:
         ended.append("a role that was never its turn")
 
+    roles = [waiting(airport), tidy(), failing(), never_begun()]
     with pytest.raises(ValueError, match=r"^the disk is full$"):
-        run_together(waiting(airport), tidy(), failing(), never_begun())
+        run_together(*roles)
     assert ended == ["label"]
+    assert {getcoroutinestate(role) for role in roles} == {CORO_CLOSED}
 
 
 def test_all_peers_are_there_from_the_beginning() -> None:

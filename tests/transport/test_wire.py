@@ -22,17 +22,6 @@ def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
     assert descriptor_pb2.FileDescriptorProto.FromString(wire_pb2.DESCRIPTOR.serialized_pb) == wanted
 
 
-def test_the_type_hints_are_those_of_the_proto_file(tmp_path: Path) -> None:
-    assert protoc.main(["protoc", f"-I{SOURCES}", f"--pyi_out={tmp_path}", str(PROTO)]) == 0
-    hints = "tpsl/transport/wire_pb2.pyi"
-    # The committed one is formatted: the same words with other spaces, commas and quotes.
-    assert words(SOURCES / hints) == words(tmp_path / hints)
-
-
-def words(path: Path) -> str:
-    return "".join(path.read_text().replace('"', "'").replace(",", "").split())
-
-
 def test_the_generated_code_does_not_ask_for_the_protobuf_of_its_compiler() -> None:
     assert wire_pb2.__file__ is not None
     assert "runtime_version" not in Path(wire_pb2.__file__).read_text()

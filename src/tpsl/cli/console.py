@@ -63,8 +63,14 @@ def complain(text: str) -> None:
     _print_line(stderr, " ".join(text.split()), "bold red")
 
 
+def printable(text: str) -> str:
+    """Return a text in which nothing moves the cursor or changes colours: a peer may have written part of it."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
 def _print_line(console: Console, text: str, style: str | None = None) -> None:
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    lines = "\n".join(printable(line) for line in text.splitlines())
+    console.print(lines, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

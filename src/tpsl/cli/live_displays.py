@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live as RichLive
 from rich.text import Text
 
+from tpsl.cli.console import printable
 from tpsl.cli.live_state import LiveState
 
 if TYPE_CHECKING:
@@ -164,11 +165,6 @@ def sentence(name: str, facts: Mapping[str, Fact]) -> str:
     head = f"{name} {_shown(facts[name])}" if name in facts else name
     others = [f"{key.replace('_', ' ')} {_shown(value)}" for key, value in facts.items() if key != name]
     return printable(" · ".join([head, *others]))
-
-
-def printable(text: str) -> str:
-    """Return a text in which nothing moves the cursor or changes colours: a peer may have written part of it."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _shown(value: Fact) -> str:

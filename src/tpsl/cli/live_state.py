@@ -77,6 +77,8 @@ class LiveState:
         for channel in channels.values():
             if not any(channel.traffic is known for known in self._traffics):
                 self._traffics.append(channel.traffic)
+        if not self._samples:
+            self._samples.append(self._sample())  # the first line to be shown has a speed already
 
     @property
     def bytes_sent(self) -> int:
@@ -98,7 +100,9 @@ class LiveState:
         """Return the peers this side waits for, each with the reason."""
         if self.preparing:
             return {}
-        missing = {name: peer.state for name, peer in self.peers.items() if not peer.connected}
+        missing = {
+            name: peer.state.removeprefix("waiting: ") for name, peer in self.peers.items() if not peer.connected
+        }
         peer, since = self.computing_or_waiting
         seconds = time.monotonic() - since
         if peer is not None and peer not in missing and seconds >= _NOTABLE_WAIT:
@@ -107,13 +111,16 @@ class LiveState:
 
     def speed(self) -> Speed:
         """Return the present speed; meant to be called every now and then by one thread."""
-        now = (time.monotonic(), self.progress[2], self.bytes_sent + self.bytes_received)
+        now = self._sample()
         self._samples.append(now)
         while len(self._samples) > 2 and now[0] - self._samples[1][0] >= _WINDOW:
             self._samples.popleft()
         first = self._samples[0]
         seconds = max(now[0] - first[0], 1e-3)
         return Speed((now[1] - first[1]) / seconds, (now[2] - first[2]) / seconds / 1e6)
+
+    def _sample(self) -> tuple[float, int, int]:
+        return time.monotonic(), self.progress[2], self.bytes_sent + self.bytes_received
 
     def line(self) -> str:
         """Return all of it in one line."""

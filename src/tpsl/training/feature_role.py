@@ -22,6 +22,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.transcript import TranscriptWriter
 from tpsl.transport import (
+    MESSAGE_OVERHEAD,
+    WINDOW,
     BadMessage,
     Bye,
     Embeddings,
@@ -73,6 +75,12 @@ class FeatureRole:
         self.party: FeatureParty
         self.recorder: TranscriptWriter | None = None
         self._kept: deque[list[Tensor]] = deque()
+        self._early: deque[Gradients] = deque()
+        self._unanswered = 0
+        width, itemsize = job.model.bottom[-1], 4 if job.training.wire == "float32" else 2
+        # Neither side ever waits to send: otherwise both could, each for the other to receive.
+        part_bytes = self.schedule.part_rows * width * itemsize + 2 * MESSAGE_OVERHEAD
+        self._most_unanswered = max(2, WINDOW // part_bytes)
         self._records = 0
         self._seconds = 0.0
 
@@ -129,7 +137,11 @@ class FeatureRole:
         sent = []
         for part, positions in enumerate(self.schedule.parts(step)):
             embeddings = self.party.forward(self.schedule.train[positions])
+            if self._unanswered == self._most_unanswered:
+                self._early.append(await self._expect(Gradients))
+                self._unanswered -= 1
             await self.channel.send(Embeddings(step, part, embeddings))
+            self._unanswered += 1
             if step < self.record_steps:
                 sent.append(as_received(as_sent(embeddings, self.job.training.wire)))
         self._kept.append(sent)
@@ -149,7 +161,11 @@ class FeatureRole:
             self.recorder.record(self.schedule.train[batch], torch.cat(sent), torch.cat(received))
 
     async def _tensor(self, step: int, part: int, rows: int) -> Tensor:
-        message = await self._expect(Gradients)
+        if self._early:
+            message = self._early.popleft()
+        else:
+            message = await self._expect(Gradients)
+            self._unanswered -= 1
         if (message.step, message.part) != (step, part):
             raise BadMessage(
                 f"{self.channel.peer} sent gradients of step {message.step}, part {message.part}; "
@@ -186,6 +202,8 @@ class FeatureRole:
         """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
         self.party = build_feature_party(self.job, self.side.party, self.side.features, self.device)
         self._kept.clear()
+        self._early.clear()
+        self._unanswered = 0
         checkpoints = self.folder / "checkpoints"
         if step:
             load_checkpoint(checkpoints, step, self.job.digest(), self._halves())

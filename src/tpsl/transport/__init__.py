@@ -1,6 +1,8 @@
 """Moves messages between parties, and checks each one before anybody computes with it."""
 
 from tpsl.transport.channel import (
+    MESSAGE_OVERHEAD,
+    WINDOW,
     Channel,
     JobStopped,
     Meeting,
@@ -28,6 +30,8 @@ from tpsl.transport.messages import (
 )
 
 __all__ = [
+    "MESSAGE_OVERHEAD",
+    "WINDOW",
     "Agreement",
     "BadMessage",
     "Bye",

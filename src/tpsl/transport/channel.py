@@ -12,8 +12,13 @@ from typing import Any, Protocol, TypeVar
 
 from tpsl.transport.messages import Message
 
-
 T = TypeVar("T")
+
+WINDOW = 64 << 20
+"""Bytes that may be under way in one direction, two messages in any case, before a sender has to wait."""
+
+MESSAGE_OVERHEAD = 1024
+"""What a message counts beside its tensor: many tiny ones must not fill the memory either."""
 
 
 @dataclass

@@ -164,9 +164,9 @@ class FeatureClient:
                 self._closed_after_tls = 0
                 for data in answers:
                     connection.incoming(data)
-                self._lost(stream, "it has closed the connection")
+                self._lost(stream, "the connection ended")
             except StopIteration:
-                self._lost(stream, "it has closed the connection")
+                self._lost(stream, "the connection ended")
             except grpc.RpcError as error:
                 self._lost(stream, self._explained(error, stream))
             finally:

@@ -37,7 +37,7 @@ WireDtype = Literal["float32", "bfloat16", "float16"]
 HEADER_BYTES = 1 << 16
 FRAME_BYTES = (1 << 31) - 1
 TEXT_CHARACTERS = 2000
-LIST_ENTRIES = 64
+LIST_ENTRIES = 512
 SECRET_BYTES = 64  # of a nonce, a proof or the name of a link
 
 _TORCH: dict[WireDtype, torch.dtype] = {name: getattr(torch, name) for name in get_args(WireDtype)}

@@ -8,12 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tpsl.transport.channel import Channel, Traffic
+from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
 from tpsl.transport.frames import WireDtype, as_received, as_sent
 from tpsl.transport.messages import Message, TensorMessage
-
-# Enough for a party to work ahead, few enough that memory stays bounded.
-WAITING_MESSAGES = 8
 
 
 @dataclass(slots=True)
@@ -33,9 +30,36 @@ class _Waiting(NamedTuple):
     message: Message
     size: int
 
+    @property
+    def cost(self) -> int:
+        return self.size + MESSAGE_OVERHEAD
+
+
+class _Queue:
+    """Messages on their way in one direction."""
+
+    def __init__(self) -> None:
+        self._messages: deque[_Waiting] = deque()
+        self._cost = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def has_room_for(self, message: _Waiting) -> bool:
+        return len(self._messages) < 2 or self._cost + message.cost <= WINDOW
+
+    def put(self, message: _Waiting) -> None:
+        self._messages.append(message)
+        self._cost += message.cost
+
+    def take(self) -> _Waiting:
+        message = self._messages.popleft()
+        self._cost -= message.cost
+        return message
+
 
 class _InProcessChannel:
-    def __init__(self, name: str, peer: str, dtype: WireDtype, inbox: deque[_Waiting], outbox: deque[_Waiting]) -> None:
+    def __init__(self, name: str, peer: str, dtype: WireDtype, inbox: _Queue, outbox: _Queue) -> None:
         self._name = name
         self._peer = peer
         self._dtype: WireDtype = dtype
@@ -53,18 +77,18 @@ class _InProcessChannel:
 
     async def send(self, message: Message) -> None:
         waiting = self._as_delivered(message)
-        while len(self._outbox) >= WAITING_MESSAGES:
+        while not self._outbox.has_room_for(waiting):
             await _Pause(
-                f"{self._name} waits for {self._peer} to take a message", lambda: len(self._outbox) < WAITING_MESSAGES
+                f"{self._name} waits for {self._peer} to take a message", lambda: self._outbox.has_room_for(waiting)
             )
-        self._outbox.append(waiting)
+        self._outbox.put(waiting)
         self._traffic.messages_sent += 1
         self._traffic.bytes_sent += waiting.size
 
     async def receive(self) -> Message:
-        while not self._inbox:
-            await _Pause(f"{self._name} waits for a message from {self._peer}", lambda: bool(self._inbox))
-        waiting = self._inbox.popleft()
+        while not len(self._inbox):
+            await _Pause(f"{self._name} waits for a message from {self._peer}", lambda: len(self._inbox) > 0)
+        waiting = self._inbox.take()
         self._traffic.messages_received += 1
         self._traffic.bytes_received += waiting.size
         return waiting.message
@@ -83,8 +107,7 @@ class _InProcessChannel:
 def pair(names: tuple[str, str], dtype: WireDtype) -> tuple[Channel, Channel]:
     """Return the two ends of a channel, the first for the first name; tensors are rounded as on a wire of this type."""
     first, second = names
-    forth: deque[_Waiting] = deque()
-    back: deque[_Waiting] = deque()
+    forth, back = _Queue(), _Queue()
     return (
         _InProcessChannel(first, second, dtype, inbox=back, outbox=forth),
         _InProcessChannel(second, first, dtype, inbox=forth, outbox=back),

@@ -250,7 +250,7 @@ class LabelServer:
     def _ended(self, stream: Stream) -> None:
         self._watchdog.forget(stream)
         if stream.connection is not None:
-            stream.connection.lose("the connection broke")
+            stream.connection.lose("the connection ended")
 
 
 def _read(requests: Iterator[bytes], connection: Connection) -> None:
@@ -258,7 +258,7 @@ def _read(requests: Iterator[bytes], connection: Connection) -> None:
         for data in requests:
             if not connection.incoming(data):
                 return
-        connection.lose("it has closed the connection")
+        connection.lose("the connection ended")
 
 
 def _taken_over(party: str) -> str:

@@ -1,0 +1,425 @@
+"""Two parties over real gRPC with mutual TLS on loopback, through a network and processes that fail."""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tpsl.transport import Agreement, Channel, Limits, PeerMissing, PeerRestarted, Refused, run_alone
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.label_server import LabelServer
+from tpsl.transport.link import Patience
+from tpsl.transport.messages import Bye, Embeddings, Finished, Message, Rewind, Stop
+
+LIMITS = Limits(rows=512, width=256)
+TERMS = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
+PATIENCE = Patience(silence=2, wait=20)
+SOON = 15.0
+CUTS = int(os.environ.get("TPSL_DRILL_CUTS", "12"))
+
+
+class Net:
+    """Makes servers and clients with real certificates, keeps what they see, and closes them in the end."""
+
+    def __init__(self, certificates: Path) -> None:
+        self.certificates = certificates
+        self.open = contextlib.ExitStack()
+        self.seen: list[tuple[str, str]] = []
+
+    def server(self, *parties: str, **changes: Any) -> LabelServer:
+        address = changes.pop("address", "127.0.0.1:0")
+        given = {
+            "credentials": Certificates.load(self.certificates / "label").server(),
+            "patience": PATIENCE,
+            "watch": lambda peer, state: self.seen.append((peer, state)),
+            **changes,
+        }
+        terms = given.pop("terms", TERMS)
+        return self.open.enter_context(LabelServer(address, parties or ("airport",), terms, LIMITS, "float32", **given))
+
+    def client(self, port: int, party: str = "airport", **changes: Any) -> FeatureClient:
+        given = {
+            "credentials": Certificates.load(self.certificates / party).channel(),
+            "patience": PATIENCE,
+            "watch": lambda peer, state: self.seen.append((peer, state)),
+            **changes,
+        }
+        terms = given.pop("terms", TERMS)
+        return self.open.enter_context(FeatureClient(f"127.0.0.1:{port}", party, terms, LIMITS, "float32", **given))
+
+    def states(self, peer: str) -> list[str]:
+        return [state for seen, state in list(self.seen) if seen == peer]
+
+    def sees(self, peer: str, part: str) -> bool:
+        return eventually(lambda: any(part in state for state in self.states(peer)))
+
+
+@pytest.fixture
+def net(certificates: Path) -> Iterator[Net]:
+    before = threading.active_count()
+    net = Net(certificates)
+    with net.open:
+        yield net
+    # gRPC's own threads take a moment to end; none of ours may stay.
+    assert eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("tpsl")])
+    assert eventually(lambda: threading.active_count() <= before + 2)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + SOON
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return condition()
+
+
+def send(channel: Channel, message: Message) -> None:
+    run_alone(channel.send(message))
+
+
+def receive(channel: Channel) -> Message:
+    return run_alone(channel.receive())
+
+
+def gathered(meeting: LabelServer | FeatureClient) -> dict[str, Channel]:
+    return run_alone(meeting.gather())
+
+
+def test_two_feature_parties_are_gathered_in_the_order_of_the_job(net: Net) -> None:
+    server = net.server("bank", "airport")
+    airport, bank = net.client(server.port, "airport"), net.client(server.port, "bank")
+    channels = gathered(server)
+    assert list(channels) == ["bank", "airport"]
+    for name, client in (("airport", airport), ("bank", bank)):
+        assert channels[name].peer == name
+        send(channels[name], Finished(len(name)))
+        label = gathered(client)["label"]
+        assert label.peer == "label"
+        assert receive(label) == Finished(len(name))
+    assert gathered(server) == channels
+    assert list(run_alone(server.gather(without=["bank"]))) == ["airport"]
+
+
+def test_without_certificates_on_loopback(net: Net) -> None:
+    server = net.server(credentials=None, address="localhost:0")
+    client = net.client(server.port, credentials=None)
+    send(gathered(client)["label"], Bye())
+    assert receive(gathered(server)["airport"]) == Bye()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:7443", "label.example:7443", "[::]:7443", "127.0.0.1"])
+def test_without_certificates_nothing_leaves_this_machine(net: Net, address: str) -> None:
+    with pytest.raises(ValueError, match=r"only a loopback address|is not an address HOST:PORT"):
+        net.server(credentials=None, address=address)
+    with pytest.raises(ValueError, match=r"only a loopback address|is not an address HOST:PORT"):
+        FeatureClient(
+            address, "airport", TERMS, LIMITS, "float32", credentials=None, patience=PATIENCE, watch=lambda *_: None
+        )
+
+
+def test_a_second_server_on_one_port_is_an_error(net: Net) -> None:
+    port = net.server().port
+    with pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1:{port}: address already in use"):
+        net.server(address=f"127.0.0.1:{port}")
+
+
+def test_an_address_that_is_not_ours_is_an_error(net: Net) -> None:
+    with pytest.raises(ValueError, match=r"cannot listen at 192\.0\.2\.1:7443: cannot assign requested address"):
+        net.server(address="192.0.2.1:7443")
+
+
+def test_a_party_that_does_not_come_is_missing(net: Net) -> None:
+    server = net.server("airport", "bank", patience=Patience(silence=2, wait=0.5))
+    net.client(server.port, "airport")
+    with pytest.raises(PeerMissing, match=r"^feature party 'bank' did not come within 0\.5 s \(not connected yet\)$"):
+        gathered(server)
+    assert "waiting: not connected yet" in net.states("bank")
+
+
+def test_a_label_party_that_does_not_listen_is_missing(net: Net) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    client = net.client(port, patience=Patience(silence=2, wait=0.5))
+    with pytest.raises(
+        PeerMissing, match=rf"^the label party at 127\.0\.0\.1:{port} could not be reached within 0\.5 s: .*refused"
+    ):
+        gathered(client)
+    # Told once, however often it was tried.
+    assert len(net.states("label")) == 1
+    assert net.states("label")[0].startswith("waiting: ")
+
+
+def test_a_feature_party_may_come_first(net: Net) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    client = net.client(port)
+    assert net.sees("label", "onnection refused")
+    server = net.server(address=f"127.0.0.1:{port}")
+    send(gathered(client)["label"], Bye())
+    assert receive(gathered(server)["airport"]) == Bye()
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        (Agreement({**TERMS.fields, "digest of the job": "x"}, TERMS.ids), "digest of the job differs: .*'abc'.*'x'"),
+        (Agreement({**TERMS.fields, "protocol version": "2"}, TERMS.ids), "protocol version differs: .*'1'.*'2'"),
+        (Agreement(TERMS.fields, b"other ids"), "the record ids differ"),
+    ],
+)
+def test_another_agreement_is_refused_and_the_right_one_is_still_welcome(
+    net: Net, terms: Agreement, sentence: str
+) -> None:
+    server = net.server()
+    with pytest.raises(Refused, match=f"^the label party refuses: {sentence}"):
+        gathered(net.client(server.port, terms=terms))
+    assert eventually(lambda: any(s.startswith("refused: ") for s in net.states("airport")))
+    send(gathered(net.client(server.port))["label"], Bye())
+    assert receive(gathered(server)["airport"]) == Bye()
+
+
+def test_a_label_party_that_comes_back_with_another_job_is_refused(net: Net) -> None:
+    first = net.server()
+    client = net.client(first.port)
+    label = gathered(client)["label"]
+    first.stop(None)
+    net.server(address=f"127.0.0.1:{first.port}", terms=Agreement({**TERMS.fields, "digest of the job": "x"}, b"ids"))
+    with pytest.raises(Refused, match="digest of the job differs"):
+        receive(label)
+    with pytest.raises(Refused, match="digest of the job differs"):
+        gathered(client)
+
+
+def test_a_restarted_feature_party_gets_a_new_channel_and_the_others_keep_theirs(net: Net) -> None:
+    server = net.server("airport", "bank")
+    net.client(server.port, "bank")
+    with net.client(server.port, "airport") as before:
+        channels = gathered(server)
+        send(channels["airport"], Rewind(1))
+        assert receive(gathered(before)["label"]) == Rewind(1)
+    send(channels["airport"], Rewind(2))  # Nobody is there: of no use to the next process.
+    after = net.client(server.port, "airport")
+    with pytest.raises(PeerRestarted, match="airport was restarted"):
+        receive(channels["airport"])
+    again = gathered(server)
+    assert again["bank"] is channels["bank"]
+    assert again["airport"] is not channels["airport"]
+    send(again["airport"], Rewind(3))
+    assert receive(gathered(after)["label"]) == Rewind(3)
+
+
+def test_a_restarted_label_party_is_noticed(net: Net) -> None:
+    first = net.server()
+    client = net.client(first.port)
+    before = gathered(client)["label"]
+    gathered(first)
+    first.stop(None)
+    send(before, Finished(1))
+    second = net.server(address=f"127.0.0.1:{first.port}")
+    with pytest.raises(PeerRestarted, match="label was restarted"):
+        receive(before)
+    after = gathered(client)["label"]
+    assert after is not before
+    send(after, Finished(2))
+    assert receive(gathered(second)["airport"]) == Finished(2)
+
+
+def test_the_newest_process_of_a_party_takes_over(net: Net) -> None:
+    server = net.server()
+    old = gathered(net.client(server.port))["label"]
+    first = gathered(server)["airport"]
+    new = gathered(net.client(server.port))["label"]
+    with pytest.raises(Refused, match="another process of feature party 'airport' has taken its place"):
+        receive(old)
+    with pytest.raises(PeerRestarted):
+        receive(first)
+    send(new, Bye())
+    assert receive(gathered(server)["airport"]) == Bye()
+
+
+def test_a_reason_to_stop_reaches_every_party(net: Net) -> None:
+    server = net.server("airport", "bank")
+    labels = [gathered(net.client(server.port, party))["label"] for party in ("airport", "bank")]
+    gathered(server)
+    begun = time.monotonic()
+    server.stop("bank sent nonsense")
+    assert time.monotonic() - begun < 1.5
+    assert [receive(label) for label in labels] == [Stop("bank sent nonsense")] * 2
+
+
+def test_a_feature_party_s_reason_to_stop_reaches_the_label_party(net: Net) -> None:
+    server = net.server()
+    client = net.client(server.port)
+    gathered(client)
+    client.stop("no disk")
+    assert receive(gathered(server)["airport"]) == Stop("no disk")
+
+
+def test_last_words_arrive_through_a_cut(tcp_proxy: Callable[[str], Any], net: Net) -> None:
+    server = net.server()
+    proxy = tcp_proxy(f"127.0.0.1:{server.port}")
+    label = gathered(net.client(proxy.port))["label"]
+    airport = gathered(server)["airport"]
+    proxy.cut()
+    send(airport, Bye())
+    server.__exit__(None, None, None)
+    assert receive(label) == Bye()
+
+
+def talk(channel: Channel, count: int) -> list[int]:
+    """Send numbers with some more ahead than received, as a role does that works ahead."""
+    received = []
+    for number in range(count):
+        send(channel, Embeddings(number, 0, torch.full((8, 256), float(number))))
+        if number >= 3:
+            received.append(receive(channel))
+    received += [receive(channel) for _ in range(3)]
+    return [message.step for message in received if float(message.tensor[7, 255]) == message.step]  # type: ignore[union-attr]
+
+
+def test_through_a_network_that_is_cut_again_and_again(tcp_proxy: Callable[[str], Any], net: Net) -> None:
+    count = max(2000, 100 * CUTS)
+    server = net.server()
+    proxy = tcp_proxy(f"127.0.0.1:{server.port}")
+    client = net.client(proxy.port)
+    channels = gathered(server)["airport"], gathered(client)["label"]
+    chance = random.Random(0)
+    with ThreadPoolExecutor(2) as threads:
+        talks = [threads.submit(talk, channel, count) for channel in channels]
+        cuts = 0
+        while cuts < CUTS and not all(talk.done() for talk in talks):
+            time.sleep(chance.uniform(0.01, 0.1))
+            proxy.cut()
+            cuts += 1
+        assert [talk.result() for talk in talks] == [list(range(count))] * 2
+    assert cuts >= 5
+    assert net.states("label").count("connected again") >= 3
+    assert "connected" in net.states("airport")
+
+
+def test_a_half_open_network_is_noticed_and_survived(tcp_proxy: Callable[[str], Any], net: Net) -> None:
+    server = net.server()
+    proxy = tcp_proxy(f"127.0.0.1:{server.port}")
+    client = net.client(proxy.port)
+    airport, label = gathered(server)["airport"], gathered(client)["label"]
+    begun = time.monotonic()
+    proxy.freeze()
+    send(airport, Finished(1))
+    send(label, Finished(2))
+    for peer in ("airport", "label"):
+        assert net.sees(peer, "lost: not heard for 2 s; waiting up to 20 s for its return")
+    assert time.monotonic() - begun < 3.5
+    proxy.thaw()
+    assert receive(label) == Finished(1)
+    assert receive(airport) == Finished(2)
+
+
+ECHO = """
+import sys
+from pathlib import Path
+from tpsl.transport import Agreement, Limits, run_alone
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.link import Patience
+from tpsl.transport.messages import Bye
+
+async def echo(client):
+    label = (await client.gather())["label"]
+    while not isinstance(message := await label.receive(), Bye):
+        await label.send(message)
+
+with FeatureClient(
+    sys.argv[1], "airport", Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids"),
+    Limits(512, 256), "float32", credentials=Certificates.load(Path(sys.argv[2])).channel(),
+    patience=Patience(2, 20), watch=lambda *news: None,
+) as client:
+    run_alone(echo(client))
+"""
+
+
+@pytest.fixture
+def echo(net: Net) -> Iterator[tuple[Channel, subprocess.Popen[str]]]:
+    """A feature party in a process of its own that sends back whatever it receives, and our channel to it."""
+    server = net.server()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ECHO, f"127.0.0.1:{server.port}", net.certificates / "airport"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    with process:
+        yield gathered(server)["airport"], process
+        process.kill()
+
+
+def test_a_stopped_process_is_noticed_and_goes_on(net: Net, echo: tuple[Channel, subprocess.Popen[str]]) -> None:
+    airport, process = echo
+    sent = 0
+
+    def send_some(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            send(airport, Embeddings(sent, 0, torch.full((512, 256), float(sent))))
+            sent += 1
+
+    send_some(20)
+    process.send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    send_some(20)
+    assert net.sees("airport", "lost: not heard for 2 s")
+    assert time.monotonic() - begun < 3
+    send_some(20)
+    process.send_signal(signal.SIGCONT)
+    assert [receive(airport).step for _ in range(sent)] == list(range(sent))  # type: ignore[union-attr]
+    assert "connected again" in net.states("airport")
+    send(airport, Bye())
+    assert process.wait(SOON) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_a_process_stopped_for_a_moment_is_not_given_up(net: Net, echo: tuple[Channel, subprocess.Popen[str]]) -> None:
+    airport, process = echo
+    for number in range(3):
+        process.send_signal(signal.SIGSTOP)
+        send(airport, Finished(number))
+        time.sleep(0.7)
+        process.send_signal(signal.SIGCONT)
+        assert receive(airport) == Finished(number)
+    assert not [state for state in net.states("airport") if state.startswith("lost")]
+
+
+def test_a_killed_process_is_noticed_at_once(net: Net, echo: tuple[Channel, subprocess.Popen[str]]) -> None:
+    _, process = echo
+    begun = time.monotonic()
+    process.kill()
+    assert net.sees("airport", "lost: the connection ended")
+    assert time.monotonic() - begun < 1
+
+
+def test_many_reconnections_leave_no_threads_behind(tcp_proxy: Callable[[str], Any], net: Net) -> None:
+    server = net.server()
+    proxy = tcp_proxy(f"127.0.0.1:{server.port}")
+    client = net.client(proxy.port)
+    airport, label = gathered(server)["airport"], gathered(client)["label"]
+    most = 0
+    for number in range(10):
+        send(airport, Finished(number))
+        assert receive(label) == Finished(number)
+        most = max(most, threading.active_count()) if number < 3 else most
+        proxy.cut()
+    send(airport, Bye())
+    assert receive(label) == Bye()
+    assert eventually(lambda: threading.active_count() <= most + 2)
