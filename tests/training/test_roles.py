@@ -101,6 +101,7 @@ async def finish(channel: Channel) -> None:
         pass
     await channel.send(Bye())
     assert await channel.receive() == Bye()
+    await channel.send(Bye())
 
 
 @pytest.mark.parametrize(("staleness", "micro_batches"), [(0, 1), (0, 4), (1, 1), (2, 2)])

@@ -1,5 +1,6 @@
 """A link keeps its promise over connections that come and go; here a connection is two threads and no network."""
 
+import functools
 import random
 import threading
 import time
@@ -135,7 +136,7 @@ def test_through_many_cuts_everything_arrives_once_and_in_order(make_two: Callab
                 send(link, Finished(number + ahead))
             ends[link].extend(receive(link) for _ in range(3))
 
-    talking = [in_thread(lambda link=link: talk(link)) for link in ends]
+    talking = [in_thread(functools.partial(talk, link)) for link in ends]
     connections = 0
     while any(thread.is_alive() for thread in talking):
         two.connect(lossy=lambda: chance.random() < 0.03)
@@ -383,6 +384,16 @@ def test_stopping_delivers_what_was_sent_the_reason_and_the_last_acknowledgement
     assert [receive(two.airport), receive(two.airport)] == [Finished(1), Stop("no more")]
     two.join()
     assert not [news for news in two.seen if news[1].startswith("lost: this side")]
+
+
+def test_a_peer_that_leaves_after_its_goodbye_is_not_waited_for(make_two: Callable[..., Two]) -> None:
+    two = make_two()
+    two.connect()
+    send(two.label, Bye())
+    assert receive(two.airport) == Bye()
+    two.label.stop(None, grace=SOON)
+    two.join()
+    assert two.seen[2:] == [("airport", "lost: it has said goodbye")]
 
 
 def test_stopping_waits_for_a_frozen_peer_only_for_its_grace() -> None:

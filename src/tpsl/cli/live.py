@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from rich.console import Console
 
-from tpsl.cli.console import stderr
-from tpsl.cli.live_displays import Display, JsonLines, LiveLine, PlainLines, printable
+from tpsl.cli.console import printable, stderr
+from tpsl.cli.live_displays import Display, JsonLines, LiveLine, PlainLines
 from tpsl.cli.live_state import LiveState
 
 if TYPE_CHECKING:

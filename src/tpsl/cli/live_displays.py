@@ -86,7 +86,8 @@ class _Lines(Display):
         """Write the last progress."""
         self._stopped.set()
         self._thread.join()
-        self._show_progress()
+        if not self._state.preparing:
+            self._show_progress()
 
     @abstractmethod
     def _progress(self) -> str:
@@ -105,6 +106,8 @@ class _Lines(Display):
 
     def _write(self, line: str) -> None:
         # A log that nobody reads any more (a closed pipe) must not stop the training.
+        if not line:
+            return
         with self._lock, suppress(OSError):
             self._console.file.write(line + "\n")
             self._console.file.flush()

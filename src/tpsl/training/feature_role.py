@@ -184,7 +184,7 @@ class FeatureRole:
         write_atomically(self.folder / "bottom.safetensors", save(self.party.bottom.state_dict()))
         await self.channel.send(Finished(self.schedule.total_steps))
         await self._expect(Bye)
-        result = FeatureResult(
+        result = self.run.party_result(self.side.party) or FeatureResult(
             run=str(self.run.path),
             party=self.side.party,
             job=self.job.digest(),
@@ -195,6 +195,8 @@ class FeatureRole:
         )
         self.run.finish_party(result)
         await self.channel.send(Bye())
+        await self._expect(Bye)  # the label party has noted that this party has finished
+        self.run.confirm(self.side.party, self.channel.peer)
         self.observer.event("finished")
         return result
 

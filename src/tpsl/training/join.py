@@ -18,6 +18,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, Refused, run_alone
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Watch
+from tpsl.transport.peers import LABEL_PARTY
 
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
@@ -48,7 +49,7 @@ def join(
     run = RunFolder(run_path)
     with run.started(job, [party], moved=True):
         finished = run.party_result(party)
-        if finished is not None:
+        if finished is not None and LABEL_PARTY in run.confirmed_to(party):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         side = load_feature_party(
@@ -59,7 +60,8 @@ def join(
         )
         terms = agreement(job, side.ids, role.schedule)
         limits = Limits(role.schedule.largest_part, job.model.bottom[-1])
-        patience = Patience(local.silence, local.wait)
+        # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
+        patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
         with FeatureClient(
             local.connect,
             party,
@@ -72,7 +74,13 @@ def join(
         ) as client:
             try:
                 return run_alone(role.attend(client))
-            except (PeerMissing, Refused, JobStopped):
+            except PeerMissing as missing:
+                result = run.party_result(party)
+                if result is None:
+                    raise
+                notice(f"the run is finished, but the label party has not confirmed it: {missing}")
+                return result
+            except (Refused, JobStopped):
                 raise
             except BadMessage as error:
                 client.stop(str(error))

@@ -15,7 +15,7 @@ from tpsl.data.sides import LabelSide
 from tpsl.files import write_atomically
 from tpsl.party import LabelParty
 from tpsl.training.checkpoint import forget_after, load_checkpoint, save_checkpoint, saved_steps
-from tpsl.training.evaluation import evaluate
+from tpsl.training.evaluation import evaluate_in_fixed_time
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.result import TrainResult
@@ -40,6 +40,7 @@ from tpsl.transport import (
     TestEmbeddings,
     checked_tensor,
 )
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
 
 Kind = TypeVar("Kind", bound=Message)
@@ -85,7 +86,7 @@ class LabelRole:
         """Train until all steps are done at every party, through restarts of feature parties."""
         try:
             while True:
-                self.channels = await meeting.gather(without=self.run.confirmed_parties())
+                self.channels = await meeting.gather(without=self.run.confirmed_to(LABEL_PARTY))
                 self.observer.gathered(self.channels)
                 try:
                     start = await self._agree_on_a_step()
@@ -160,7 +161,7 @@ class LabelRole:
                 await self._tensor(channel, TestEmbeddings, done, part, len(rows)) for channel in self.channels.values()
             ]
             parts.append(self.party.predict(rows, received).cpu().numpy())
-        found = evaluate(np.concatenate(parts), self.side.labels[self.side.test])
+        found = evaluate_in_fixed_time(np.concatenate(parts), self.side.labels[self.side.test], self.side.classes)
         epoch = self.schedule.epoch_of(done - 1)
         self.metrics.append({"epoch": epoch, "step": done, **asdict(found)})
         self.run.write_metrics(self.metrics)
@@ -179,7 +180,10 @@ class LabelRole:
         return checked_tensor(message.tensor, shape, sender=channel.peer, what="embeddings", step=step)
 
     async def _farewell(self, result: TrainResult | None) -> TrainResult:
-        """End the job: every party has its last checkpoint on disk before anybody is told that all is done."""
+        """End the job: every party has its last checkpoint on disk before anybody is told that all is done.
+
+        A party that has heard it stays until this side has noted that it did: it would be waited for in vain.
+        """
         for channel in self.channels.values():
             finished = await self._receive(channel, Finished)
             if finished.step != self.schedule.total_steps:
@@ -195,7 +199,8 @@ class LabelRole:
             await channel.send(Bye())
         for name, channel in self.channels.items():
             await self._receive(channel, Bye)
-            self.run.confirmed(name)
+            self.run.confirm(LABEL_PARTY, name)
+            await channel.send(Bye())
         self.observer.event("finished")
         return result
 

@@ -20,7 +20,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tpsl.data.config import AvazuData, CriteoData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job
-from tpsl.transport.credentials import LABEL_PARTY, Certificates
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.peers import LABEL_PARTY
 
 
 class LocalError(ValueError):

@@ -3,8 +3,8 @@
     RUN/job.yaml              the agreement
     RUN/result.json           written last: a run that has it is finished
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
-    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, confirmed.json (the feature
-                              parties that know that the run is finished), and on request trajectory.*
+    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, and on request trajectory.*
+    RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
 With two organisations each has a run folder of its own, with the folder of its own party in it and no other.
 Everything under RUN/label depends on the label party's data and stays there.
@@ -124,20 +124,20 @@ class RunFolder:
         except (ValueError, TypeError) as error:
             raise RunError(f"{path}: is damaged ({error})") from error
 
-    def confirmed_parties(self) -> list[str]:
-        """Return the feature parties that know that the run is finished."""
-        path = self.label / "confirmed.json"
+    def confirmed_to(self, party: str) -> list[str]:
+        """Return the peers that know that this party has finished."""
+        path = self.party(party) / "confirmed.json"
         if not path.exists():
             return []
         try:
-            return [str(party) for party in json.loads(path.read_text(encoding="utf-8"))]
+            return [str(peer) for peer in json.loads(path.read_text(encoding="utf-8"))]
         except (ValueError, TypeError) as error:
             raise RunError(f"{path}: is damaged ({error})") from error
 
-    def confirmed(self, party: str) -> None:
-        """Note that a feature party knows that the run is finished."""
-        content = json.dumps(sorted({*self.confirmed_parties(), party}))
-        write_atomically(self.label / "confirmed.json", content.encode())
+    def confirm(self, party: str, peer: str) -> None:
+        """Note that a peer knows that this party has finished."""
+        content = json.dumps(sorted({*self.confirmed_to(party), peer}))
+        write_atomically(self.party(party) / "confirmed.json", content.encode())
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of each evaluation so far."""

@@ -17,9 +17,9 @@ from tpsl.training.observer import Observer
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alone
-from tpsl.transport.credentials import LABEL_PARTY
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Watch
+from tpsl.transport.peers import LABEL_PARTY
 
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
@@ -51,7 +51,7 @@ def serve(
     run = RunFolder(run_path)
     with run.started(job, [LABEL_PARTY], moved=True):
         finished = run.result()
-        if finished is not None and set(names) <= set(run.confirmed_parties()):
+        if finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY)):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         side = load_label_party(

@@ -1,5 +1,6 @@
 """Moves messages between parties, and checks each one before anybody computes with it."""
 
+from tpsl.transport import quiet as quiet  # isort: skip  (before anything imports gRPC)
 from tpsl.transport.channel import (
     MESSAGE_OVERHEAD,
     WINDOW,

@@ -25,10 +25,10 @@ from tpsl.transport.credentials import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
-    LABEL_PARTY,
     LABEL_SERVER_NAME,
     CertificateError,
 )
+from tpsl.transport.peers import LABEL_PARTY
 
 _CLOCK_SKEW = timedelta(minutes=5)
 _LONGEST_NAME = 64  # bytes of a common name

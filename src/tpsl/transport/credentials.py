@@ -20,7 +20,6 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LABEL_PARTY = "label"
 LABEL_SERVER_NAME = "label.tpsl"
 """The name that the label party's certificate is made for, wherever the label party listens."""
 

@@ -12,12 +12,12 @@ from typing import Self
 
 import grpc
 
-from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
+from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import Limits, WireDtype, as_sentence
 from tpsl.transport.handshake import Agreement, FeatureHandshake, Place
-from tpsl.transport.link import WINDOW, Connection, Link, Patience, Watch
+from tpsl.transport.link import Connection, Link, Patience, Watch
 from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.transport.watchdog import Stream, Watchdog
@@ -50,7 +50,7 @@ class FeatureClient:
         """Begin to connect. Without credentials only a loopback address is accepted."""
         split_address(address)
         self._options: Options = [
-            *stream_options(limits, dtype, patience),
+            *stream_options(limits, dtype),
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if credentials is None:

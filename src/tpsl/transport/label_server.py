@@ -18,11 +18,11 @@ from typing import Self
 
 import grpc
 
-from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
+from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
 from tpsl.transport.frames import Limits, WireDtype
 from tpsl.transport.handshake import Agreement, LabelHandshake, Place, refusal
-from tpsl.transport.link import WINDOW, Connection, Link, Patience, Watch
+from tpsl.transport.link import Connection, Link, Patience, Watch
 from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
 from tpsl.transport.peers import described
 from tpsl.transport.watchdog import Stream, Watchdog
@@ -31,6 +31,8 @@ _LINK_BYTES = 16
 _SHORT_GRACE = 2.0
 # Room for a party's old stream, its new one, and a few that are refused.
 _STREAMS_PER_PARTY = 4
+# Below the number of files that a process may commonly have open; one without a stream is soon closed.
+_CONNECTIONS = 256
 
 
 class _Closing(Exception):
@@ -73,13 +75,14 @@ class LabelServer:
         streams = _STREAMS_PER_PARTY * (len(self._parties) + 1)
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
         options: Options = [
-            *stream_options(limits, dtype, patience),
+            *stream_options(limits, dtype),
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", _STREAMS_PER_PARTY),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.server_handshake_timeout_ms", int(patience.silence * 1000)),
-            ("grpc.max_allowed_incoming_connections", 2 * streams),
+            ("grpc.max_allowed_incoming_connections", _CONNECTIONS),
+            ("grpc.max_connection_idle_ms", int(patience.silence * 1000)),
         ]
         self._server = grpc.server(self._pool, options=options, maximum_concurrent_rpcs=streams)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import torch
 
 from tpsl.transport import wire_pb2
-from tpsl.transport.channel import PeerMissing, Traffic
+from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame
-from tpsl.transport.messages import Embeddings, Gradients, Message, Stop, TestEmbeddings
+from tpsl.transport.messages import Bye, Embeddings, Gradients, Message, Stop, TestEmbeddings
 from tpsl.transport.peers import described
 
 Watch = Callable[[str, str], None]
@@ -29,13 +29,10 @@ Watch = Callable[[str, str], None]
 Locks are held meanwhile, so that the last sentence is true: it returns at once and calls nothing of the transport.
 """
 
-WINDOW = 64 << 20
-"""Bytes that may be under way in one direction before a sender has to wait, and that may wait to be received."""
-
 _SHORTEST_SILENCE = 0.5
 _HEARTBEATS_PER_SILENCE = 5
-# What a message takes beside its tensor: many tiny ones must not fill the memory either.
-_MESSAGE_OVERHEAD = 1024
+# Often enough for a peer that is less patient than this side.
+_LONGEST_BETWEEN_HEARTBEATS = 1.0
 # A stream in one direction is acknowledged this often, well before its sender has to wait.
 _ACKNOWLEDGE_SECONDS = 0.1
 _ACKNOWLEDGE_PARTS = 8
@@ -65,7 +62,7 @@ class _Sent(NamedTuple):
 
     @property
     def cost(self) -> int:
-        return len(self.frame) + _MESSAGE_OVERHEAD
+        return len(self.frame) + MESSAGE_OVERHEAD
 
 
 class _Arrived(NamedTuple):
@@ -95,7 +92,7 @@ class Link:
         self._patience = patience
         self._watch = watch
         # Two of the largest messages fit in any case: one is under way while the next is made.
-        self._window = max(window, 2 * (largest_frame(limits, dtype) + _MESSAGE_OVERHEAD))
+        self._window = max(window, 2 * (largest_frame(limits, dtype) + MESSAGE_OVERHEAD))
         self._traffic = Traffic()
 
         self._lock = threading.Lock()
@@ -110,6 +107,7 @@ class Link:
         self._sent = 0
         self._connection: Connection | None = None
         self._was_connected = False
+        self._said_goodbye = False
         self._finishing = False
         self._failure: Exception | None = None
         self._lost_at = time.monotonic()
@@ -327,7 +325,8 @@ class Connection:
             for condition in (link._inbox_changed, link._outbox_grew, link._outbox_shrank):
                 condition.notify_all()
             if link._failure is None and not link._finishing:
-                link._watch(link._peer, f"lost: {why}; waiting up to {link._patience.wait:g} s for its return")
+                next_up = f"{why}; waiting up to {link._patience.wait:g} s for its return"
+                link._watch(link._peer, f"lost: {'it has said goodbye' if link._said_goodbye else next_up}")
 
     def silent_since(self) -> float | None:
         """Return when the peer was last heard; None while nobody listens, because the inbox is full."""
@@ -364,7 +363,8 @@ class Connection:
         return frame
 
     def _heartbeat_due(self) -> float:
-        due = self._wrote_at + self._link._patience.silence / _HEARTBEATS_PER_SILENCE
+        silence = self._link._patience.silence
+        due = self._wrote_at + min(silence / _HEARTBEATS_PER_SILENCE, _LONGEST_BETWEEN_HEARTBEATS)
         return due if self._acknowledge_at is None else min(due, self._acknowledge_at)
 
     def _check_heartbeat(self, kind: str | None, news: bool) -> None:
@@ -383,7 +383,7 @@ class Connection:
             raise BadMessage(f"{described(link._peer)} sent message {sequence} where {link._received + 1} was due")
         tensor_bytes = link._tensor_bytes(message)
         # In the inbox numbers are float32, whatever they were on the wire.
-        cost = tensor_bytes * 4 // link._itemsize + _MESSAGE_OVERHEAD
+        cost = tensor_bytes * 4 // link._itemsize + MESSAGE_OVERHEAD
         self._held = True
         while self._attached() and link._inbox and link._inbox_cost + cost > link._window:
             link._inbox_changed.wait()
@@ -392,10 +392,11 @@ class Connection:
         if not self._attached():
             return False
         link._received = sequence
+        link._said_goodbye = isinstance(message, Bye)
         link._inbox.append(_Arrived(message, tensor_bytes, cost))
         link._inbox_cost += cost
         link._inbox_changed.notify_all()
-        self._owe_acknowledgement(size + _MESSAGE_OVERHEAD)
+        self._owe_acknowledgement(size + MESSAGE_OVERHEAD)
         return True
 
     def _owe_acknowledgement(self, size: int) -> None:
