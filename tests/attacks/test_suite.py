@@ -130,6 +130,30 @@ def test_label_features_leave_no_white_box(tmp_path: Path) -> None:
         run_attacks(tmp_path / "run", data.labels, which=["likelihood"])
 
 
+def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: Path) -> None:
+    """The label party attacks a run of two organisations: it has the transcript, not the features."""
+    rows = range(400)
+    features, label = tmp_path / "features.csv", tmp_path / "label.csv"
+    features.write_text("id,x\n" + "".join(f"{row},{row % 7}\n" for row in rows))
+    label.write_text("id,label\n" + "".join(f"{row},{row % 2}\n" for row in rows))
+    content = {
+        "data": {
+            "source": "table",
+            "features": [{"path": str(features), "numeric": ["x"]}],
+            "label": {"path": str(label)},
+        },
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+        "model": {"bottom": [8], "top": []},
+    }
+    train(make_job(content, {}, "test"), tmp_path / "run", record_steps=10**9)
+    features.unlink()
+    report = run_attacks(tmp_path / "run", [row % 2 for row in rows])
+    assert set(report.not_run) == {"completion", "no_transcript"}
+    assert all("features.csv" in reason for reason in report.not_run.values())
+    with pytest.raises(AttackError, match="needs the feature parties' features, which are not here"):
+        run_attacks(tmp_path / "run", [row % 2 for row in rows], which=["completion"])
+
+
 def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Path) -> None:
     run = recorded({"mechanism": "none"})
     with pytest.raises(AttackError, match="unknown attack 'nrom'; known are norm, "):

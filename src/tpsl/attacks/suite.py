@@ -46,6 +46,7 @@ from tpsl.attacks.report import AttackReport
 from tpsl.attacks.scoring import Scores
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import feature_party_names, load_feature_party
+from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.mechanisms import auc_ceiling
 from tpsl.party import FeatureParty
@@ -157,6 +158,11 @@ class _Suite:
             return "needs all of the cut, but the label party has features of its own, which are not recorded"
         if "trained half" in ATTACKS[name] and self._finished is None:
             return "needs the trained bottom half, but the run is not finished"
+        if "features" in ATTACKS[name]:
+            try:
+                self._held_features  # noqa: B018
+            except DataError as error:
+                return f"needs the feature parties' features, which are not here ({error})"
         return None
 
     def attack(self, name: str) -> Attack:
