@@ -73,7 +73,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Bye:
-    """Label party → feature party: the label party has finished too; nothing more will be asked."""
+    """Label party → feature party → label party → feature party: I have finished, and know that you have."""
 
 
 @dataclass(frozen=True)
