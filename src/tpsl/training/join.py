@@ -9,6 +9,7 @@ import torch
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.training.agreement import agreement
+from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
@@ -55,6 +56,7 @@ def join(
         side = load_feature_party(
             own_data(job, party, local.data).data, party, lambda what, done, total: progress(done, total, what)
         )
+        keep_freed_memory()
         role = FeatureRole(
             job, side, run, record_steps=record_steps, observer=observer, device=torch.device(local.device)
         )

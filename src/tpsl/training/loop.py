@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labels_for
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
@@ -50,6 +51,7 @@ def train(
             return finished
         if data is None:
             data = load(job.data, lambda what, done, total: progress(done, total, what))
+        keep_freed_memory()
         side = data.label_side
         label = LabelRole(
             job,

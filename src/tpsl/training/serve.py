@@ -9,6 +9,7 @@ import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.training.agreement import agreement
+from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.build import build_label_party, noisy_labels_for
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
@@ -57,6 +58,7 @@ def serve(
         side = load_label_party(
             own_data(job, LABEL_PARTY, local.data).data, lambda what, done, total: progress(done, total, what)
         )
+        keep_freed_memory()
         vault = local.vault if local.vault is not None else run.label / "vault"
         device = torch.device(local.device)
         role = LabelRole(

@@ -31,6 +31,8 @@ def stream_options(limits: Limits, dtype: WireDtype) -> Options:
         ("grpc.default_compression_algorithm", 0),
         ("grpc.compression_enabled_algorithms_bitset", 1),  # none: nothing grows while it is unpacked
         ("grpc.enable_retries", 0),
+        ("grpc.http2.max_frame_size", (1 << 24) - 1),  # the most that HTTP/2 allows: messages are megabytes
+        ("grpc.optimization_target", "throughput"),
     ]
 
 

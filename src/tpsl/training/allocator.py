@@ -1,0 +1,25 @@
+"""Keeps the memory of one step for the next, instead of giving it back to the operating system and asking again."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h of the GNU C library
+
+
+def keep_freed_memory() -> bool:
+    """Tell the C library to keep what is freed; False where it is not the GNU one, which changes nothing.
+
+    By default large tensors are mapped, touched page by page and given back in each step: measured, two thousand page
+    faults a step at batch 8192, up to a tenth of its time. The process stays as large as its largest step. Called
+    when data are loaded, so that what loading took is given back before.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    settings = ((_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, (1 << 31) - 1), (_M_TOP_PAD, 64 << 20))
+    return all(mallopt(option, value) == 1 for option, value in settings)

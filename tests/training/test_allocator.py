@@ -1,0 +1,36 @@
+"""The memory of one step is there for the next."""
+
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+
+STEPS = """
+import resource, torch
+from tpsl.training.allocator import keep_freed_memory
+torch.set_num_threads(1)
+{keep}
+def step():
+    held = [torch.ones(1 << 20) for _ in range(20)]
+for _ in range(3):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library has these settings")
+def test_a_step_takes_no_page_faults_for_memory_it_had_before() -> None:
+    def faults(keep: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", STEPS.format(keep=keep)], capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    pages = 20 * (4 << 20) // resource.getpagesize()
+    kept, given_back = faults("assert keep_freed_memory()"), faults("")
+    assert kept < pages / 100
+    assert given_back > 10 * max(kept, 1)
