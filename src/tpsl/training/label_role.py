@@ -86,7 +86,8 @@ class LabelRole:
         """Train until all steps are done at every party, through restarts of feature parties."""
         try:
             while True:
-                self.channels = await meeting.gather(without=self.run.confirmed_to(LABEL_PARTY))
+                done_with = self.run.confirmed_to(LABEL_PARTY) if self.run.result() else ()
+                self.channels = await meeting.gather(without=done_with)
                 self.observer.gathered(self.channels)
                 try:
                     start = await self._agree_on_a_step()
