@@ -1,5 +1,6 @@
 """GradPerturb: every estimator against the paper's formulas, against autograd and against exact expectations."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,10 +8,25 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, randomized_response
+from tpsl.mechanisms import (
+    Mechanism,
+    gaussian,
+    identity,
+    laplace,
+    optimized_unary,
+    randomized_response,
+    subset_selection,
+)
 from tpsl.perturb import BinaryCrossEntropy, LogitGradient, Loss, SoftmaxCrossEntropy, grad_perturb
 
-BINARY = [laplace(0.5), laplace(2.0), randomized_response(0.5), randomized_response(2.0), gaussian(1.0, 1e-5)]
+BINARY = [
+    laplace(0.5),
+    laplace(2.0),
+    randomized_response(0.5),
+    randomized_response(2.0),
+    gaussian(1.0, 1e-5),
+    optimized_unary(1.0, 2),
+]
 MULTI = [randomized_response(1.0, 5), randomized_response(3.0, 7)]
 
 
@@ -114,6 +130,29 @@ def test_estimators_with_coordinates(mechanism: Mechanism) -> None:
         assert (means - truth).abs().max() < 6 * deviation
     posterior = LogitGradient(mechanism, "posterior")
     assert posterior(z, posterior.evidence(outcomes)).abs().max() <= 1
+
+
+@pytest.mark.parametrize("mechanism", [subset_selection(0.5, 5), optimized_unary(0.5, 4)], ids=str)
+def test_estimators_with_a_bit_for_each_class(mechanism: Mechanism) -> None:
+    """Over all vectors of bits that can come: the exact expectation of one estimator, the likelihood of the other."""
+    k = mechanism.classes
+    sizes = {2} if mechanism.name == "subset_selection" else set(range(k + 1))
+    vectors = [vector for vector in itertools.product((0, 1), repeat=k) if sum(vector) in sizes]
+    outcomes = np.array(vectors, dtype=mechanism.outcome_dtype)
+    likelihood = torch.from_numpy(mechanism.log_likelihood(outcomes))
+    torch.testing.assert_close(likelihood.exp().sum(dim=0), torch.ones(k, dtype=torch.float64))
+    logits = torch.linspace(-1, 1, k, dtype=torch.float64)
+    z = logits.expand(len(vectors), k).clone().requires_grad_()
+
+    unbiased = LogitGradient(mechanism, "unbiased")
+    drawn = unbiased(z.detach(), unbiased.evidence(outcomes)).double()
+    truth = torch.softmax(logits, 0) - torch.eye(k, dtype=torch.float64)
+    torch.testing.assert_close(likelihood.exp().T @ drawn, truth, rtol=0, atol=1e-5)
+
+    posterior = LogitGradient(mechanism, "posterior")
+    (expected,) = torch.autograd.grad(-torch.logsumexp(torch.log_softmax(z, 1) + likelihood, dim=1).sum(), z)
+    found = posterior(z.detach(), posterior.evidence(outcomes).double())
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("estimator", ["linear", "unbiased", "posterior"])

@@ -7,7 +7,7 @@ no true label is at hand.
 
 | estimator   | logit gradient, two classes       | what it is                                                     |
 |-------------|-----------------------------------|----------------------------------------------------------------|
-| `linear`    | `σ(z) - t`                        | the paper; unbiased for Laplace and Gaussian, not for Discrete |
+| `linear`    | `σ(z) - t`                        | the paper; unbiased for Laplace and Gaussian, for no other     |
 | `unbiased`  | `σ(z) - (t - μ_0) / (μ_1 - μ_0)`  | unbiased for every mechanism, `μ_y = E[t given y]`             |
 | `posterior` | `σ(z) - σ(z + λ_t)`               | maximum likelihood given t, bounded; `λ_t = ln P(t|1)/P(t|0)`  |
 """

@@ -54,7 +54,7 @@ def test_a_job_file_that_is_no_job(tpsl: Any, tmp_path: Path, text: str, reason:
         ("data", "rows", 3, "data.rows: Input should be greater than or equal to 10, got 3"),
         ("data", "layout", "natural", "data.layout: "),
         ("privacy", "epsilonn", 3, "privacy.epsilonn: "),
-        ("privacy", "mechanism", "magic", "privacy.mechanism: Input should be 'none', 'laplace'"),
+        ("privacy", "mechanism", "magic", "privacy.mechanism: Input should be 'auto', 'none', 'laplace'"),
         ("privacy", "epsilon", 0, "0"),
         ("privacy", "epsilon", -1.5, "-1.5"),
         ("privacy", "epsilon", float("nan"), "nan"),

@@ -80,6 +80,26 @@ def assert_frequencies() -> Callable[[np.ndarray, Sequence[int]], None]:
 
 
 @pytest.fixture(scope="session")
+def assert_rates() -> Callable[[np.ndarray, int, np.ndarray], None]:
+    """Fail if one of many events is rarer or more frequent than its probability says (exact binomial, 1e-6 in all).
+
+    The events may overlap: that a class is in a set, that two classes are.
+    """
+
+    def check(counts: np.ndarray, draws: int, probabilities: np.ndarray) -> None:
+        assert counts.shape == probabilities.shape
+        low = stats.binom.cdf(counts, draws, probabilities)
+        high = stats.binom.sf(counts - 1, draws, probabilities)
+        p_values = np.minimum(1.0, 2 * np.minimum(low, high))
+        worst = np.unravel_index(p_values.argmin(), p_values.shape)
+        assert p_values[worst] > ALPHA / counts.size, (
+            f"event {tuple(map(int, worst))}: {counts[worst]} of {draws}, expected {draws * probabilities[worst]:.1f}"
+        )
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def assert_same_distribution() -> Callable[[np.ndarray, np.ndarray], None]:
     """Fail if two lists of counts over the same outcomes come from different distributions (chi-square, 1e-6)."""
 

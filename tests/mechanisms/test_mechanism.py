@@ -16,9 +16,11 @@ from tpsl.mechanisms import (
     gaussian,
     identity,
     laplace,
+    optimized_unary,
     randomized_response,
     secure_words,
     seeded_words,
+    subset_selection,
 )
 
 PRIVATE = [
@@ -28,12 +30,20 @@ PRIVATE = [
     randomized_response(2.0, 10),
     gaussian(1.0, 1e-5),
     gaussian(2.0, 1e-6, 5),
+    subset_selection(1.0, 10),
+    optimized_unary(1.0, 2),
+    optimized_unary(2.0, 5),
 ]
 ALL = [*PRIVATE, identity(), identity(4)]
-WITH_EPSILON = [laplace, randomized_response]
+WITH_EPSILON: dict[str, Callable[[Any], Mechanism]] = {
+    "laplace": laplace,
+    "randomized_response": randomized_response,
+    "subset_selection": lambda epsilon: subset_selection(epsilon, 10),
+    "optimized_unary": lambda epsilon: optimized_unary(epsilon, 10),
+}
 
 
-@pytest.mark.parametrize("build", WITH_EPSILON, ids=["laplace", "randomized_response"])
+@pytest.mark.parametrize("build", WITH_EPSILON.values(), ids=WITH_EPSILON)
 @pytest.mark.parametrize(
     ("epsilon", "complaint"),
     [
@@ -57,7 +67,7 @@ def test_bad_epsilon_is_named(build: Callable[..., Mechanism], epsilon: object, 
         build(epsilon)
 
 
-@pytest.mark.parametrize("build", WITH_EPSILON, ids=["laplace", "randomized_response"])
+@pytest.mark.parametrize("build", WITH_EPSILON.values(), ids=WITH_EPSILON)
 @pytest.mark.parametrize("epsilon", [1, np.float64(1.0), np.float32(1.0), np.int64(1)])
 def test_every_kind_of_real_number_is_an_epsilon(build: Callable[..., Mechanism], epsilon: Any) -> None:
     assert build(epsilon).digest == build(1.0).digest
@@ -71,9 +81,11 @@ def test_every_kind_of_real_number_is_an_epsilon(build: Callable[..., Mechanism]
         lambda k: laplace(1.0, k),
         lambda k: randomized_response(1.0, k),
         lambda k: gaussian(1.0, 1e-5, k),
+        lambda k: subset_selection(1.0, k),
+        lambda k: optimized_unary(1.0, k),
         identity,
     ],
-    ids=["laplace", "randomized_response", "gaussian", "identity"],
+    ids=["laplace", "randomized_response", "gaussian", "subset_selection", "optimized_unary", "identity"],
 )
 def test_bad_number_of_classes_is_named(build: Callable[[Any], Mechanism], classes: object) -> None:
     with pytest.raises(ValueError, match="number of classes must be an integer of at least 2") as caught:
@@ -198,14 +210,22 @@ def test_spec_survives_json_and_means_the_same_mechanism(mechanism: Mechanism) -
 
 def test_spec_names_are_those_of_the_command_line() -> None:
     assert [m.spec()["mechanism"] for m in ALL] == [m.name for m in ALL]
-    assert {m.name for m in ALL} == {"laplace", "discrete", "gaussian", "none"}
+    assert {m.name for m in ALL} == {
+        "laplace",
+        "discrete",
+        "gaussian",
+        "none",
+        "subset_selection",
+        "optimized_unary",
+    }
 
 
 @pytest.mark.parametrize(
     "spec", [{}, {"mechanism": "Laplace", "epsilon": 1.0}, {"mechanism": None}, {"mechanism": ["laplace"]}]
 )
 def test_unknown_mechanism_is_refused(spec: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"unknown mechanism .* known are none, laplace, discrete, gaussian"):
+    known = "none, laplace, discrete, gaussian, subset_selection, optimized_unary"
+    with pytest.raises(ValueError, match=f"unknown mechanism .* known are {known}"):
         from_spec(spec)
 
 
@@ -217,6 +237,9 @@ def test_unknown_mechanism_is_refused(spec: dict[str, Any]) -> None:
         {"mechanism": "discrete", "epsilon": 1.0, "sigma": 1.0},
         {"mechanism": "gaussian", "sigma": 1.0},
         {"mechanism": "none", "epsilon": 1.0},
+        {"mechanism": "subset_selection", "epsilon": 1.0},
+        {"mechanism": "subset_selection", "epsilon": 1.0, "classes": 10, "size": 3},
+        {"mechanism": "optimized_unary", "classes": 10},
     ],
 )
 def test_missing_and_unknown_parameters_are_refused(spec: dict[str, Any]) -> None:
@@ -242,6 +265,11 @@ def test_different_mechanisms_have_different_digests() -> None:
         gaussian(1.0, 1e-5, 3),
         gaussian(1.0, 1e-5, 4),
         identity(3),
+        subset_selection(1.0000001, 10),
+        subset_selection(1.0, 11),
+        subset_selection(2.0, 100),
+        optimized_unary(2.0000001, 5),
+        optimized_unary(2.0, 4),
     ]
     assert len({m.digest for m in different}) == len(different)
 
@@ -261,6 +289,10 @@ def test_delta_is_a_claim_about_the_draw_and_no_part_of_it() -> None:
         (randomized_response(0.5, 10), "586cfe8ebfcfb550644dcd7174621a4ccfe2c1845e9d6953e4b084df632333a7"),
         (gaussian(1.0, 1e-5), "4f9ec4540cc2c983e8162043f3d47ac8d749c89608e3cd250c5041f16cc77bd8"),
         (gaussian(2.0, 1e-6, 5), "25cf61c054f144de47a3791869b0552edd8f6ed8a848a958480a0ceb96ad19c9"),
+        (subset_selection(1.0, 10), "6307981477a235cfd3954981d87e7e18a18f6fd7cea7d523ce51aec571650060"),
+        (subset_selection(1.0, 100), "02ffdaa6aa776012e7f4ad32873682413f522184bfc7bafea6f9e1eaf7ba00fe"),
+        (optimized_unary(1.0, 2), "dd47ad6006b3d84792c2d49a90574a0bf1b172ca5498ff7f5fc54b3612fe65d4"),
+        (optimized_unary(1.0, 10), "a48621ba451c9973f4cbdab27926b94dcf23513a3ce9ea38f010f8eafef98359"),
         (identity(), "f7bc31df95000fd2c69c9eb62685ad9aea09afe8dd2d89a03abdfeca5c13a301"),
     ],
     ids=str,
@@ -278,6 +310,7 @@ def test_tables_do_not_change_between_versions(mechanism: Mechanism, digest: str
         (randomized_response(1.2345641), "discrete (ε = 1.23457)"),
         (gaussian(1.0, 1e-5), "gaussian (ε = 4.37715, δ = 1e-05)"),
         (identity(), "none (ε = inf)"),
+        (subset_selection(1.0, 10), "subset_selection (ε = 1, 10 classes)"),
     ],
 )
 def test_a_shown_epsilon_is_rounded_up(mechanism: Mechanism, shown: str) -> None:

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from tpsl.mechanisms import Mechanism, auc_ceiling, gaussian, identity, laplace, randomized_response
+from tpsl.mechanisms import (
+    Mechanism,
+    auc_ceiling,
+    gaussian,
+    identity,
+    laplace,
+    optimized_unary,
+    randomized_response,
+    subset_selection,
+)
 from tpsl.mechanisms.prediction import auc_of_scores
 from tpsl.metrics import auc
 
@@ -62,6 +71,34 @@ def test_randomized_response_with_more_classes_has_its_closed_forms(epsilon: flo
     assert predicted.best_score == pytest.approx(area, rel=1e-9)
 
 
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("classes", [3, 10])
+def test_optimised_unary_has_its_closed_forms(epsilon: float, classes: int) -> None:
+    """Bits (1, 0) of the two classes vote for the first, (0, 1) for the second, equal bits for neither."""
+    q = 1 / (math.exp(epsilon) + 1)
+    own, other = (1 - q) / 2, q / 2
+    predicted = optimized_unary(epsilon, classes).predicted_auc
+    assert predicted.shortest_distance == pytest.approx((1 + own - other) / 2, rel=1e-9)
+    area = np.trapezoid([0, own, 1 - other, 1], [0, other, 1 - own, 1])
+    assert predicted.best_score == pytest.approx(area, rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "classes"), [(0.1, 5), (1.0, 10), (1.0, 100), (3.0, 100)])
+def test_subset_selection_has_its_closed_forms(epsilon: float, classes: int) -> None:
+    """The set votes for one of the two classes if it holds that one and not the other."""
+    mechanism = subset_selection(epsilon, classes)
+    size = round(float(np.sum(mechanism.mean(0))))
+    assert size > 1
+    odds = math.exp(epsilon) * size / (classes - size)
+    own = odds / (1 + odds) * math.comb(classes - 2, size - 1) / math.comb(classes - 1, size - 1)
+    other = 1 / (1 + odds) * math.comb(classes - 2, size - 1) / math.comb(classes - 1, size)
+    assert own / other == pytest.approx(math.exp(epsilon))
+    predicted = mechanism.predicted_auc
+    assert predicted.shortest_distance == pytest.approx((1 + own - other) / 2, rel=1e-9)
+    area = np.trapezoid([0, own, 1 - other, 1], [0, other, 1 - own, 1])
+    assert predicted.best_score == pytest.approx(area, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("mechanism", "exact", "printed"),
     [
@@ -100,7 +137,18 @@ def test_attacks_on_a_release_reach_the_prediction(mechanism: Mechanism) -> None
 
 
 @pytest.mark.parametrize(
-    "mechanism", [laplace(1.0, 3), laplace(4.0, 10), randomized_response(1.0, 3), gaussian(1.0, 1e-5, 3)], ids=str
+    "mechanism",
+    [
+        laplace(1.0, 3),
+        laplace(4.0, 10),
+        randomized_response(1.0, 3),
+        gaussian(1.0, 1e-5, 3),
+        subset_selection(1.0, 10),
+        subset_selection(0.2, 5),
+        optimized_unary(1.0, 3),
+        optimized_unary(4.0, 10),
+    ],
+    ids=str,
 )
 def test_attacks_on_two_of_many_classes_reach_the_prediction(mechanism: Mechanism) -> None:
     """Class 2 against class 0: the guess is the larger coordinate, a coin where they are equal."""
@@ -120,7 +168,10 @@ def test_attacks_on_two_of_many_classes_reach_the_prediction(mechanism: Mechanis
 Build = Callable[[float, int], Mechanism]
 
 
-@pytest.mark.parametrize("build", [laplace, randomized_response], ids=["laplace", "discrete"])
+BUILDERS = [laplace, randomized_response, subset_selection, optimized_unary]
+
+
+@pytest.mark.parametrize("build", BUILDERS, ids=["laplace", "discrete", "subset_selection", "optimized_unary"])
 @pytest.mark.parametrize("classes", [2, 3, 100])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0, 40.0])
 def test_the_three_are_in_order(build: Build, epsilon: float, classes: int) -> None:

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
-from tpsl.mechanisms import gaussian, identity, laplace, randomized_response
+from tpsl.mechanisms import gaussian, identity, laplace, optimized_unary, randomized_response, subset_selection
 from tpsl.training.job import Job, JobError, PrivacyConfig, load_job, make_job
 
 TABLE = {
@@ -28,7 +28,7 @@ def test_an_empty_job_is_flights_with_our_recommended_setting() -> None:
     job = job_of({})
     assert job == Job()
     assert job.data == FlightsData()
-    assert (job.privacy.mechanism, job.privacy.epsilon, job.privacy.estimator) == ("discrete", 1.0, "posterior")
+    assert (job.privacy.mechanism, job.privacy.epsilon, job.privacy.estimator) == ("auto", 1.0, "posterior")
     assert (job.privacy.draws, job.privacy.noise_seed) == (1, None)
     assert (job.model.bottom, job.model.top) == ((128, 128), (128, 128))
 
@@ -37,6 +37,10 @@ def test_a_job_builds_its_mechanism() -> None:
     def built(classes: int, **privacy: Any) -> str:
         return PrivacyConfig(**privacy).build(classes).digest
 
+    assert built(2, mechanism="auto", epsilon=0.5) == randomized_response(0.5).digest
+    assert built(100, mechanism="auto", epsilon=1) == subset_selection(1.0, 100).digest
+    assert built(7, mechanism="subset_selection", epsilon=1) == subset_selection(1.0, 7).digest
+    assert built(7, mechanism="optimized_unary", epsilon=1) == optimized_unary(1.0, 7).digest
     assert built(2, mechanism="none") == identity(2).digest
     assert built(5, mechanism="laplace", epsilon=2) == laplace(2.0, 5).digest
     assert built(3, mechanism="discrete", epsilon=0.5) == randomized_response(0.5, 3).digest
@@ -58,7 +62,6 @@ def another(value: Any) -> Any:
         "all": "natural",
         "random": "chronological",
         "late": "delay5",
-        "discrete": "laplace",
         "posterior": "linear",
         "auto": "lazy",
         "shuffled": "arrival",
@@ -87,7 +90,7 @@ def test_every_field_counts_in_the_digest_and_is_named_as_the_difference(field: 
     at = content
     for part in parts:
         at = at[part]
-    at[name] = another(at[name])
+    at[name] = "laplace" if name == "mechanism" else another(at[name])
     changed = job_of(content)
     assert changed.digest() != Job().digest()
     difference = Job().first_difference(changed)

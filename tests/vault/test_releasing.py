@@ -1,12 +1,21 @@
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import gaussian, identity, laplace, randomized_response
+from tpsl.mechanisms import (
+    Mechanism,
+    gaussian,
+    identity,
+    laplace,
+    optimized_unary,
+    randomized_response,
+    subset_selection,
+)
 from tpsl.vault import Vault, VaultError
 
 ALL = np.arange(1000)
@@ -65,8 +74,9 @@ def test_identity_releases_the_label_and_says_that_it_is_not_private(vault: Vaul
     assert vault.verify() == []
 
 
-def test_many_classes_and_vector_outcomes(folder: Path) -> None:
-    mechanism = laplace(1.0, classes=7)
+@pytest.mark.parametrize("build", [laplace, subset_selection, optimized_unary])
+def test_many_classes_and_vector_outcomes(folder: Path, build: Callable[[float, int], Mechanism]) -> None:
+    mechanism = build(1.0, 7)
     labels = np.arange(300) % 7
     with Vault.create(folder, classes=7, batches=[(np.arange(300), labels, None)]) as vault:
         vault.release(mechanism, draws=2)

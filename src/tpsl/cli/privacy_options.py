@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 class MechanismName(StrEnum):
-    """The paper's names; `randomized_response` is another name of `discrete`."""
+    """The paper's names and ours; `randomized_response` is another name of `discrete`."""
 
+    auto = "auto"
     none = "none"
     laplace = "laplace"
     discrete = "discrete"
     randomized_response = "randomized_response"
     gaussian = "gaussian"
+    subset_selection = "subset_selection"
+    optimized_unary = "optimized_unary"
 
 
 class EstimatorName(StrEnum):
@@ -32,7 +35,10 @@ class EstimatorName(StrEnum):
 
 MechanismOption = Annotated[
     MechanismName | None,
-    typer.Option(help="How labels are made noisy. 'discrete' is randomised response, 'none' protects nothing."),
+    typer.Option(
+        help="How labels are made noisy. 'auto' takes the least noise for ε; 'discrete' is randomised response; "
+        "'none' protects nothing."
+    ),
 ]
 EpsilonOption = Annotated[
     float | None, typer.Option(help="Privacy budget of one draw (laplace, discrete); smaller is more private.")
@@ -52,11 +58,14 @@ def build_mechanism(name: MechanismName, classes: int, **parameters: float | Non
     from tpsl import mechanisms
 
     known: dict[MechanismName, tuple[Callable[..., Mechanism], tuple[str, ...]]] = {
+        MechanismName.auto: (lambda epsilon, classes: mechanisms.best_for(epsilon, classes)[0], ("epsilon",)),
         MechanismName.none: (mechanisms.identity, ()),
         MechanismName.laplace: (mechanisms.laplace, ("epsilon",)),
         MechanismName.discrete: (mechanisms.randomized_response, ("epsilon",)),
         MechanismName.randomized_response: (mechanisms.randomized_response, ("epsilon",)),
         MechanismName.gaussian: (mechanisms.gaussian, ("sigma", "delta")),
+        MechanismName.subset_selection: (mechanisms.subset_selection, ("epsilon",)),
+        MechanismName.optimized_unary: (mechanisms.optimized_unary, ("epsilon",)),
     }
     build, needed = known[name]
     for parameter, value in parameters.items():

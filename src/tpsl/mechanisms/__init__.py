@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpsl.mechanisms.choice import best_for, variance_of_unbiased
 from tpsl.mechanisms.gaussian import Gaussian, gaussian
 from tpsl.mechanisms.identity import Identity, identity
 from tpsl.mechanisms.laplace import Laplace, laplace
 from tpsl.mechanisms.mechanism import Mechanism, Release
+from tpsl.mechanisms.optimized_unary import OptimizedUnary, optimized_unary
 from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
+from tpsl.mechanisms.subset_selection import SubsetSelection, subset_selection
 from tpsl.mechanisms.words import RandomWords, secure_words, seeded_words
 
 _CONSTRUCTORS: dict[str, Callable[..., Mechanism]] = {
@@ -23,6 +26,8 @@ _CONSTRUCTORS: dict[str, Callable[..., Mechanism]] = {
     "laplace": laplace,
     "discrete": randomized_response,
     "gaussian": gaussian,
+    "subset_selection": subset_selection,
+    "optimized_unary": optimized_unary,
 }
 
 
@@ -43,16 +48,22 @@ __all__ = [
     "Identity",
     "Laplace",
     "Mechanism",
+    "OptimizedUnary",
     "PredictedAUC",
     "RandomWords",
     "RandomizedResponse",
     "Release",
+    "SubsetSelection",
     "auc_ceiling",
+    "best_for",
     "from_spec",
     "gaussian",
     "identity",
     "laplace",
+    "optimized_unary",
     "randomized_response",
     "secure_words",
     "seeded_words",
+    "subset_selection",
+    "variance_of_unbiased",
 ]

@@ -3,7 +3,8 @@
 
 The noise lives on a grid that contains 0 and 1, its far tails are clamped (post-processing), and one two-row table
 holds the probabilities: row 0 for a coordinate whose true value is 0, row 1 for value 1. With k classes each class
-has a coordinate of its own, drawn independently from that table.
+has a coordinate of its own, drawn independently from that table. Any other noise on each coordinate that such a table
+can hold, as that of optimised unary encoding, is at home here too.
 """
 
 from __future__ import annotations

@@ -61,7 +61,10 @@ class Mechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def weights(self) -> npt.NDArray[Any]:
-        """The integers `W[y][o]`, each row summing to 2^64. With coordinates: one coordinate's rows (other, own)."""
+        """The integers `W[y][o]`, each row summing to 2^64. With coordinates: one coordinate's rows (other, own).
+
+        Subset selection has one row: what it draws depends on the label by one bit alone.
+        """
 
     @property
     @abc.abstractmethod
@@ -103,6 +106,10 @@ class Mechanism(abc.ABC):
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         """Turn labels and uniform words (one for each coordinate) into outcomes."""
 
+    def _words(self, stream: RandomWords, records: int) -> Words:
+        """Return the words for the next so many records, taken from the stream without a look at any label."""
+        return stream.words(records * math.prod(self.outcome_shape))
+
     def release(self, labels: npt.ArrayLike, rng: RandomWords | int | None = None) -> Release:
         """Draw one outcome for each label.
 
@@ -112,11 +119,10 @@ class Mechanism(abc.ABC):
         stream = secure_words() if rng is None else rng if isinstance(rng, RandomWords) else seeded_words(rng)
         checked = check_labels(labels, self.classes)
         outcomes = np.empty((len(checked), *self.outcome_shape), dtype=self.outcome_dtype)
-        width = math.prod(self.outcome_shape)
-        chunk = max(1, _WORDS_AT_ONCE // width)
+        chunk = max(1, _WORDS_AT_ONCE // math.prod(self.outcome_shape))
         for start in range(0, len(checked), chunk):
             part = checked[start : start + chunk]
-            outcomes[start : start + chunk] = self._draw(part, stream.words(len(part) * width))
+            outcomes[start : start + chunk] = self._draw(part, self._words(stream, len(part)))
         outcomes.flags.writeable = False
         return Release(self, outcomes, private=stream.secure and math.isfinite(self.epsilon))
 

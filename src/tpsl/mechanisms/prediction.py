@@ -54,3 +54,14 @@ def auc_of_scores(
     negative = np.bincount(group, weights=if_negative[order])
     below = np.concatenate([[0.0], np.cumsum(negative)[:-1]])
     return float(np.sum(positive * (below + negative / 2)))
+
+
+def predicted_by_votes(own: float, other: float, ceiling: float) -> PredictedAUC:
+    """Return the AUCs where an outcome votes for one of the two classes, for the other, or for neither.
+
+    `own` is the probability of a vote for the true class, `other` that of a vote for the other one. Without a vote the
+    hard guess is a coin toss; a score puts such outcomes in the middle, which ranks better.
+    """
+    neither = 1.0 - own - other
+    best = auc_of_scores(np.array([own, neither, other]), np.array([other, neither, own]), np.array([1.0, 0.0, -1.0]))
+    return PredictedAUC((1.0 + own - other) / 2, best, ceiling)

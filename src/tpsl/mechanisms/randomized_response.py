@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
-from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, auc_of_scores
+from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, predicted_by_votes
 from tpsl.mechanisms.table import TOTAL
 from tpsl.mechanisms.words import Words
 
@@ -80,17 +80,8 @@ class RandomizedResponse(Mechanism):
 
     @cached_property
     def predicted_auc(self) -> PredictedAUC:
-        """For two classes both attacks reach `e^ε/(1+e^ε)`.
-
-        For k, an outcome that is neither of the two classes leaves the hard guess a coin toss; a score puts it in the
-        middle, which ranks better.
-        """
-        keep, flip = self.keep / TOTAL, self.flip / TOTAL
-        neither = (self.classes - 2) * flip
-        best = auc_of_scores(
-            np.array([keep, neither, flip]), np.array([flip, neither, keep]), np.array([1.0, 0.0, -1.0])
-        )
-        return PredictedAUC((1.0 + keep - flip) / 2, best, auc_ceiling(self.epsilon))
+        """For two classes both attacks reach `e^ε/(1+e^ε)`; for k, an outcome may be neither of the two classes."""
+        return predicted_by_votes(self.keep / TOTAL, self.flip / TOTAL, auc_ceiling(self.epsilon))
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         keep = np.uint64(self.keep)

@@ -71,7 +71,9 @@ def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice
     A vault that does not exist yet is made from the data's training labels; in one that does, labels stay as they
     are. The release happens once: a second run on the vault gets the same noisy labels.
     """
-    mechanism = job.privacy.build(side.classes)
+    mechanism, why = job.privacy.choose(side.classes)
+    if job.privacy.mechanism == "auto":
+        notice(f"mechanism auto: {why}")
     ids = side.ids.take(pa.array(side.train))
     if not Vault.exists(vault_path):
         notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")

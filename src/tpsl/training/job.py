@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +19,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tpsl.data.config import DataConfig, FlightsData
 from tpsl.data.dataset import feature_party_names
-from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, randomized_response
+from tpsl.mechanisms import (
+    Mechanism,
+    best_for,
+    gaussian,
+    identity,
+    laplace,
+    optimized_unary,
+    randomized_response,
+    subset_selection,
+)
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.perturb import Estimator
 from tpsl.transport import WireDtype
@@ -31,10 +41,14 @@ class _Model(BaseModel):
 class PrivacyConfig(_Model):
     """How labels become noisy labels, and how training uses them."""
 
-    mechanism: Literal["none", "laplace", "discrete", "gaussian"] = Field(
-        "discrete", description="'none' is the paper's Algorithm 1; 'discrete' is randomised response."
+    mechanism: Literal["auto", "none", "laplace", "discrete", "gaussian", "subset_selection", "optimized_unary"] = (
+        Field(
+            "auto",
+            description="'auto' takes the one with the least noise for ε and the number of classes; "
+            "'none' is the paper's Algorithm 1; 'discrete' is randomised response.",
+        )
     )
-    epsilon: float | None = Field(None, description="The ε of one draw ('laplace', 'discrete').")
+    epsilon: float | None = Field(None, description="The ε of one draw (all but 'none' and 'gaussian').")
     sigma: float | None = Field(None, description="Standard deviation of the noise on the label ('gaussian').")
     delta: float | None = Field(None, description="The δ for which ε is stated ('gaussian').")
     estimator: Estimator = Field("posterior", description="From noisy label to gradient; costs no budget.")
@@ -50,9 +64,9 @@ class PrivacyConfig(_Model):
 
     @model_validator(mode="after")
     def _has_its_parameters(self) -> Self:
-        needed = {"none": (), "laplace": ("epsilon",), "discrete": ("epsilon",), "gaussian": ("sigma", "delta")}
+        needed = {"none": (), "gaussian": ("sigma", "delta")}.get(self.mechanism, ("epsilon",))
         for parameter in ("epsilon", "sigma", "delta"):
-            given, wanted = getattr(self, parameter) is not None, parameter in needed[self.mechanism]
+            given, wanted = getattr(self, parameter) is not None, parameter in needed
             if wanted and not given:
                 raise ValueError(f"mechanism '{self.mechanism}' needs {parameter}")
             if given and not wanted:
@@ -62,12 +76,26 @@ class PrivacyConfig(_Model):
 
     def build(self, classes: int) -> Mechanism:
         """Return the mechanism for so many classes."""
+        return self.choose(classes)[0]
+
+    def choose(self, classes: int) -> tuple[Mechanism, str]:
+        """Return the mechanism for so many classes, and why it is this one."""
+        if self.mechanism == "auto":
+            return best_for(_number(self.epsilon), classes)
         if self.mechanism == "none":
-            return identity(classes)
+            return identity(classes), _AS_AGREED
         if self.mechanism == "gaussian":
-            return gaussian(_number(self.sigma), _number(self.delta), classes)
-        build = laplace if self.mechanism == "laplace" else randomized_response
-        return build(_number(self.epsilon), classes)
+            return gaussian(_number(self.sigma), _number(self.delta), classes), _AS_AGREED
+        return _BUILDERS[self.mechanism](_number(self.epsilon), classes), _AS_AGREED
+
+
+_AS_AGREED = "the job names it"
+_BUILDERS: dict[str, Callable[[float, int], Mechanism]] = {
+    "laplace": laplace,
+    "discrete": randomized_response,
+    "subset_selection": subset_selection,
+    "optimized_unary": optimized_unary,
+}
 
 
 def _number(parameter: float | None) -> float:
