@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Threads that wait for each other sleep instead of spinning: see src/tpsl/cli/main.py.
+export OMP_WAIT_POLICY ?= passive
+
 .PHONY: demo test lint drill bench proto clean
 
 demo: $(READY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -10,6 +11,10 @@ import typer
 from tpsl import __version__
 from tpsl.cli import attack, audit, certs, data, demo, experiments, feature, label, train, vault
 from tpsl.cli.console import complain, warn
+
+# Read when PyTorch is imported, which no command has done yet. Threads that spin while they wait for each other make
+# a step eight times slower as soon as anything else runs on the machine; on an idle one sleeping cost nothing.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 app = typer.Typer(
     name="tpsl",
