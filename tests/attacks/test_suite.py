@@ -130,6 +130,26 @@ def test_label_features_leave_no_white_box(tmp_path: Path) -> None:
         run_attacks(tmp_path / "run", data.labels, which=["likelihood"])
 
 
+def test_members_are_read_as_one_network_is(tmp_path: Path) -> None:
+    content = {
+        "data": {"source": "synthetic", "rows": 4000, "numeric_fields": 4, "categorical_fields": 2},
+        "privacy": {"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear", "noise_seed": 1},
+        "model": {"embedding_dim": 4, "bottom": [8], "top": [8], "members": 3},
+        "training": {"batch_size": 200, "epochs": 1, "averaging": 0.9},
+    }
+    from tpsl.data.dataset import load
+
+    job = make_job(content, {}, "test")
+    data = load(job.data)
+    train(job, tmp_path / "run", record_steps=10**9, data=data)
+    report = run_attacks(tmp_path / "run", data.labels, features=data.feature_parties)
+    assert not report.not_run
+    for name in ("shortest_distance", "likelihood"):
+        attack = report[name]
+        assert attack.closed_form is not None
+        assert abs(attack.auc - attack.closed_form) < SIGMAS * deviation(attack)
+
+
 def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: Path) -> None:
     """The label party attacks a run of two organisations: it has the transcript, not the features."""
     rows = range(400)

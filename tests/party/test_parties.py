@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
+from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top, make_bottom, make_top
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.vault import NoisyLabels, Vault
@@ -157,11 +157,10 @@ def test_algorithm_3_sends_one_draw_and_learns_from_the_other(tmp_path: Path) ->
         label.update()
     assert torch.equal(sent, sent_first)
     assert not torch.equal(sent, sent_second)
-    for mine, wanted, other in zip(
-        both.top.parameters(), of_second.top.parameters(), of_first.top.parameters(), strict=True
-    ):
+    for mine, wanted in zip(both.top.parameters(), of_second.top.parameters(), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-7)
-        assert not torch.equal(mine, other)
+    # Not of every weight: the output's bias sees the number of ones, which two draws can have in common.
+    assert not torch.equal(both.top.layers[0].weight, of_first.top.layers[0].weight)
 
 
 def test_several_feature_parties_and_own_features_equal_one_network(tmp_path: Path) -> None:
@@ -269,3 +268,142 @@ def test_predictions_are_probabilities(tmp_path: Path) -> None:
     p = label.predict(np.arange(N), [party.embed(np.arange(N))])
     assert p.shape == (N,)
     assert ((p > 0) & (p < 1)).all()
+
+
+M = 3
+ADAM = OptimizerConfig(name="adam", learning_rate=0.01)
+
+
+def of_classes(folder: Path, classes: int, draws: int = 1) -> NoisyLabels:
+    ids, mechanism = [str(i) for i in range(N)], randomized_response(1.0, classes)
+    truth = np.random.default_rng(8).integers(0, classes, N)
+    with Vault.create(folder, classes=classes, batches=[(ids, truth, None)]) as vault:
+        vault.release(mechanism, draws=draws)
+        return vault.noisy_labels(mechanism, ids, draws=draws)
+
+
+def network(
+    members: list[int],
+    released: NoisyLabels,
+    *,
+    parties: int = 1,
+    own: bool = False,
+    averaging: float = 0.0,
+    run_ahead: bool = False,
+) -> tuple[list[FeatureParty], LabelParty]:
+    """The parties of a network of these members: the seed of a half is its own, and the member's."""
+    config = CONFIG.model_copy(update={"members": len(members)})
+
+    def generators(half: int) -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(100 * half + member) for member in members]
+
+    halves = [make_bottom(30, 3, 2, config, generators(seed)) for seed in (*range(1, parties + 1), 77)]
+    updates = [HalfOptimizer(half, ADAM, averaging) for half in halves]
+    feature_parties = [
+        FeatureParty(half, update, features(seed), run_ahead=run_ahead)
+        for seed, half, update in zip(range(1, parties + 1), halves, updates, strict=False)
+    ]
+    top_half = make_top(parties + own, released.mechanism.classes, config, generators(99))
+    held = (halves[-1], updates[-1], features(77)) if own else None
+    gradient = LogitGradient(released.mechanism, "posterior")
+    return feature_parties, LabelParty(top_half, HalfOptimizer(top_half, ADAM, averaging), gradient, released, held)
+
+
+def halves_of(parties: list[FeatureParty], label: LabelParty) -> list[torch.nn.Module]:
+    return [*(party.bottom for party in parties), *(half for half, _ in label.halves.values())]
+
+
+@pytest.mark.parametrize(
+    ("classes", "draws", "parties", "own"),
+    [(2, 1, 1, False), (2, 2, 1, False), (2, 1, 2, True), (5, 1, 1, False), (5, 2, 2, True)],
+)
+def test_every_member_learns_as_if_it_were_alone(
+    tmp_path: Path, classes: int, draws: int, parties: int, own: bool
+) -> None:
+    """To the last bit: gradients sent, weights of all halves."""
+    released = of_classes(tmp_path / "v", classes, draws)
+    together = network(list(range(M)), released, parties=parties, own=own)
+    sent = [gradient for _ in range(3) for gradient in one_epoch(*together)]
+    logits = []
+    for member in range(M):
+        alone = network([member], released, parties=parties, own=own)
+        expected = [gradient for _ in range(3) for gradient in one_epoch(*alone)]
+        for mine, its in zip(sent, expected, strict=True):
+            assert torch.equal(mine[:, 8 * member : 8 * (member + 1)], its)
+        for half, single in zip(halves_of(*together), halves_of(*alone), strict=True):
+            for name, weight in single.state_dict().items():
+                assert torch.equal(half.state_dict()[f"members.{member}.{name}"], weight)
+        rows = np.arange(N)
+        p = alone[1].predict(rows, [party.embed(rows) for party in alone[0]])
+        logits.append(torch.logit(p) if classes == 2 else p.log())
+    mean = torch.stack(logits).mean(dim=0)
+    found = together[1].predict(rows, [party.embed(rows) for party in together[0]])
+    torch.testing.assert_close(found, torch.sigmoid(mean) if classes == 2 else torch.softmax(mean, dim=1))
+    assert found.shape == ((N,) if classes == 2 else (N, classes))
+
+
+@pytest.mark.parametrize("members", [1, M])
+def test_averaged_weights_predict_and_do_not_train(tmp_path: Path, members: int) -> None:
+    released, rows = of_classes(tmp_path / "v", 2), np.arange(N)
+    averaged, plain = (
+        network(list(range(members)), released, own=True, averaging=averaging) for averaging in (0.9, 0.0)
+    )
+    for _ in range(10):  # 30 steps, with predictions between them
+        sent = [one_epoch(*parties) for parties in (averaged, plain)]
+        assert all(torch.equal(a, b) for a, b in zip(*sent, strict=True))
+        found, without = (
+            label.predict(rows, [party.embed(rows) for party in parties]) for parties, label in (averaged, plain)
+        )
+    for half, unaveraged in zip(halves_of(*averaged), halves_of(*plain), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(half.parameters(), unaveraged.parameters(), strict=True))
+    assert not torch.allclose(found, without)
+
+    # The averages put into a network for good predict the same.
+    parties, label = network(list(range(members)), released, own=True)
+    for half, (source, update) in zip(
+        halves_of(parties, label),
+        [(averaged[0][0].bottom, averaged[0][0].optimizer), *averaged[1].halves.values()],
+        strict=True,
+    ):
+        with update.averaged():
+            half.load_state_dict(source.state_dict())
+    assert torch.equal(found, label.predict(rows, [party.embed(rows) for party in parties]))
+
+
+def test_true_labels_do_not_matter_to_members_and_averages(tmp_path: Path) -> None:
+    released = noisy(tmp_path / "v", randomized_response(1.0))
+    ids, rows = [str(i) for i in range(N)], np.arange(N)
+    with Vault.open(tmp_path / "v") as vault:
+        vault.add([(ids, 1 - labels(), None)])
+        after = vault.noisy_labels(released.mechanism, ids)
+    results = []
+    for held in (released, after):
+        parties, label = network(list(range(M)), held, averaging=0.9)
+        sent = [gradient for _ in range(8) for gradient in one_epoch(parties, label)]
+        states = [update.state()[0] for update in (parties[0].optimizer, label.optimizer)]
+        kept = [tensor for state in states for tensor in state.values()]
+        predicted = label.predict(rows, [parties[0].embed(rows)])
+        weights = [p for half in halves_of(parties, label) for p in half.parameters()]
+        results.append([*sent, *kept, *weights, predicted])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_members_run_ahead_like_one_network(tmp_path: Path) -> None:
+    """Also with a prediction, which puts other weights in place, between a forward pass and its backward pass."""
+    released = of_classes(tmp_path / "v", 2)
+    batches = [np.arange(start, start + 12) for start in range(0, N, 12)] * 4
+    gradients = [torch.randn(12, 8 * M, generator=torch.Generator().manual_seed(seed)) for seed in range(len(batches))]
+    (together,), _ = network(list(range(M)), released, averaging=0.9, run_ahead=True)
+    singles = [network([member], released, run_ahead=True)[0][0] for member in range(M)]
+    for party in (together, *singles):
+        party.forward(batches[0])
+    for number, gradient in enumerate(gradients):
+        for party, its in ((together, gradient), *zip(singles, gradient.split(8, dim=1), strict=True)):
+            if number + 1 < len(batches):
+                party.forward(batches[number + 1])
+            party.embed(batches[0])
+            party.backward(its, 12)
+            party.update()
+    for member, single in enumerate(singles):
+        for name, weight in single.bottom.state_dict().items():
+            assert torch.equal(together.bottom.state_dict()[f"members.{member}.{name}"], weight)

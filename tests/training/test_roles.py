@@ -40,11 +40,11 @@ WIDTH = 8
 STEPS = 10  # two epochs of 400 training records
 
 
-def job(**training: Any) -> Job:
+def job(members: int = 1, **training: Any) -> Job:
     content = {
         "data": {"source": "synthetic", "rows": 500, "numeric_fields": 3, "categorical_fields": 2},
         "privacy": {"mechanism": "discrete", "epsilon": 1.0},
-        "model": {"embedding_dim": 4, "bottom": [16, WIDTH], "top": [8]},
+        "model": {"embedding_dim": 4, "bottom": [16, WIDTH], "top": [8], "members": members},
         "training": {"batch_size": 80, "epochs": 2, "checkpoint_every": 3, **training},
     }
     return make_job(content, {}, "test")
@@ -293,6 +293,24 @@ def test_checkpoints_that_only_one_side_claims_are_not_used(tmp_path: Path) -> N
 
     with pytest.raises(JobStopped):
         label_against(feature, tmp_path)
+
+
+@pytest.mark.parametrize("at", [2, 4, 9])
+def test_an_interrupted_run_with_members_and_averages_ends_with_the_same_weights(tmp_path: Path, at: int) -> None:
+    agreed = job(members=3, averaging=0.8)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    result = train(agreed, whole, vault=tmp_path / "vault", record_steps=STEPS)
+
+    def interrupt(done: int, total: int, note: str) -> None:
+        if done == at:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS, progress=interrupt)
+    assert train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS).test_auc == result.test_auc
+    for file in ("feature/bottom.safetensors", "label/top.safetensors", "feature/transcript/gradients.f32"):
+        assert (whole / file).read_bytes() == (broken / file).read_bytes(), file
+    assert (whole / "feature/transcript/gradients.f32").stat().st_size == 2 * 400 * 3 * WIDTH * 4
 
 
 class Interrupted(Exception):

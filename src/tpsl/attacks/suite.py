@@ -213,7 +213,8 @@ class _Suite:
 
     def _fingerprint(self, seen: TranscriptStep) -> Scores:
         """Guess by the bits where they decide, by the recovered noisy label elsewhere."""
-        guesses = fingerprint_attack(seen.gradients, *self._white_box.both_gradients(seen))
+        received = self._white_box.of_one_member(seen).gradients
+        guesses = fingerprint_attack(received, *self._white_box.both_gradients(seen))
         return np.where(guesses == UNDECIDED, self._evidence(seen) > 0, guesses).astype(np.float64)
 
     @cached_property

@@ -10,7 +10,7 @@ attack (section 3.1) guesses 1 exactly if w > ½.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,17 +47,26 @@ class Reading:
 
 
 class WhiteBox:
-    """A copy of the label party's top half that follows its weights from step to step."""
+    """A copy of the label party's top half that follows its weights from step to step.
 
-    def __init__(self, trajectory: Trajectory, top: Top) -> None:
+    Of a network with members it reads the first: what that member receives is the transcript of a network alone, made
+    from the same noisy label as all the others.
+    """
+
+    def __init__(self, trajectory: Trajectory, top: Top, columns: npt.NDArray[np.int64] | None = None) -> None:
         self._trajectory = trajectory
+        self._columns = columns
         self._top = top.requires_grad_(False)
         self._last: Reading | None = None
 
     @classmethod
     def of(cls, trajectory: Trajectory, model: ModelConfig, cut_width: int, classes: int) -> WhiteBox:
-        """Return the white box of a network of this shape."""
-        return cls(trajectory, Top(cut_width, classes, model, torch.Generator()))
+        """Return the white box of a network of this shape, with a cut of this width."""
+        if model.members == 1:
+            return cls(trajectory, Top(cut_width, classes, model, torch.Generator()))
+        starts = range(0, cut_width, model.cut_width)  # of each party's share, which lies member after member
+        columns = np.concatenate([np.arange(start, start + model.bottom[-1]) for start in starts])
+        return cls(trajectory, Top(len(columns), classes, model, torch.Generator()), columns)
 
     def fits(self) -> bool:
         """Say whether the recorded weights are those of a network of this shape."""
@@ -67,8 +76,15 @@ class WhiteBox:
             return False
         return True
 
+    def of_one_member(self, seen: TranscriptStep) -> TranscriptStep:
+        """Return what belongs to the member that is read: all of it, if there is one network."""
+        if self._columns is None or seen.embeddings.shape[1] == len(self._columns):
+            return seen
+        return replace(seen, embeddings=seen.embeddings[:, self._columns], gradients=seen.gradients[:, self._columns])
+
     def read(self, seen: TranscriptStep) -> Reading:
         """Read one step, two classes; attacks that look at the same step share the work."""
+        seen = self.of_one_member(seen)
         if self._last is None or self._last.step != seen.step:
             z, embeddings = self._forward(seen)
             (slope,) = torch.autograd.grad(z.sum(), embeddings)
@@ -81,6 +97,7 @@ class WhiteBox:
 
     def both_gradients(self, seen: TranscriptStep) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return `g_0` and `g_1` of one step, two classes, to the last bit as back-propagation computes them."""
+        seen = self.of_one_member(seen)
         z, embeddings = self._forward(seen)
         v_0, v_1 = BinaryCrossEntropy().derivatives(z.detach())
         (g_0,) = torch.autograd.grad(z, embeddings, v_0, retain_graph=True)
@@ -115,6 +132,7 @@ class WhiteBox:
 
     def _jacobians(self, seen: TranscriptStep) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Return logits, J and received gradients of one step piece by piece, in double precision."""
+        seen = self.of_one_member(seen)
         self._trajectory.load_into(self._top, seen.step)
         for start in range(0, len(seen.rows), _RECORDS_AT_ONCE):
             part = slice(start, start + _RECORDS_AT_ONCE)

@@ -56,6 +56,12 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Records in a step.")] = None,
     optimizer: Annotated[OptimizerName | None, typer.Option(help="Optimiser of both halves.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of both halves.")] = None,
+    averaging: Annotated[
+        float | None, typer.Option(help="Decay of an average of the weights that predicts, as 0.995. Costs no budget.")
+    ] = None,
+    members: Annotated[
+        int | None, typer.Option(help="Networks trained side by side; their mean predicts. Costs no budget.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes batches and initial weights, never the noise.")] = None,
     insecure_seeded_noise: Annotated[
         bool, typer.Option("--insecure-seeded-noise", help="The seed fixes the noise too. The run is NOT private.")
@@ -84,8 +90,9 @@ def train(
     overrides: dict[str, dict[str, Any]] = {
         "data": given(source=data, path=str(path) if path else None, rows=rows, layout=layout, task=task, split=split),
         "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
+        "model": given(members=members),
         "training": {
-            **given(epochs=epochs, batch_size=batch_size, seed=seed),
+            **given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed),
             **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
         },
     }

@@ -2,7 +2,7 @@
 
 `Bottom` is f: an embedding layer and two 128-unit ReLU layers; its output is the cut. `Top` is h: two 128-unit ReLU
 layers and the output. A label party with features of its own has a `Bottom` too, whose output joins the others at
-the cut.
+the cut. These are the halves of one network; `members` puts several side by side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LAZY_FROM_ROWS = 200_000
 
 
 class ModelConfig(BaseModel):
-    """Widths of the layers; the last width of `bottom` is the width of the cut."""
+    """Widths of the layers, and how many networks of this shape there are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,6 +31,17 @@ class ModelConfig(BaseModel):
         description="'lazy' updates only the embeddings that a batch touches, 'dense' all of them; "
         f"'auto' is lazy from {_LAZY_FROM_ROWS:,} embeddings on. With SGD and Adagrad the results are the same.",
     )
+    members: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Networks trained side by side on the same noisy labels; their mean logit predicts. Costs no ε.",
+    )
+
+    @property
+    def cut_width(self) -> int:
+        """The width of one party's share of the cut: the last width of `bottom` for each member."""
+        return self.members * self.bottom[-1]
 
 
 class Bottom(nn.Module):

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from tpsl.data.features import Features
-from tpsl.models import Bottom, HalfOptimizer
+from tpsl.models import Bottom, BottomMembers, HalfOptimizer
 
 Rows = npt.NDArray[np.int64]
 
@@ -26,7 +26,12 @@ class FeatureParty:
     """
 
     def __init__(
-        self, bottom: Bottom, optimizer: HalfOptimizer, features: Features, *, run_ahead: bool = False
+        self,
+        bottom: Bottom | BottomMembers,
+        optimizer: HalfOptimizer,
+        features: Features,
+        *,
+        run_ahead: bool = False,
     ) -> None:
         self.bottom = bottom
         self.optimizer = optimizer
@@ -55,8 +60,9 @@ class FeatureParty:
 
     @torch.no_grad()
     def embed(self, rows: Rows) -> Tensor:
-        """Return embeddings for prediction; nothing is learned from them."""
-        embeddings: Tensor = self.bottom(*self._inputs.batch(rows))
+        """Return embeddings for prediction, by the averaged weights; nothing is learned from them."""
+        with self.optimizer.averaged():
+            embeddings: Tensor = self.bottom(*self._inputs.batch(rows))
         return embeddings
 
     def _weights_kept(self) -> AbstractContextManager[object]:
@@ -66,10 +72,8 @@ class FeatureParty:
         """
         if not self._run_ahead:
             return nullcontext()
-        table = self.bottom.embedding
-        dense = {
-            p.untyped_storage().data_ptr() for p in self.bottom.parameters() if table is None or p is not table.weight
-        }
+        tables = {id(part.weight) for part in self.bottom.modules() if isinstance(part, nn.Embedding)}
+        dense = {p.untyped_storage().data_ptr() for p in self.bottom.parameters() if id(p) not in tables}
 
         def pack(saved: Tensor) -> Tensor:
             return saved.clone() if saved.untyped_storage().data_ptr() in dense else saved

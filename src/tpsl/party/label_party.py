@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
-from tpsl.models import Bottom, HalfOptimizer, Top
+from tpsl.models import Bottom, BottomMembers, HalfOptimizer, Top, TopMembers
 from tpsl.party.feature_party import FeatureTensors, Rows
 from tpsl.perturb import LogitGradient
 from tpsl.vault import NoisyLabels
@@ -25,11 +26,11 @@ class LabelParty:
 
     def __init__(
         self,
-        top: Top,
+        top: Top | TopMembers,
         optimizer: HalfOptimizer,
         logit_gradient: LogitGradient,
         noisy: NoisyLabels,
-        own: tuple[Bottom, HalfOptimizer, Features] | None = None,
+        own: tuple[Bottom | BottomMembers, HalfOptimizer, Features] | None = None,
     ) -> None:
         if not isinstance(noisy, NoisyLabels):
             raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
@@ -65,11 +66,11 @@ class LabelParty:
         evidence = [draw.index_select(0, index) for draw in self._evidence]
         if len(evidence) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
-            z.backward(self.logit_gradient(z.detach(), evidence[0]))
+            z.backward(self._logit_gradient(z.detach(), evidence[0]))
             gradients = [e.grad for e in embeddings]
         else:
             # Algorithm 3: g̃ is sent, ũ updates θ_L, from two independent draws.
-            sent, own = (self.logit_gradient(z.detach(), draw) for draw in evidence)
+            sent, own = (self._logit_gradient(z.detach(), draw) for draw in evidence)
             gradients = list(torch.autograd.grad(z, embeddings, sent, retain_graph=True))
             z.backward(own, inputs=self._parameters)
         self._records = records
@@ -85,9 +86,23 @@ class LabelParty:
 
     @torch.no_grad()
     def predict(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
-        """Return probabilities: of class 1 for two classes (shape `[n]`), of each class for k."""
-        z = self.top(self._cut(rows, [e.to(self.device) for e in received]))
+        """Return probabilities: of class 1 for two classes (shape `[n]`), of each class for k.
+
+        They are those of the averaged weights and, with several members, of the members' mean logits.
+        """
+        with ExitStack() as averaged:
+            for _, half_optimizer in self.halves.values():
+                averaged.enter_context(half_optimizer.averaged())
+            z = self.top(self._cut(rows, [e.to(self.device) for e in received]))
+        if isinstance(self.top, TopMembers):
+            z = z.mean(dim=0)
         return torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)
+
+    def _logit_gradient(self, z: Tensor, evidence: Tensor) -> Tensor:
+        """Return ṽ for every logit: each member learns from the same noisy label, at its own logits."""
+        if not isinstance(self.top, TopMembers):
+            return self.logit_gradient(z, evidence)
+        return self.logit_gradient(z.flatten(0, 1), torch.cat([evidence] * len(z))).reshape(z.shape)
 
     def _cut(self, rows: Rows, embeddings: list[Tensor]) -> Tensor:
         parts = list(embeddings)

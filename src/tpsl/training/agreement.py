@@ -33,7 +33,7 @@ def agreement(job: Job, ids: Any, schedule: Schedule) -> Agreement:
         "digest of the job": job.digest(),
         "number of records": str(len(ids)),
         "number of training records": str(len(schedule.train)),
-        "width of the cut": str(job.model.bottom[-1]),
+        "width of the cut": str(job.model.cut_width),
         "batch plan": schedule.plan.digest(),
     }
     return Agreement(fields, ids_digest(ids))

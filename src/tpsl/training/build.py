@@ -11,7 +11,7 @@ import torch
 
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelSide
-from tpsl.models import Bottom, HalfOptimizer, Top
+from tpsl.models import Bottom, BottomMembers, HalfOptimizer, make_bottom, make_top
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
@@ -31,7 +31,7 @@ def weight_generator(seed: int, half: str) -> torch.Generator:
 def build_feature_party(job: Job, name: str, features: Features, device: torch.device | None = None) -> FeatureParty:
     """Return a feature party with its initial weights."""
     bottom = _bottom(job, name, features).to(device)
-    optimizer = HalfOptimizer(bottom, job.training.feature_optimizer)
+    optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging)
     return FeatureParty(bottom, optimizer, features, run_ahead=job.training.staleness > 0)
 
 
@@ -43,26 +43,33 @@ def build_label_party(
     features: Features | None,
     device: torch.device | None = None,
 ) -> LabelParty:
-    """Return the label party with its initial weights; every feature party's cut has the job's width."""
+    """Return the label party with its initial weights; every party's share of the cut has the job's width."""
     own = None
-    cut_width = feature_parties * job.model.bottom[-1]
+    shares = feature_parties
     if features is not None:
         bottom = _bottom(job, "label bottom", features).to(device)
-        own = (bottom, HalfOptimizer(bottom, job.training.label_optimizer), features)
-        cut_width += bottom.width
-    top = Top(cut_width, classes, job.model, weight_generator(job.training.seed, "label top")).to(device)
+        own = (bottom, HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging), features)
+        shares += 1
+    top = make_top(shares, classes, job.model, _weight_generators(job, "label top")).to(device)
     gradient = LogitGradient(noisy.mechanism, job.privacy.estimator)
-    return LabelParty(top, HalfOptimizer(top, job.training.label_optimizer), gradient, noisy, own)
+    optimizer = HalfOptimizer(top, job.training.label_optimizer, job.training.averaging)
+    return LabelParty(top, optimizer, gradient, noisy, own)
 
 
-def _bottom(job: Job, name: str, features: Features) -> Bottom:
-    return Bottom(
+def _bottom(job: Job, name: str, features: Features) -> Bottom | BottomMembers:
+    return make_bottom(
         features.embedding_rows,
         features.categorical.shape[1],
         features.numeric.shape[1],
         job.model,
-        weight_generator(job.training.seed, name),
+        _weight_generators(job, name),
     )
+
+
+def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
+    """Return a generator for each member; the first member starts as a network without members does."""
+    names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
+    return [weight_generator(job.training.seed, name) for name in names]
 
 
 def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:

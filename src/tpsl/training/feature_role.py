@@ -77,7 +77,7 @@ class FeatureRole:
         self._kept: deque[list[Tensor]] = deque()
         self._early: deque[Gradients] = deque()
         self._unanswered = 0
-        width, itemsize = job.model.bottom[-1], 4 if job.training.wire == "float32" else 2
+        width, itemsize = job.model.cut_width, 4 if job.training.wire == "float32" else 2
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
         part_bytes = self.schedule.part_rows * width * itemsize + 2 * MESSAGE_OVERHEAD
         self._most_unanswered = max(2, WINDOW // part_bytes)
@@ -181,7 +181,8 @@ class FeatureRole:
     async def _farewell(self) -> FeatureResult:
         if self.recorder:
             self.recorder.sync()
-        write_atomically(self.folder / "bottom.safetensors", save(self.party.bottom.state_dict()))
+        with self.party.optimizer.averaged():
+            write_atomically(self.folder / "bottom.safetensors", save(self.party.bottom.state_dict()))
         await self.channel.send(Finished(self.schedule.total_steps))
         await self._expect(Bye)
         result = self.run.party_result(self.side.party) or FeatureResult(

@@ -114,6 +114,12 @@ class TrainingConfig(_Model):
     )
     feature_optimizer: OptimizerConfig = OptimizerConfig()
     label_optimizer: OptimizerConfig = OptimizerConfig()
+    averaging: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Predict with an average of the weights of the last steps: its decay in a step, as 0.995; 0: off.",
+    )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
     wire: WireDtype = Field("float32", description="Numbers of embeddings and gradients while they cross the border.")
     micro_batches: int = Field(

@@ -177,7 +177,7 @@ class LabelRole:
                 f"{channel.peer} sent {kind.__name__} of step {message.step}, part {message.part}; "
                 f"expected was step {step}, part {part}"
             )
-        shape = (rows, self.job.model.bottom[-1])
+        shape = (rows, self.job.model.cut_width)
         return checked_tensor(message.tensor, shape, sender=channel.peer, what="embeddings", step=step)
 
     async def _farewell(self, result: TrainResult | None) -> TrainResult:
@@ -192,8 +192,9 @@ class LabelRole:
         if result is None:
             if self.trajectory:
                 self.trajectory.sync()
-            for part, (half, _) in self.party.halves.items():
-                write_atomically(self.run.label / f"{part}.safetensors", save(half.state_dict()))
+            for part, (half, optimizer) in self.party.halves.items():
+                with optimizer.averaged():
+                    write_atomically(self.run.label / f"{part}.safetensors", save(half.state_dict()))
             result = self._result()
             self.run.finish(result)
         for channel in self.channels.values():

@@ -71,7 +71,7 @@ def serve(
             observer=observer,
         )
         terms = agreement(job, side.ids, role.schedule)
-        limits = Limits(role.schedule.largest_part, job.model.bottom[-1])
+        limits = Limits(role.schedule.largest_part, job.model.cut_width)
         patience = Patience(local.silence, local.wait)
         with LabelServer(
             local.listen,

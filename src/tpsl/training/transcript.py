@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpsl.files import write_atomically
 from tpsl.models import Top
@@ -86,7 +86,7 @@ class TranscriptWriter:
 class TrajectoryWriter:
     """Records the label party's top half before each step."""
 
-    def __init__(self, folder: Path, top: Top, steps_before: int = 0) -> None:
+    def __init__(self, folder: Path, top: nn.Module, steps_before: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         layout = [[name, list(p.shape)] for name, p in top.named_parameters()]
         write_atomically(folder / "trajectory.json", json.dumps({"format": 1, "layout": layout}).encode())
@@ -166,10 +166,15 @@ class Trajectory:
         self._weights = _mapped(folder / "trajectory.f32", "<f4", (width,))
 
     def load_into(self, top: Top, step: int) -> None:
-        """Give a top half the weights it had before this step."""
+        """Give a top half the weights it had before this step; of several members, those of the first."""
         parts = np.split(np.array(self._weights[step]), np.cumsum([int(np.prod(s)) for _, s in self._layout])[:-1])
         state = {name: torch.from_numpy(part).reshape(s) for (name, s), part in zip(self._layout, parts, strict=True)}
-        top.load_state_dict(state)
+        top.load_state_dict(_first_member(state))
+
+
+def _first_member(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    own = {name.removeprefix("members.0."): part for name, part in state.items() if name.startswith("members.0.")}
+    return own or state
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
