@@ -211,7 +211,7 @@ def main() -> None:
         running.close()
         for wire, job in jobs.items():
             with TwoParties(job, folder / f"{wire} counted", threads=threads, proxy=True) as parties:
-                itemsize, width = getattr(torch, wire).itemsize, job.model.bottom[-1]
+                itemsize, width = getattr(torch, wire).itemsize, job.model.cut_width
                 carried = bytes_per_tensor_byte(parties, options.batch, options.steps, itemsize, width)
             result[wire]["bytes per tensor byte"] = round(carried, 4)
     if options.json:

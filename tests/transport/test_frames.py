@@ -32,6 +32,7 @@ from tpsl.transport.messages import (
     Embeddings,
     Finished,
     Gradients,
+    HeadEmbeddings,
     Message,
     Position,
     Rewind,
@@ -86,6 +87,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     tensor_messages(Embeddings),
     tensor_messages(Gradients),
     tensor_messages(TestEmbeddings),
+    tensor_messages(HeadEmbeddings),
     st.builds(Rewind, UINT64),
     st.builds(Position, UINT64, st.lists(UINT64, max_size=LIST_ENTRIES).map(tuple)),
     st.builds(Start, UINT64, UINT64),
@@ -131,10 +133,10 @@ headers = st.one_of(
 
 
 def assert_equal(received: Message | None, sent: Message) -> None:
-    if not isinstance(sent, Embeddings | Gradients | TestEmbeddings):
+    if not isinstance(sent, Embeddings | Gradients | TestEmbeddings | HeadEmbeddings):
         assert received == sent
         return
-    assert isinstance(received, Embeddings | Gradients | TestEmbeddings)
+    assert isinstance(received, Embeddings | Gradients | TestEmbeddings | HeadEmbeddings)
     assert (type(received), received.step, received.part) == (type(sent), sent.step, sent.part)
     assert received.tensor.shape == sent.tensor.shape
     assert received.tensor.dtype == torch.float32

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json
+from tpsl.cli.console import JsonFlag, notice
 from tpsl.cli.local_options import (
     CertsOption,
     DeviceOption,
@@ -100,7 +100,4 @@ def serve(
     except KeyboardInterrupt:
         notice("the same command goes on where it stopped; the feature parties wait for it")
         raise
-    if json:
-        print_json(result.as_dict())
-    else:
-        show_result(result)
+    show_result(result, json)

@@ -34,6 +34,20 @@ class OptimizerName(StrEnum):
     adagrad = "adagrad"
 
 
+class HeadName(StrEnum):
+    """Which heads the label party trains."""
+
+    private = "private"
+    local = "local"
+
+
+class PretrainName(StrEnum):
+    """How the feature parties' halves learn without labels."""
+
+    masked = "masked"
+    contrastive = "contrastive"
+
+
 def train(
     job: Annotated[
         Path | None, typer.Argument(help="Job file (YAML). Without one, the options below make a job.")
@@ -61,6 +75,12 @@ def train(
     ] = None,
     members: Annotated[
         int | None, typer.Option(help="Networks trained side by side; their mean predicts. Costs no budget.")
+    ] = None,
+    head: Annotated[
+        HeadName | None, typer.Option(help="'local': also a head trained on true labels, which never leaves.")
+    ] = None,
+    pretrain: Annotated[
+        PretrainName | None, typer.Option(help="Train the feature parties' halves without labels first.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes batches and initial weights, never the noise.")] = None,
     insecure_seeded_noise: Annotated[
@@ -92,7 +112,8 @@ def train(
         "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
         "model": given(members=members),
         "training": {
-            **given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed),
+            **given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed, head=head),
+            **({"pretrain": {"method": str(pretrain)}} if pretrain else {}),
             **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
         },
     }
@@ -116,15 +137,18 @@ def train(
     except KeyboardInterrupt:
         notice(f"the same command with --out {run} goes on where it stopped")
         raise
-    if json:
-        print_json(result.as_dict())
-    else:
-        show_result(result)
+    show_result(result, json)
 
 
-def show_result(result: TrainResult) -> None:
-    """Print the label party's result."""
+def show_result(result: TrainResult, json: bool) -> None:
+    """Print the label party's result, with that of its local head if there is one."""
     from tpsl.report.words import rounded_up
+    from tpsl.training.run_folder import RunFolder
+
+    local = RunFolder(Path(result.run)).local_head()
+    if json:
+        print_json({**result.as_dict(), **({"local_head": local} if local else {})})
+        return
 
     budget = f"ε = {rounded_up(result.epsilon, 6)}" + (f", δ = {rounded_up(result.delta, 3)}" if result.delta else "")
     rows = {
@@ -133,6 +157,7 @@ def show_result(result: TrainResult) -> None:
         "guarantee": budget if result.private else f"NOT PRIVATE ({budget})",
         "test AUC": f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]",
         "test log loss": f"{result.test_log_loss:.4f}",
+        **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
         "calibration error": f"{result.test_calibration_error:.4f}",
         "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
     }

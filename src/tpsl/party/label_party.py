@@ -90,13 +90,27 @@ class LabelParty:
 
         They are those of the averaged weights and, with several members, of the members' mean logits.
         """
+        z = self._logits(rows, received)
+        return torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)
+
+    @torch.no_grad()
+    def head_inputs(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
+        """Return what a local head may see of the label party's own: its logits and its own share of the cut.
+
+        All of it is computed from noisy labels; that the local head itself is not private is its own doing.
+        """
+        parts = [self._logits(rows, received).reshape(len(rows), -1)]
+        if self.own_bottom is not None and self._own_inputs is not None and self._own_optimizer is not None:
+            with self._own_optimizer.averaged():
+                parts.append(self.own_bottom(*self._own_inputs.batch(rows)))
+        return torch.cat(parts, dim=1)
+
+    def _logits(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
         with ExitStack() as averaged:
             for _, half_optimizer in self.halves.values():
                 averaged.enter_context(half_optimizer.averaged())
-            z = self.top(self._cut(rows, [e.to(self.device) for e in received]))
-        if isinstance(self.top, TopMembers):
-            z = z.mean(dim=0)
-        return torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)
+            z: Tensor = self.top(self._cut(rows, [e.to(self.device) for e in received]))
+        return z.mean(dim=0) if isinstance(self.top, TopMembers) else z
 
     def _logit_gradient(self, z: Tensor, evidence: Tensor) -> Tensor:
         """Return ṽ for every logit: each member learns from the same noisy label, at its own logits."""

@@ -7,12 +7,14 @@ from collections import deque
 from typing import TypeVar
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from tpsl.data.sides import FeatureSide
 from tpsl.files import write_atomically
+from tpsl.models import BottomMembers
 from tpsl.party import FeatureParty
+from tpsl.party.pretraining import pretrain
 from tpsl.training.build import build_feature_party
 from tpsl.training.checkpoint import Halves, forget_after, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.job import Job
@@ -29,6 +31,7 @@ from tpsl.transport import (
     Embeddings,
     Finished,
     Gradients,
+    HeadEmbeddings,
     JobStopped,
     Meeting,
     Message,
@@ -113,6 +116,8 @@ class FeatureRole:
             raise BadMessage(f"{self.channel.peer} wants to start at step {start.step}, which was not offered")
         self._load(start.step)
         await self._steps(start.step)
+        if self.schedule.sends_head_embeddings:
+            await self._send_head_embeddings()
         return await self._farewell()
 
     async def _steps(self, start: int) -> None:
@@ -178,6 +183,18 @@ class FeatureRole:
         for part, rows in enumerate(self.schedule.test_parts()):
             await self.channel.send(TestEmbeddings(done, part, self.party.embed(rows)))
 
+    async def _send_head_embeddings(self) -> None:
+        """Send embeddings of all records for the local head, after the frozen pre-trained ones if there are any."""
+        frozen = None
+        if self.job.training.pretrain is not None:
+            frozen = build_feature_party(self.job, self.side.party, self.side.features, self.device)
+            frozen.bottom.load_state_dict(self._pretrained())
+        for part, rows in enumerate(self.schedule.head_parts()):
+            embeddings = self.party.embed(rows)
+            if frozen is not None:
+                embeddings = torch.cat([frozen.embed(rows), embeddings], dim=1)
+            await self.channel.send(HeadEmbeddings(self.schedule.total_steps, part, embeddings))
+
     async def _farewell(self) -> FeatureResult:
         if self.recorder:
             self.recorder.sync()
@@ -204,6 +221,8 @@ class FeatureRole:
     def _load(self, step: int) -> None:
         """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
         self.party = build_feature_party(self.job, self.side.party, self.side.features, self.device)
+        if not step and self.job.training.pretrain is not None:
+            self.party.bottom.load_state_dict(self._pretrained())
         self._kept.clear()
         self._early.clear()
         self._unanswered = 0
@@ -222,6 +241,25 @@ class FeatureRole:
                 steps_before=steps,
                 records_before=self.schedule.records(steps),
             )
+
+    def _pretrained(self) -> dict[str, Tensor]:
+        """Return weights learned from this party's features alone: made once for a run, and kept."""
+        path, config = self.folder / "pretrained.safetensors", self.job.training.pretrain
+        if not path.exists() and config is not None:
+            fresh = build_feature_party(self.job, self.side.party, self.side.features, self.device).bottom
+            members = list(fresh.members) if isinstance(fresh, BottomMembers) else [fresh]
+            for number, member in enumerate(members):
+                told: list[str] = []
+
+                def progress(done: int, total: int, note: str, told: list[str] = told) -> None:
+                    if told[-1:] != [note]:
+                        told.append(note)
+                        self.observer.event("pretraining", text=note)
+
+                seed = self.job.training.seed + number
+                pretrain(member, self.side.features, self.side.train, config, seed, progress)  # type: ignore[arg-type]
+            write_atomically(path, save(fresh.state_dict()))
+        return load(path.read_bytes())
 
     def _checkpoint(self, done: int) -> None:
         if self.recorder:

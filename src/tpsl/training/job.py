@@ -30,6 +30,7 @@ from tpsl.mechanisms import (
     subset_selection,
 )
 from tpsl.models import ModelConfig, OptimizerConfig
+from tpsl.party.pretraining import PretrainConfig
 from tpsl.perturb import Estimator
 from tpsl.transport import WireDtype
 
@@ -120,6 +121,13 @@ class TrainingConfig(_Model):
         lt=1,
         description="Predict with an average of the weights of the last steps: its decay in a step, as 0.995; 0: off.",
     )
+    head: Literal["private", "local"] = Field(
+        "private",
+        description="'local': the label party also trains a head on true labels, which never leaves it.",
+    )
+    pretrain: PretrainConfig | None = Field(
+        None, description="Train the feature parties' halves on their own features first, without labels."
+    )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
     wire: WireDtype = Field("float32", description="Numbers of embeddings and gradients while they cross the border.")
     micro_batches: int = Field(
@@ -153,6 +161,11 @@ class Job(_Model):
                     f"the feature party {party!r} needs a name of letters, digits, '_' and '-' that is not 'label'"
                 )
         return self
+
+    @property
+    def head_width(self) -> int:
+        """Width of what a feature party sends for the local head: its cut, after the frozen pre-trained one if any."""
+        return self.model.cut_width * (2 if self.training.pretrain is not None else 1)
 
     def agreed(self) -> dict[str, Any]:
         """Return what the parties must agree on: everything but where each of them keeps its files."""

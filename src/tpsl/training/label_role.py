@@ -8,18 +8,20 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.sides import LabelSide
 from tpsl.files import write_atomically
 from tpsl.party import LabelParty
+from tpsl.party.local_head import train_local_head
 from tpsl.training.checkpoint import forget_after, load_checkpoint, save_checkpoint, saved_steps
-from tpsl.training.evaluation import evaluate_in_fixed_time
+from tpsl.training.evaluation import evaluate, evaluate_in_fixed_time
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.transcript import TrajectoryWriter
 from tpsl.transport import (
@@ -29,6 +31,7 @@ from tpsl.transport import (
     Embeddings,
     Finished,
     Gradients,
+    HeadEmbeddings,
     JobStopped,
     Meeting,
     Message,
@@ -47,6 +50,7 @@ Kind = TypeVar("Kind", bound=Message)
 Release = Callable[[], tuple[NoisyLabels, float]]
 """Gives the noisy labels of the training records and the largest total ε of any record in the vault."""
 MakeLabelParty = Callable[[NoisyLabels], LabelParty]
+Progress = Callable[[int, int, str], None]
 
 
 class LabelRole:
@@ -95,7 +99,12 @@ class LabelRole:
                     if result is None:
                         self._load(start)
                         await self._steps(start)
-                    return await self._farewell(result)
+                    if self.schedule.sends_head_embeddings:
+                        await self._collect(keep=result is None)
+                    result = await self._farewell(result)
+                    # Nobody waits any more: what this takes cannot be measured from outside.
+                    self.train_local_head()
+                    return result
                 except PeerRestarted as restarted:
                     self.observer.event("restarted", peer=restarted.peer)
         finally:
@@ -120,8 +129,9 @@ class LabelRole:
         under_way = (
             (1 + settings.staleness) * settings.micro_batches + len(self.schedule.test_parts()) + self._round + 2
         )
+        under_way += len(self.schedule.head_parts()) if self.schedule.sends_head_embeddings else 0
         for _ in range(under_way):
-            message = await self._receive(channel, Embeddings, TestEmbeddings, Finished, Bye, Position)
+            message = await self._receive(channel, Embeddings, TestEmbeddings, HeadEmbeddings, Finished, Bye, Position)
             if isinstance(message, Position) and message.round == self._round:
                 return message
         raise BadMessage(f"{channel.peer} goes on sending and does not say where it stands")
@@ -168,8 +178,45 @@ class LabelRole:
         self.run.write_metrics(self.metrics)
         self.observer.event("epoch", epoch=epoch, **asdict(found))
 
+    async def _collect(self, *, keep: bool) -> None:
+        """Receive the embeddings of all records for the local head; they go into the folder that is not private."""
+        folder = self.run.not_private()
+        with (folder / ".inputs.new").open("wb") as file:
+            for part, rows in enumerate(self.schedule.head_parts()):
+                received = [
+                    await self._tensor(channel, HeadEmbeddings, self.schedule.total_steps, part, len(rows))
+                    for channel in self.channels.values()
+                ]
+                if keep:
+                    cuts = [embeddings[:, -self.job.model.cut_width :] for embeddings in received]
+                    inputs = torch.cat([*received, self.party.head_inputs(rows, cuts).cpu()], dim=1)
+                    file.write(inputs.numpy().tobytes())
+        if keep:
+            (folder / ".inputs.new").replace(folder / "inputs.f32")
+        else:
+            (folder / ".inputs.new").unlink()
+
+    def train_local_head(self, progress: Progress = lambda done, total, note: None) -> None:
+        """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
+        path = self.run.label / NOT_PRIVATE / "inputs.f32"
+        if not self.schedule.sends_head_embeddings or not path.exists():
+            return
+        train, test = self.side.train, self.side.test
+        inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
+        labels, classes = self.side.labels, self.side.classes
+        head = train_local_head(inputs[: len(train)], labels[train], classes, self.job.training.seed, progress)
+        found = evaluate(head.predict(inputs[len(train) :]), labels[test])
+        self.run.finish_local_head(save(head.state_dict()), asdict(found))
+        path.unlink()
+        self.observer.event("local head", **asdict(found))
+
     async def _tensor(
-        self, channel: Channel, kind: type[Embeddings | TestEmbeddings], step: int, part: int, rows: int
+        self,
+        channel: Channel,
+        kind: type[Embeddings | TestEmbeddings | HeadEmbeddings],
+        step: int,
+        part: int,
+        rows: int,
     ) -> Tensor:
         message = await self._receive(channel, kind)
         if (message.step, message.part) != (step, part):
@@ -177,7 +224,7 @@ class LabelRole:
                 f"{channel.peer} sent {kind.__name__} of step {message.step}, part {message.part}; "
                 f"expected was step {step}, part {part}"
             )
-        shape = (rows, self.job.model.cut_width)
+        shape = (rows, self.job.head_width if kind is HeadEmbeddings else self.job.model.cut_width)
         return checked_tensor(message.tensor, shape, sender=channel.peer, what="embeddings", step=step)
 
     async def _farewell(self, result: TrainResult | None) -> TrainResult:

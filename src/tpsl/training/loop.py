@@ -46,7 +46,7 @@ def train(
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with run.started(job, [*names, "label"]):
         finished = run.result()
-        if finished is not None:
+        if finished is not None and not run.lacks_local_head(job):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         if data is None:
@@ -62,11 +62,14 @@ def train(
             record_steps=record_steps,
             observer=_Progress(progress, notice, job),
         )
+        if finished is not None:
+            label.train_local_head(progress)
+            return finished
         ends = {name: pair(("label", name), job.training.wire) for name in names}
         features = [
-            FeatureRole(job, data.feature_side(name), run, record_steps=record_steps).attend(
-                InProcessMeeting({"label": ends[name][1]})
-            )
+            FeatureRole(
+                job, data.feature_side(name), run, record_steps=record_steps, observer=_Preparation(name, notice)
+            ).attend(InProcessMeeting({"label": ends[name][1]}))
             for name in names
         ]
         result: TrainResult = run_together(
@@ -87,3 +90,14 @@ class _Progress(Silent):
     def event(self, name: str, **facts: Fact) -> None:
         if name == "resumed":
             self._notice(f"resuming after step {facts['step']:,}")
+
+
+class _Preparation(Silent):
+    """Says what a feature party does before the first step."""
+
+    def __init__(self, party: str, notice: Notice) -> None:
+        self._party, self._notice = party, notice
+
+    def event(self, name: str, **facts: Fact) -> None:
+        if name == "pretraining":
+            self._notice(f"{self._party}: {facts['text']}")

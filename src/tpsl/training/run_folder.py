@@ -4,6 +4,7 @@
     RUN/result.json           written last: a run that has it is finished
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
     RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, and on request trajectory.*
+    RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
 With two organisations each has a run folder of its own, with the folder of its own party in it and no other.
@@ -26,6 +27,14 @@ from tpsl.training.result import FeatureResult, TrainResult
 
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
+
+
+NOT_PRIVATE = "NOT-PRIVATE"
+"""The folder in the label party's folder for what was computed from true labels and must never leave it."""
+
+_WARNING = """The local head in this folder was trained on true labels. It is not differentially private.
+Keep it, its scores and everything computed from it at the label party: do not send, export or serve it.
+"""
 
 
 class RunError(ValueError):
@@ -109,6 +118,33 @@ class RunFolder:
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
         write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
+
+    def not_private(self) -> Path:
+        """Return the folder for what must never leave the label party, with a warning in it."""
+        folder = self.label / NOT_PRIVATE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(folder / "README.txt", _WARNING.encode())
+        return folder
+
+    def finish_local_head(self, weights: bytes, metrics: dict[str, float]) -> None:
+        """Keep the local head and what it reaches on the test records."""
+        folder = self.not_private()
+        write_atomically(folder / "local_head.safetensors", weights)
+        write_atomically(folder / "result.json", json.dumps(metrics, indent=1).encode())
+
+    def lacks_local_head(self, job: Job) -> bool:
+        """Whether the run has all that a local head needs, but not the head."""
+        return job.training.head == "local" and (self.label / NOT_PRIVATE / "inputs.f32").exists()
+
+    def local_head(self) -> dict[str, float] | None:
+        """Return what the local head reaches on the test records; None if there is none."""
+        path = self.label / NOT_PRIVATE / "result.json"
+        if not path.exists():
+            return None
+        try:
+            return {str(name): float(value) for name, value in json.loads(path.read_text(encoding="utf-8")).items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunError(f"{path}: is damaged ({error})") from error
 
     def finish_party(self, result: FeatureResult) -> None:
         """Write a feature party's result: from now on its part in the run is finished."""

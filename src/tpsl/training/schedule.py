@@ -26,6 +26,7 @@ class Schedule:
         self.total_steps = self.plan.steps(settings.epochs)
         self.checkpoint_every = settings.checkpoint_every
         self.part_rows = -(-min(settings.batch_size, len(train)) // settings.micro_batches)
+        self.sends_head_embeddings = settings.head == "local"
         self.train, self.test = train, test
 
     def parts(self, step: int) -> list[Rows]:
@@ -37,10 +38,16 @@ class Schedule:
         """Return the rows of the test records, in parts of bounded size."""
         return [self.test[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(self.test), TEST_ROWS_AT_ONCE)]
 
+    def head_parts(self) -> list[Rows]:
+        """Return the rows of the training and then of the test records, in parts of bounded size."""
+        rows = np.concatenate([self.train, self.test])
+        return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]
+
     @property
     def largest_part(self) -> int:
         """The most rows that any message of the job carries."""
-        return max(self.part_rows, min(TEST_ROWS_AT_ONCE, len(self.test)))
+        largest = len(self.train) + len(self.test) if self.sends_head_embeddings else len(self.test)
+        return max(self.part_rows, min(TEST_ROWS_AT_ONCE, largest))
 
     def epoch_ends(self, done: int) -> bool:
         """Whether an epoch is complete, so that the label party evaluates."""

@@ -52,7 +52,8 @@ def serve(
     run = RunFolder(run_path)
     with run.started(job, [LABEL_PARTY], moved=True):
         finished = run.result()
-        if finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY)):
+        confirmed = finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY))
+        if finished is not None and confirmed and not run.lacks_local_head(job):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         side = load_label_party(
@@ -70,8 +71,11 @@ def serve(
             record_steps=record_steps,
             observer=observer,
         )
+        if finished is not None and confirmed:
+            role.train_local_head(progress)
+            return finished
         terms = agreement(job, side.ids, role.schedule)
-        limits = Limits(role.schedule.largest_part, job.model.cut_width)
+        limits = Limits(role.schedule.largest_part, max(job.model.cut_width, job.head_width))
         patience = Patience(local.silence, local.wait)
         with LabelServer(
             local.listen,

@@ -23,6 +23,7 @@ from tpsl.transport.messages import (
     Embeddings,
     Finished,
     Gradients,
+    HeadEmbeddings,
     Message,
     Position,
     Rewind,
@@ -50,6 +51,7 @@ _TENSORS: dict[str, type[TensorMessage]] = {
     "embeddings": Embeddings,
     "gradients": Gradients,
     "test_embeddings": TestEmbeddings,
+    "head_embeddings": HeadEmbeddings,
 }
 _HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
 _FLOAT16_MAX = torch.finfo(torch.float16).max
@@ -128,6 +130,8 @@ def encode_message(message: Message, sequence: int, acknowledged: int, dtype: Wi
             return _encode_tensor(header, header.gradients, message, dtype)
         case TestEmbeddings():
             return _encode_tensor(header, header.test_embeddings, message, dtype)
+        case HeadEmbeddings():
+            return _encode_tensor(header, header.head_embeddings, message, dtype)
         case Rewind():
             header.rewind.CopyFrom(wire_pb2.Rewind(round=message.round))
         case Position():

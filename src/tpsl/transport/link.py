@@ -20,7 +20,7 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame
-from tpsl.transport.messages import Bye, Embeddings, Gradients, Message, Stop, TestEmbeddings
+from tpsl.transport.messages import Bye, Message, Stop, TensorMessage
 from tpsl.transport.peers import described
 
 Watch = Callable[[str, str], None]
@@ -261,7 +261,7 @@ class Link:
         return True
 
     def _tensor_bytes(self, message: Message) -> int:
-        if isinstance(message, Embeddings | Gradients | TestEmbeddings):
+        if isinstance(message, TensorMessage):
             return message.tensor.numel() * self._itemsize
         return 0
 

@@ -1,8 +1,9 @@
 """Every message that crosses the border in a running job; `docs/wire.md` says what each can reveal.
 
 A step is `Embeddings` forward and `Gradients` back, in `micro_batches` parts. `Rewind`, `Position` and `Start` agree on
-the step to go on from; `TestEmbeddings` let the label party predict the test records; `Finished` and `Bye` end a job,
-`Stop` breaks it off. Nothing here can carry a loss, a metric or a count that depends on labels.
+the step to go on from; `TestEmbeddings` let the label party predict the test records, `HeadEmbeddings` train its local
+head; `Finished` and `Bye` end a job, `Stop` breaks it off. Nothing here can carry a loss, a metric or a count that
+depends on labels.
 """
 
 from __future__ import annotations
@@ -35,6 +36,15 @@ class TestEmbeddings:
     """Feature party → label party: embeddings of one part of the test records after so many steps."""
 
     __test__ = False
+
+    step: int
+    part: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class HeadEmbeddings:
+    """Feature party → label party: embeddings of training and test records for the local head; nothing comes back."""
 
     step: int
     part: int
@@ -83,5 +93,5 @@ class Stop:
     reason: str
 
 
-Message = Embeddings | Gradients | TestEmbeddings | Rewind | Position | Start | Finished | Bye | Stop
-TensorMessage = Embeddings | Gradients | TestEmbeddings
+TensorMessage = Embeddings | Gradients | TestEmbeddings | HeadEmbeddings
+Message = TensorMessage | Rewind | Position | Start | Finished | Bye | Stop

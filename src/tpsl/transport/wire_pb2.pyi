@@ -46,6 +46,7 @@ class Header(_message.Message):
         "finished",
         "bye",
         "stop",
+        "head_embeddings",
     )
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +65,7 @@ class Header(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     BYE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    HEAD_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     acknowledged: int
     hello: Hello
@@ -81,6 +83,7 @@ class Header(_message.Message):
     finished: Finished
     bye: Bye
     stop: Stop
+    head_embeddings: Tensor
     def __init__(
         self,
         sequence: _Optional[int] = ...,
@@ -100,6 +103,7 @@ class Header(_message.Message):
         finished: _Optional[_Union[Finished, _Mapping]] = ...,
         bye: _Optional[_Union[Bye, _Mapping]] = ...,
         stop: _Optional[_Union[Stop, _Mapping]] = ...,
+        head_embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
     ) -> None: ...
 
 class Hello(_message.Message):

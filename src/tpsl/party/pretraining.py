@@ -1,0 +1,357 @@
+"""Label-free pre-training of a bottom half: a party learns from its own features what goes with what.
+
+Two methods. `masked` hides fields of a record and predicts all of them from the cut. `contrastive` replaces fields by
+those of other records and tells from the cut which record it was (SCARF, Bahri et al. 2022).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tpsl.data.features import Features
+from tpsl.models import Bottom
+from tpsl.party.feature_party import FeatureTensors, Rows
+
+Progress = Callable[[int, int, str], None]
+
+_HELD_OUT = 0.05  # share of the rows
+_WARM_UP = 0.1  # share of the steps
+
+_PROJECTION_WIDTH = 128
+_TEMPERATURE = 0.5
+
+_DECODER_WIDTH = 256
+_VALUE_WIDTH = 16
+_CANDIDATES = 256  # values that a field's true value is compared with
+_FAR = 3.0  # deviations from which on a number's error counts linearly
+
+
+class PretrainConfig(BaseModel):
+    """How a feature party trains its half before the first step, without labels."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Literal["masked", "contrastive"] = Field(
+        description="'masked': predict hidden fields; 'contrastive': recognise a record with replaced fields (SCARF)."
+    )
+    epochs: int = Field(20, ge=1, le=10_000)
+    batch_size: int = Field(1024, ge=1, le=16_384)
+    learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
+    share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden or replaced.")
+    patience: int = Field(
+        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for so many epochs."
+    )
+
+
+@dataclass(frozen=True)
+class PretrainReport:
+    """How pre-training went: losses after each epoch, and which epoch's weights were kept.
+
+    `held_out_losses` begins with the loss before the first epoch; `kept_epoch` is a position in it, so 0 means that
+    nothing improved and the weights are the fresh ones.
+    """
+
+    losses: tuple[float, ...]
+    held_out_losses: tuple[float, ...]
+    kept_epoch: int
+    seconds: float
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs that were run."""
+        return len(self.losses)
+
+
+def pretrain(
+    bottom: Bottom,
+    features: Features,
+    rows: Rows,
+    config: PretrainConfig,
+    seed: int,
+    progress: Progress = lambda done, total, note: None,
+) -> PretrainReport:
+    """Train `bottom` in place on these rows of the party's own features.
+
+    Guarantee: it sees this party's features only, no label and nothing that was computed from one, and sends nothing;
+    so it costs no privacy. The result is a function of the arguments (bit for bit on one kind of machine); global
+    random states are neither read nor changed.
+
+    A twentieth of the rows is held out, with fixed masks: their loss decides when to stop and whose weights are kept.
+    The cut leaves with the root mean square it came with, because the label party's half and both learning rates
+    expect that of fresh weights.
+    """
+    if len(rows) < 2:
+        raise ValueError(f"pre-training needs at least 2 records, there are {len(rows)}")
+    started = time.perf_counter()
+    device = next(bottom.parameters()).device
+    inputs = FeatureTensors(features, device)
+    order = _generator(seed, "order", torch.device("cpu"))
+    corruption = _generator(seed, "corruption", device)
+    shuffled = rows[_permutation(len(rows), order)]
+    # Small tables hold out more: a contrast needs company, and a handful of records says little.
+    held = max(round(_HELD_OUT * len(rows)), min(64, len(rows) // 2))
+    held_out, fitted = _batches(shuffled[:held], config.batch_size), shuffled[held:]
+    objective = _objective(bottom, features, rows, config, _generator(seed, "weights", device))
+    optimizers = _optimizers(nn.ModuleList([bottom, objective]), config.learning_rate)
+
+    def held_out_loss() -> float:
+        fixed = _generator(seed, "held out", device)
+        with torch.no_grad():
+            losses = [len(part) * objective(bottom, *inputs.batch(part), fixed) for part in held_out]
+        return float(torch.stack(losses).sum()) / held
+
+    size = _root_mean_square(bottom, inputs, held_out)
+    best = [parameter.detach().clone() for parameter in bottom.parameters()]
+    losses: list[float] = []
+    held_out_losses, kept = [held_out_loss()], 0
+    steps_per_epoch = len(_batches(fitted, config.batch_size))
+    total = config.epochs * steps_per_epoch
+    for epoch in range(config.epochs):
+        note = f"pre-training, epoch {epoch + 1}, loss {held_out_losses[-1]:.4f}"
+        summed = torch.zeros((), device=device)
+        for batch, part in enumerate(_batches(fitted[_permutation(len(fitted), order)], config.batch_size)):
+            step = epoch * steps_per_epoch + batch
+            loss = objective(bottom, *inputs.batch(part), corruption)
+            loss.backward()
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = config.learning_rate * _rate((step + 0.5) / total)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            summed += len(part) * loss.detach()
+            progress(step + 1, total, note)
+        losses.append(float(summed) / len(fitted))
+        held_out_losses.append(held_out_loss())
+        if held_out_losses[-1] < held_out_losses[kept]:
+            kept = epoch + 1
+            _assign(best, bottom.parameters())
+        if epoch + 1 - kept >= config.patience or not math.isfinite(held_out_losses[-1]):
+            break
+    _assign(bottom.parameters(), best)
+    _rescale(bottom, size, _root_mean_square(bottom, inputs, held_out))
+    progress(total, total, f"pre-training, {len(losses)} epochs, loss {held_out_losses[kept]:.4f}")
+    return PretrainReport(tuple(losses), tuple(held_out_losses), kept, time.perf_counter() - started)
+
+
+class Reconstruction(nn.Module):
+    """`masked`: hides fields (zeros where their inputs were) and predicts every field of the record from the cut.
+
+    A category is predicted by a softmax over at most `_CANDIDATES` values: all of its field's if it has no more, else
+    those of so many records of the batch. A number is predicted by squared error (linear beyond `_FAR` deviations,
+    so that no outlier rules the loss). Fields that were not hidden count too: the cut has to carry them to the label
+    party.
+    """
+
+    def __init__(
+        self, bottom: Bottom, features: Features, rows: Rows, share: float, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.share = share
+        fields = len(features.categorical_fields)
+        self.decoder = _linear(bottom.width, _DECODER_WIDTH, generator)
+        if fields:
+            assert bottom.embedding is not None
+            self.queries = _linear(_DECODER_WIDTH, fields * _VALUE_WIDTH, generator)
+            # Sparse where the party's own table is, for the same reason. Values need no bias: that of the queries times
+            # the value's vector is one.
+            self.values = nn.Embedding(
+                features.embedding_rows, _VALUE_WIDTH, sparse=bottom.embedding.sparse, device="meta"
+            ).to_empty(device=generator.device)
+            with torch.no_grad():
+                self.values.weight.normal_(0.0, math.sqrt(1.0 / _VALUE_WIDTH), generator=generator)
+            distinct = [np.unique(features.categorical[rows, field]) for field in range(fields)]
+            self.all_values = [
+                torch.from_numpy(values).to(generator.device) if len(values) <= _CANDIDATES else None
+                for values in distinct
+            ]
+        if features.numeric_fields:
+            self.numbers = _linear(_DECODER_WIDTH, len(features.numeric_fields), generator)
+
+    def forward(self, bottom: Bottom, categorical: Tensor, numeric: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the mean loss of a category and that of a number, added up."""
+        fields = categorical.shape[1]
+        shape = (len(categorical), fields + numeric.shape[1])
+        visible = torch.rand(shape, generator=generator, device=generator.device) >= self.share
+        inputs = [numeric * visible[:, fields:]]
+        if bottom.embedding is not None:
+            inputs.insert(0, (bottom.embedding(categorical) * visible[:, :fields, None]).flatten(start_dim=1))
+        decoded = functional.relu(self.decoder(bottom.layers(torch.cat(inputs, dim=1))))
+        loss = decoded.new_zeros(())
+        if fields:
+            loss = loss + self._category_loss(decoded, categorical, generator)
+        if numeric.shape[1]:
+            loss = loss + 2.0 * functional.huber_loss(self.numbers(decoded), numeric, delta=_FAR)
+        return loss
+
+    def _category_loss(self, decoded: Tensor, categorical: Tensor, generator: torch.Generator) -> Tensor:
+        """Every record of the batch is compared with the same candidates: they are looked up once."""
+        others = torch.randint(len(categorical), (_CANDIDATES,), generator=generator, device=generator.device)
+        drawn = categorical.index_select(0, others).T
+        candidates = [torch.unique(drawn[i]) if known is None else known for i, known in enumerate(self.all_values)]
+        keys = self.values(torch.cat([categorical.flatten(), *candidates]))
+        queries = self.queries(decoded).view(*categorical.shape, _VALUE_WIDTH)
+        true_scores = (queries * keys[: categorical.numel()].view_as(queries)).sum(dim=2)
+        loss: Tensor = SampledCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            queries, true_scores, keys[categorical.numel() :], categorical, candidates
+        )
+        return loss
+
+
+class SampledCrossEntropy(torch.autograd.Function):
+    """Mean of `-ln softmax(true score against the scores of the candidates)`; a candidate that is true is left out.
+
+    The gradient is computed on the way forward, field by field, so that the scores of one field (records ×
+    candidates) stay in the processor's cache and are never stored: measured three times as fast as autograd.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, true_scores: Tensor, keys: Tensor, true: Tensor, candidates: Sequence[Tensor]
+    ) -> Tensor:
+        """`queries` [n, F, d], `true_scores` and `true` [n, F]; `keys` [·, d] of all the fields' `candidates`.
+
+        The candidates of a field are distinct and ascend.
+        """
+        query_gradient, key_gradient = torch.empty_like(queries), torch.empty_like(keys)
+        score_gradient = torch.empty_like(true_scores)
+        true_by_field = true.T.contiguous()
+        loss = queries.new_zeros(())
+        start = 0
+        for field, values in enumerate(candidates):
+            part = slice(start, start + len(values))
+            query, own, key = queries[:, field], true_scores[:, field], keys[part]
+            scores = torch.mm(query, key.T)
+            # Only where the true value would stand among the candidates can it stand: no mask of all scores is needed.
+            place = torch.searchsorted(values, true_by_field[field]).clamp_(max=len(values) - 1)
+            is_true = values[place] == true_by_field[field]
+            score = scores.gather(1, place[:, None])
+            scores.scatter_(1, place[:, None], score.masked_fill_(is_true[:, None], -math.inf))
+            largest = torch.maximum(scores.amax(dim=1), own)
+            weights = scores.sub_(largest[:, None]).exp_()
+            own_weight = (own - largest).exp_()
+            total = weights.sum(dim=1).add_(own_weight)
+            loss += (total.log() + largest - own).sum()
+            if any(ctx.needs_input_grad):
+                query_gradient[:, field] = torch.mm(weights, key) / total[:, None]
+                key_gradient[part] = torch.mm((query / total[:, None]).T, weights).T
+                score_gradient[:, field] = own_weight / total - 1.0
+            start = part.stop
+        ctx.save_for_backward(query_gradient, score_gradient, key_gradient)
+        return loss / true.numel()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale what `forward` computed."""
+        query_gradient, score_gradient, key_gradient = ctx.saved_tensors
+        scale = gradient / score_gradient.numel()
+        return query_gradient * scale, score_gradient * scale, key_gradient * scale, None, None
+
+
+class Contrast(nn.Module):
+    """`contrastive`: replaces fields by those of other records of the batch, and finds the record by its cut."""
+
+    def __init__(self, bottom: Bottom, share: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.share = share
+        self.hidden = _linear(bottom.width, _PROJECTION_WIDTH, generator)
+        self.output = _linear(_PROJECTION_WIDTH, _PROJECTION_WIDTH, generator)
+
+    def forward(self, bottom: Bottom, categorical: Tensor, numeric: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the mean of `-ln softmax(cosine with the own corrupted record against all of the batch)`."""
+        corrupted = [self._corrupt(part, generator) for part in (categorical, numeric)]
+        projected, of_corrupted = (
+            functional.normalize(self.output(functional.relu(self.hidden(bottom(*record)))), dim=1)
+            for record in ((categorical, numeric), corrupted)
+        )
+        own = torch.arange(len(categorical), device=categorical.device)
+        return functional.cross_entropy(projected @ of_corrupted.T / _TEMPERATURE, own)
+
+    def _corrupt(self, part: Tensor, generator: torch.Generator) -> Tensor:
+        replaced = torch.rand(part.shape, generator=generator, device=part.device) < self.share
+        donors = torch.randint(len(part), part.shape, generator=generator, device=part.device)
+        return torch.where(replaced, part.gather(0, donors), part)
+
+
+def _objective(
+    bottom: Bottom, features: Features, rows: Rows, config: PretrainConfig, generator: torch.Generator
+) -> Reconstruction | Contrast:
+    if config.method == "masked":
+        return Reconstruction(bottom, features, rows, config.share, generator)
+    return Contrast(bottom, config.share, generator)
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a layer drawn from this generator; made without storage first, because PyTorch would draw from its own."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=generator.device)
+    with torch.no_grad():
+        layer.weight.normal_(0.0, math.sqrt(2.0 / inputs), generator=generator)
+        layer.bias.zero_()
+    return layer
+
+
+def _optimizers(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    """Adam; for tables with sparse gradients the form of it that touches only the rows of the batch.
+
+    Such a table is too large to be read and written whole in every step, which is what dense gradients would do.
+    """
+    sparse = [part.weight for part in module.modules() if isinstance(part, nn.Embedding) and part.sparse]
+    dense = [p for p in module.parameters() if not any(p is table for table in sparse)]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, learning_rate, fused=True)]
+    if sparse:
+        optimizers.append(torch.optim.SparseAdam(sparse, learning_rate))
+    return optimizers
+
+
+def _rate(done: float) -> float:
+    """Share of the highest learning rate after this share of the steps: a straight rise, then half a cosine to 0."""
+    if done < _WARM_UP:
+        return done / _WARM_UP
+    return 0.5 + 0.5 * math.cos(math.pi * (done - _WARM_UP) / (1.0 - _WARM_UP))
+
+
+@torch.no_grad()
+def _root_mean_square(bottom: Bottom, inputs: FeatureTensors, batches: Sequence[Rows]) -> float:
+    cuts = [bottom(*inputs.batch(part)).square().sum(dtype=torch.float64) for part in batches]
+    return math.sqrt(float(torch.stack(cuts).sum()) / (sum(map(len, batches)) * bottom.width))
+
+
+@torch.no_grad()
+def _rescale(bottom: Bottom, wanted: float, size: float) -> None:
+    """Scale the cut through its last layer; ReLU lets a positive factor pass."""
+    last = [layer for layer in bottom.layers if isinstance(layer, nn.Linear)][-1]
+    factor = wanted / size if wanted > 0.0 and size > 0.0 else 1.0
+    last.weight.mul_(factor)
+    last.bias.mul_(factor)
+
+
+@torch.no_grad()
+def _assign(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+def _batches(rows: Rows, size: int) -> list[Rows]:
+    """Split into batches of nearly equal sizes: a last batch of three records would count as much as a full one."""
+    return np.array_split(rows, -(-len(rows) // size))
+
+
+def _permutation(size: int, generator: torch.Generator) -> Rows:
+    order: Rows = torch.randperm(size, generator=generator).numpy()
+    return order
+
+
+def _generator(seed: int, purpose: str, device: torch.device) -> torch.Generator:
+    """Return the random stream of one purpose: what one of them draws does not shift the others."""
+    digest = hashlib.sha256(f"tpsl pre-training\x1f{seed}\x1f{purpose}".encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
