@@ -66,7 +66,7 @@ def test_help_does_not_wait_for_torch() -> None:
     [
         (("nonsense",), "nonsense"),
         (("train", "--nonsense"), "--nonsense"),
-        (("train", "--mechanism", "magic"), "'magic' is not one of 'none', 'laplace', 'discrete'"),
+        (("train", "--mechanism", "magic"), "'magic' is not one of 'auto', 'none', 'laplace', 'discrete'"),
         (("train", "--epsilon", "much"), "--epsilon"),
         (("train", "--draws", "3"), "--draws"),
         (("vault", "create"), "vault"),
