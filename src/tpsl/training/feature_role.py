@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TypeVar
 
 import torch
 from safetensors.torch import load, save
@@ -19,6 +18,7 @@ from tpsl.training.build import build_feature_party
 from tpsl.training.checkpoint import Halves, forget_after, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
+from tpsl.training.receiving import Kind, receive
 from tpsl.training.result import FeatureResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
@@ -32,21 +32,16 @@ from tpsl.transport import (
     Finished,
     Gradients,
     HeadEmbeddings,
-    JobStopped,
     Meeting,
-    Message,
     PeerRestarted,
     Position,
     Rewind,
     Start,
-    Stop,
     TestEmbeddings,
     as_received,
     as_sent,
     checked_tensor,
 )
-
-Kind = TypeVar("Kind", bound=Message)
 
 
 class _Rewound(Exception):
@@ -95,7 +90,7 @@ class FeatureRole:
                 self.observer.gathered(channels)
                 (self.channel,) = channels.values()
                 try:
-                    order = await self._receive(Rewind)
+                    order = await receive(self.channel, self.observer, Rewind)
                     while True:
                         try:
                             return await self._round(order)
@@ -272,20 +267,7 @@ class FeatureRole:
 
     async def _expect(self, kind: type[Kind]) -> Kind:
         """Return the next message if it is of this kind; the label party may always order a rewind."""
-        message: Kind | Rewind = await self._receive(kind, Rewind)
+        message: Kind | Rewind = await receive(self.channel, self.observer, kind, Rewind)
         if isinstance(message, Rewind):
             raise _Rewound(message)
-        return message
-
-    async def _receive(self, *kinds: type[Kind]) -> Kind:
-        self.observer.waiting_for(self.channel.peer)
-        message = await self.channel.receive()
-        self.observer.waiting_for(None)
-        if isinstance(message, Stop):
-            raise JobStopped(f"{self.channel.peer} stopped the job: {message.reason}")
-        if not isinstance(message, kinds):
-            raise BadMessage(
-                f"{self.channel.peer} sent {type(message).__name__}; "
-                f"expected was {' or '.join(kind.__name__ for kind in kinds)}"
-            )
         return message

@@ -61,7 +61,7 @@ def join(
             job, side, run, record_steps=record_steps, observer=observer, device=torch.device(local.device)
         )
         terms = agreement(job, side.ids, role.schedule)
-        limits = Limits(role.schedule.largest_part, max(job.model.cut_width, job.head_width))
+        limits = Limits(role.schedule.largest_part, job.head_width)
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
         with FeatureClient(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from tpsl.training.checkpoint import forget_after, load_checkpoint, save_checkpo
 from tpsl.training.evaluation import evaluate, evaluate_in_fixed_time
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
+from tpsl.training.receiving import receive
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
@@ -32,21 +33,19 @@ from tpsl.transport import (
     Finished,
     Gradients,
     HeadEmbeddings,
-    JobStopped,
     Meeting,
-    Message,
     PeerRestarted,
     Position,
     Rewind,
     Start,
-    Stop,
     TestEmbeddings,
     checked_tensor,
 )
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
 
-Kind = TypeVar("Kind", bound=Message)
+_BEFORE_A_POSITION = (Embeddings, TestEmbeddings, HeadEmbeddings, Finished, Bye, Position)
+"""What may be under way from a feature party when it is told to rewind."""
 Release = Callable[[], tuple[NoisyLabels, float]]
 """Gives the noisy labels of the training records and the largest total ε of any record in the vault."""
 MakeLabelParty = Callable[[NoisyLabels], LabelParty]
@@ -131,7 +130,9 @@ class LabelRole:
         )
         under_way += len(self.schedule.head_parts()) if self.schedule.sends_head_embeddings else 0
         for _ in range(under_way):
-            message = await self._receive(channel, Embeddings, TestEmbeddings, HeadEmbeddings, Finished, Bye, Position)
+            message = await receive(
+                channel, self.observer, Embeddings, TestEmbeddings, HeadEmbeddings, Finished, Bye, Position
+            )
             if isinstance(message, Position) and message.round == self._round:
                 return message
         raise BadMessage(f"{channel.peer} goes on sending and does not say where it stands")
@@ -218,7 +219,7 @@ class LabelRole:
         part: int,
         rows: int,
     ) -> Tensor:
-        message = await self._receive(channel, kind)
+        message = await receive(channel, self.observer, kind)
         if (message.step, message.part) != (step, part):
             raise BadMessage(
                 f"{channel.peer} sent {kind.__name__} of step {message.step}, part {message.part}; "
@@ -233,7 +234,7 @@ class LabelRole:
         A party that has heard it stays until this side has noted that it did: it would be waited for in vain.
         """
         for channel in self.channels.values():
-            finished = await self._receive(channel, Finished)
+            finished = await receive(channel, self.observer, Finished)
             if finished.step != self.schedule.total_steps:
                 raise BadMessage(f"{channel.peer} finished at step {finished.step} of {self.schedule.total_steps}")
         if result is None:
@@ -247,7 +248,7 @@ class LabelRole:
         for channel in self.channels.values():
             await channel.send(Bye())
         for name, channel in self.channels.items():
-            await self._receive(channel, Bye)
+            await receive(channel, self.observer, Bye)
             self.run.confirm(LABEL_PARTY, name)
             await channel.send(Bye())
         self.observer.event("finished")
@@ -275,19 +276,6 @@ class LabelRole:
             self.trajectory.sync()
         save_checkpoint(self.run.label / "checkpoints", done, self.job.digest(), self.party.halves)
         self.observer.event("checkpoint", step=done)
-
-    async def _receive(self, channel: Channel, *kinds: type[Kind]) -> Kind:
-        self.observer.waiting_for(channel.peer)
-        message = await channel.receive()
-        self.observer.waiting_for(None)
-        if isinstance(message, Stop):
-            raise JobStopped(f"{channel.peer} stopped the job: {message.reason}")
-        if not isinstance(message, kinds):
-            raise BadMessage(
-                f"{channel.peer} sent {type(message).__name__}; "
-                f"expected was {' or '.join(kind.__name__ for kind in kinds)}"
-            )
-        return message
 
     def _result(self) -> TrainResult:
         if self._released is None:

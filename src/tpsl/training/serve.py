@@ -75,7 +75,7 @@ def serve(
             role.train_local_head(progress)
             return finished
         terms = agreement(job, side.ids, role.schedule)
-        limits = Limits(role.schedule.largest_part, max(job.model.cut_width, job.head_width))
+        limits = Limits(role.schedule.largest_part, job.head_width)
         patience = Patience(local.silence, local.wait)
         with LabelServer(
             local.listen,
@@ -94,6 +94,7 @@ def serve(
                 result = run.result()
                 if result is not None:
                     notice(f"the run is finished, but not every feature party has confirmed it: {missing}")
+                    role.train_local_head(progress)
                     return result
                 server.stop(str(missing))
                 raise
