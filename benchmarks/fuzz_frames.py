@@ -31,6 +31,7 @@ from tpsl.transport.messages import (
     Start,
     Stop,
     TestEmbeddings,
+    Verdict,
 )
 
 LIMITS = Limits(rows=64, width=16)
@@ -51,6 +52,7 @@ def honest_frames(dtype: WireDtype) -> list[bytes]:
         Rewind(1),
         Position(1, (0, 200, 400)),
         Start(1, 200),
+        Verdict(400, best=True, stop=True),
         Finished(400),
         Bye(),
         Stop("the label party's vault is empty"),

@@ -34,8 +34,8 @@ def test_a_sound_job_is_identical(job: Callable[..., Job], tmp_path: Path, priva
     assert result.passed
     assert result.differences == ()
     assert abs(result.flipped - 2500) < 4.9 * np.sqrt(5000) / 2
-    # sizes, rows, embeddings, gradients and their description; the trajectory; two halves
-    assert result.files == 8
+    # sizes, rows, embeddings, gradients and their description; the trajectory; two halves; predictions of two epochs
+    assert result.files == 10
     assert result.bytes > 2 * 4000 * 8 * 4 * 2
     assert seen == [(step, 32) for step in range(1, 33)]
     assert json.loads(json.dumps(result.as_dict()))["passed"] is True
@@ -49,7 +49,7 @@ def test_k_classes_and_own_features(job: Callable[..., Job], tmp_path: Path) -> 
     )
     result = replay(agreed, tmp_path / "replay", seed=1)
     assert result.passed
-    assert result.files == 9
+    assert result.files == 10
     assert result.flipped > 500
 
 

@@ -13,7 +13,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,8 @@ from tpsl.vault import Vault
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))
 
-# Every process that trains is forked from one that has imported everything: a kill costs no start of torch.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tpsl.training", "torch._dynamo", "pyarrow.pandas_compat", "pandas", "pytest"])
+pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start of torch, and sums have one order
 
 # Before the file operation with the number `deadly` in the run, or never, the process kills itself.
 WORKER = """
@@ -53,14 +51,6 @@ train(job, run, vault=vault, record_steps=1 << 62, data=data)
 if counted is not None:
     counted.write_text(str(operations))
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """So that sums have one order, and forks are safe."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        yield
 
 
 @cache

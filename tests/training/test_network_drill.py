@@ -36,20 +36,8 @@ CUTS = int(os.environ.get("TPSL_DRILL_CUTS", "4"))
 LIMIT = 120.0
 """Seconds for what takes a few when nothing is broken."""
 
-# Every party is forked from a process that has imported everything: a kill costs no start of torch. No gRPC object
-# exists there, so that a fork is safe.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    [
-        "tpsl.training",
-        "tpsl.training.serve",
-        "tpsl.training.join",
-        "torch._dynamo",
-        "pyarrow.pandas_compat",
-        "pandas",
-        "pytest",
-    ]
-)
+pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start of torch, and sums have one order
 
 # What a party's command runs. Before the file operation with the number `deadly` in the run folder, or never, the
 # process kills itself.
@@ -100,14 +88,6 @@ ONE_PROCESS = """
 from tpsl.training import ALL_STEPS, train
 train(job, run, vault=vault, record_steps=ALL_STEPS)
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """So that sums have one order, and forks are safe."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        yield
 
 
 class Party:

@@ -23,6 +23,7 @@ from tpsl.transport.messages import (
     Start,
     Stop,
     TestEmbeddings,
+    Verdict,
 )
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
@@ -98,6 +99,8 @@ def every_kind() -> list[Message]:
         Gradients(7, 2, numbers[:2]),
         TestEmbeddings(9, 1, numbers),
         HeadEmbeddings(9, 2, numbers),
+        Verdict(0, best=False, stop=False),
+        Verdict(400, best=True, stop=True),
         Finished(0),
         Finished(400),
         Stop("the vault's budget is spent: ε = 1"),

@@ -39,6 +39,7 @@ from tpsl.transport.messages import (
     Start,
     Stop,
     TestEmbeddings,
+    Verdict,
 )
 
 LIMITS = Limits(rows=8, width=4)
@@ -91,6 +92,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Rewind, UINT64),
     st.builds(Position, UINT64, st.lists(UINT64, max_size=LIST_ENTRIES).map(tuple)),
     st.builds(Start, UINT64, UINT64),
+    st.builds(Verdict, UINT64, st.booleans(), st.booleans()),
     st.builds(Finished, UINT64),
     st.builds(Bye),
     st.builds(Stop, st.text(printable, max_size=200)),

@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tpsl.mechanisms import laplace, randomized_response
@@ -79,3 +80,13 @@ def test_a_vault_may_begin_empty(folder) -> None:
         with pytest.raises(VaultError, match=r"one of 0\.\.4"):
             vault.add([(["b"], [5], None)])
         assert vault.ledger().epsilon_per_record == 0
+
+
+def test_a_vault_says_which_records_it_has(vault: Vault) -> None:
+    assert vault.knows([]).tolist() == []
+    assert vault.knows(["999", 1000, "0", "007", 7, 7]).tolist() == [True, False, True, False, True, True]
+    assert vault.knows(pa.array(["1000", "1001"])).tolist() == [False, False]
+    vault.add([(pa.array(["1001"]), [1], None)])
+    assert vault.knows(pa.array(["1000", "1001"])).tolist() == [False, True]
+    with pytest.raises(VaultError, match="row 2: the id is missing"):
+        vault.knows(pa.array(["0", None]))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Vault, VaultError
+from tpsl.vault import Vault, VaultBusy, VaultError
 
 
 def mode(path: Path) -> int:
@@ -118,9 +118,10 @@ def test_a_busy_vault_is_told(vault: Vault, folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tpsl.vault.storage._WAIT_SECONDS", 0.1)
     with Vault.open(folder) as second, closing(sqlite3.connect(folder / "vault.sqlite")) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(VaultError, match="is busy: another process is writing"):
+        with pytest.raises(VaultBusy, match="is busy: another process is writing"):
             second.release(laplace(1.0))
         assert len(second) == 1000
+        assert second.knows([7]).all()  # reading goes on while another process prepares to write
 
 
 def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folder: Path) -> None:

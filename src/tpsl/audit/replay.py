@@ -21,8 +21,8 @@ from tpsl.training.job import Job
 from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
 from tpsl.vault import Vault
 
-_COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors")
-"""What crossed the border, the label party's weights before each step, and all final weights."""
+_COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
+"""What crossed the border, the label party's weights before each step, all final weights and predictions."""
 _CHUNK = 1 << 22
 
 

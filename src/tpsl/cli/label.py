@@ -38,7 +38,9 @@ def _group() -> None:
 def serve(
     job: JobArgument,
     listen: Annotated[str | None, typer.Option(help="Address to listen at, HOST:PORT; 0.0.0.0 is every host.")] = None,
-    vault: Annotated[Path | None, typer.Option(help="The vault. Default: one in the run folder.")] = None,
+    vault: Annotated[
+        Path | None, typer.Option(help="The vault. Default: one in the run folder; name one if labels arrive late.")
+    ] = None,
     local: LocalOption = None,
     certs: CertsOption = None,
     out: OutOption = None,

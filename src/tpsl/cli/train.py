@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -41,6 +42,13 @@ class HeadName(StrEnum):
     local = "local"
 
 
+class GradientsName(StrEnum):
+    """What the feature parties get back."""
+
+    perturbed = "perturbed"
+    none = "none"
+
+
 class PretrainName(StrEnum):
     """How the feature parties' halves learn without labels."""
 
@@ -65,11 +73,22 @@ def train(
     sigma: SigmaOption = None,
     delta: DeltaOption = None,
     draws: DrawsOption = None,
+    gradients: Annotated[
+        GradientsName | None,
+        typer.Option(help="'none': the feature parties get nothing back, ε = 0; with --head local."),
+    ] = None,
     estimator: EstimatorOption = None,
     epochs: Annotated[int | None, typer.Option(help="How often each record is used.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Records in a step.")] = None,
     optimizer: Annotated[OptimizerName | None, typer.Option(help="Optimiser of both halves.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of both halves.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of both halves.")] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of the training records whose noisy labels judge. Costs no budget.")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs without gain on the noisy hold-out; keep the best.")
+    ] = None,
     averaging: Annotated[
         float | None, typer.Option(help="Decay of an average of the weights that predicts, as 0.995. Costs no budget.")
     ] = None,
@@ -106,13 +125,17 @@ def train(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    updates = given(name=optimizer, learning_rate=learning_rate)
+    updates = given(name=optimizer, learning_rate=learning_rate, weight_decay=weight_decay)
     overrides: dict[str, dict[str, Any]] = {
         "data": given(source=data, path=str(path) if path else None, rows=rows, layout=layout, task=task, split=split),
-        "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
+        "privacy": {
+            **privacy_fields(mechanism, epsilon, sigma, delta),
+            **given(estimator=estimator, draws=draws, gradients=gradients),
+        },
         "model": given(members=members),
         "training": {
             **given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed, head=head),
+            **given(validation=validation, patience=patience),
             **({"pretrain": {"method": str(pretrain)}} if pretrain else {}),
             **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
         },
@@ -142,7 +165,7 @@ def train(
 
 def show_result(result: TrainResult, json: bool) -> None:
     """Print the label party's result, with that of its local head if there is one."""
-    from tpsl.report.words import rounded_up
+    from tpsl.training.result import NOTHING_RELEASED
     from tpsl.training.run_folder import RunFolder
 
     local = RunFolder(Path(result.run)).local_head()
@@ -150,16 +173,31 @@ def show_result(result: TrainResult, json: bool) -> None:
         print_json({**result.as_dict(), **({"local_head": local} if local else {})})
         return
 
-    budget = f"ε = {rounded_up(result.epsilon, 6)}" + (f", δ = {rounded_up(result.delta, 3)}" if result.delta else "")
     rows = {
         "run": result.run,
-        "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
-        "guarantee": budget if result.private else f"NOT PRIVATE ({budget})",
-        "test AUC": f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]",
-        "test log loss": f"{result.test_log_loss:.4f}",
+        **(_nothing_released() if result.mechanism == NOTHING_RELEASED else _private_head(result)),
         **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
-        "calibration error": f"{result.test_calibration_error:.4f}",
         "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
     }
     for name, value in rows.items():
         say(f"{name:<18} {value}")
+
+
+def _nothing_released() -> dict[str, str]:
+    return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
+
+
+def _private_head(result: TrainResult) -> dict[str, str]:
+    from tpsl.report.words import rounded_up
+
+    budget = f"ε = {rounded_up(result.epsilon, 6)}" + (f", δ = {rounded_up(result.delta, 3)}" if result.delta else "")
+    judged = f"{result.validation_auc:.4f}  (from noisy labels)"
+    return {
+        "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
+        "guarantee": budget if result.private else f"NOT PRIVATE ({budget})",
+        **({"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}),
+        **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),
+        "test AUC": f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]",
+        "test log loss": f"{result.test_log_loss:.4f}",
+        "calibration error": f"{result.test_calibration_error:.4f}",
+    }

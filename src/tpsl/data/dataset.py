@@ -79,20 +79,26 @@ def load_feature_party(config: DataConfig, party: str = "feature", progress: Pro
     return table.feature_side(config, party)
 
 
-def load_label_party(config: DataConfig, progress: Progress | None = None) -> LabelSide:
-    """Load the label party's side from its own table; no other party's file is opened."""
+def load_label_party(config: DataConfig, progress: Progress | None = None, *, late_labels: bool = False) -> LabelSide:
+    """Load the label party's side from its own table; no other party's file is opened.
+
+    With `late_labels` a table may have empty labels: `NO_LABEL`.
+    """
     if isinstance(config, FlightsData):
         return flights.label_side(config)
     if isinstance(config, SyntheticData):
         return synthetic.label_side(config, progress)
     if isinstance(config, CriteoData | AvazuData):
         return clicklog.label_side(config, progress)
-    return table.label_side(config)
+    return table.label_side(config, late_labels=late_labels)
 
 
-def load(config: DataConfig, progress: Progress | None = None) -> Dataset:
-    """Load every side and join them; parties that do not have the same records are an error."""
-    sides, label = _all_sides(config, progress)
+def load(config: DataConfig, progress: Progress | None = None, *, late_labels: bool = False) -> Dataset:
+    """Load every side and join them; parties that do not have the same records are an error.
+
+    With `late_labels` a label party's table may have empty labels: `NO_LABEL`.
+    """
+    sides, label = _all_sides(config, progress, late_labels)
     for side in sides:
         same_ids_or_error(
             f"party {side.party!r}", side.ids, "the label party", label.ids, config.split == "chronological"
@@ -111,9 +117,9 @@ def load(config: DataConfig, progress: Progress | None = None) -> Dataset:
     )
 
 
-def _all_sides(config: DataConfig, progress: Progress | None) -> tuple[list[FeatureSide], LabelSide]:
+def _all_sides(config: DataConfig, progress: Progress | None, late_labels: bool) -> tuple[list[FeatureSide], LabelSide]:
     if isinstance(config, CriteoData | AvazuData):
         feature, label = clicklog.both_sides(config, progress)
         return [feature], label
-    label = load_label_party(config, progress)
+    label = load_label_party(config, progress, late_labels=late_labels)
     return [load_feature_party(config, party, progress) for party in feature_party_names(config)], label

@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
 
+NO_LABEL = -1
+"""Stands for a label that is not known yet."""
+
 Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 

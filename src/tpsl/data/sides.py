@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tpsl.data.encode import Categories, encode
 from tpsl.data.features import Features
-from tpsl.data.rawtable import RawTable
+from tpsl.data.rawtable import NO_LABEL, RawTable
 from tpsl.data.split import Rows, split_rows
 
 Facts = dict[str, float | int | str]
@@ -33,8 +33,9 @@ class FeatureSide:
 class LabelSide:
     """The label party's records in the canonical order, true labels, own features if any, and the common split.
 
-    `labels` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else. `facts`
-    may be computed from them, and stay with the label party too.
+    `labels` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else; where they
+    come late, a label is `NO_LABEL` that is not known yet. `facts` may be computed from them, and stay with the label
+    party too.
     """
 
     ids: Any  # pa.Array of strings
@@ -78,7 +79,9 @@ class Preparation:
 
 
 def label_facts(labels: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> Facts:
-    """Return the share of positives (two classes) or of each class."""
+    """Return the share of positives (two classes) or of each class; nothing if labels are missing."""
+    if len(labels) and labels.min() == NO_LABEL:
+        return {}
     shares = np.bincount(labels, minlength=len(class_names)) / len(labels)
     if len(class_names) == 2:
         return {"positive_rate": float(shares[1])}

@@ -14,12 +14,13 @@ def feature_side(config: TableData, party: str) -> FeatureSide:
     return _preparation(config).feature_side(party, read_party(file, config))
 
 
-def label_side(config: TableData) -> LabelSide:
-    """Load the label party's side from its file."""
-    return _preparation(config).label_side(read_party(config.label, config), _class_names(config))
+def label_side(config: TableData, *, late_labels: bool = False) -> LabelSide:
+    """Load the label party's side from its file; `late_labels` may be missing."""
+    raw = read_party(config.label, config, late_labels=late_labels)
+    return _preparation(config).label_side(raw, _class_names(config))
 
 
-def read_party(file: TableFile, config: TableData) -> RawTable:
+def read_party(file: TableFile, config: TableData, *, late_labels: bool = False) -> RawTable:
     """Read and check one party's file; an error names the file, the column and the row (the first record is row 1)."""
     time = file.time if config.split == "chronological" else None
     label = file.label if isinstance(file, LabelFile) else None
@@ -31,7 +32,7 @@ def read_party(file: TableFile, config: TableData) -> RawTable:
         record_ids(columns[file.id], name, file.id),
         {column: texts(columns[column], name, column, file.missing) for column in file.categorical},
         {column: numbers(columns[column], name, column, file.missing) for column in file.numeric},
-        None if label is None else class_numbers(columns[label], name, label, _class_names(config)),
+        None if label is None else class_numbers(columns[label], name, label, _class_names(config), late=late_labels),
         None if time is None else times(columns[time], name, time),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,13 +31,13 @@ class LabelParty:
         noisy: NoisyLabels,
         own: tuple[Bottom | BottomMembers, HalfOptimizer, Features] | None = None,
     ) -> None:
-        if not isinstance(noisy, NoisyLabels):
-            raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
         self.top = top
         self.optimizer = optimizer
         self.logit_gradient = logit_gradient
         self.device = next(top.parameters()).device
-        self._evidence = [logit_gradient.evidence(outcomes).to(self.device) for outcomes in noisy.draws]
+        self._evidence: list[Tensor] = []
+        self._held = range(0)
+        self.admit(noisy)
         self._records = 1
         self.own_bottom, self._own_optimizer, self._own_inputs = None, None, None
         if own is not None:
@@ -54,15 +53,28 @@ class LabelParty:
             halves["bottom"] = (self.own_bottom, self._own_optimizer)
         return halves
 
+    def admit(self, noisy: NoisyLabels, first: int = 0) -> None:
+        """Hold the noisy labels of the training records from position `first` on, and no others any more."""
+        if not isinstance(noisy, NoisyLabels):
+            raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
+        self._evidence = [self.logit_gradient.evidence(outcomes).to(self.device) for outcomes in noisy.draws]
+        self._held = range(first, first + len(noisy))
+
+    def holds(self, batch: Rows) -> bool:
+        """Return whether the noisy labels of all these training records are here."""
+        return len(batch) == 0 or (int(batch.min()) in self._held and int(batch.max()) in self._held)
+
     def backward(self, batch: Rows, rows: Rows, received: Sequence[Tensor], records: int) -> list[Tensor]:
         """Take the embeddings of every feature party for a batch, or a part of one; return the gradients for each.
 
         `batch` are positions among the training records (where noisy labels are), `rows` the same records in the
         tables, `records` the size n of the whole batch. What `update` needs adds up over the parts.
         """
+        if not self.holds(batch):
+            raise RuntimeError(f"a step on records whose noisy labels were not admitted: {self._held} are here")
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top(self._cut(rows, embeddings))
-        index = torch.from_numpy(np.require(batch, requirements=["W"])).to(self.device)
+        index = torch.from_numpy(batch - self._held.start).to(self.device)
         evidence = [draw.index_select(0, index) for draw in self._evidence]
         if len(evidence) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.

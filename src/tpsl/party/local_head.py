@@ -60,7 +60,7 @@ class LocalHead(nn.Module):
     def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
         """Return probabilities, as the private head does: of class 1 for two classes, of each class for k."""
         parts = [
-            torch.softmax(self(_tensor(inputs[start : start + _ROWS_AT_ONCE])), dim=1)
+            torch.softmax(self(_tensor(inputs[start : start + _ROWS_AT_ONCE], self)), dim=1).cpu()
             for start in range(0, len(inputs), _ROWS_AT_ONCE)
         ]
         probabilities = torch.cat(parts).numpy()
@@ -73,6 +73,7 @@ def train_local_head(
     classes: int,
     seed: int,
     progress: Progress = lambda done, total, note: None,
+    device: torch.device | None = None,
 ) -> LocalHead:
     """Return a head trained on true labels; a twentieth of the records decides when to stop.
 
@@ -81,6 +82,7 @@ def train_local_head(
     generator = torch.Generator().manual_seed(_seed(seed))
     head = LocalHead(inputs.shape[1], classes, generator)
     _standardise(head, inputs)
+    head.to(device)
     optimizer = HalfOptimizer(head, _OPTIMIZER, averaging=_AVERAGING)
     order = torch.randperm(len(inputs), generator=generator).numpy()
     held = max(1, round(_HELD_OUT * len(inputs)))
@@ -92,7 +94,7 @@ def train_local_head(
         shuffled = fitted[torch.randperm(len(fitted), generator=generator).numpy()]
         for start in range(0, len(shuffled), _BATCH):
             rows = np.sort(shuffled[start : start + _BATCH])
-            loss = functional.cross_entropy(head(_tensor(inputs[rows])), torch.from_numpy(labels[rows]))
+            loss = functional.cross_entropy(head(_tensor(inputs[rows], head)), _tensor(labels[rows], head))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             done += 1
@@ -128,8 +130,8 @@ def _loss(head: LocalHead, inputs: Inputs, labels: Labels, rows: npt.NDArray[np.
     summed = 0.0
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = rows[start : start + _ROWS_AT_ONCE]
-        logits = head(_tensor(inputs[part]))
-        summed += float(functional.cross_entropy(logits, torch.from_numpy(labels[part]), reduction="sum"))
+        logits = head(_tensor(inputs[part], head))
+        summed += float(functional.cross_entropy(logits, _tensor(labels[part], head), reduction="sum"))
     return summed / len(rows)
 
 
@@ -137,8 +139,9 @@ def _copy(head: LocalHead) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in head.state_dict().items()}
 
 
-def _tensor(inputs: Inputs) -> Tensor:
-    return torch.from_numpy(np.array(inputs, dtype=np.float32))
+def _tensor(values: Inputs | Labels, head: LocalHead) -> Tensor:
+    """Return a copy of a part of what may be a file, where the head is."""
+    return torch.from_numpy(np.array(values)).to(head.mean.device)
 
 
 def _seed(seed: int) -> int:

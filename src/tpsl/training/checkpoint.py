@@ -108,3 +108,26 @@ def forget_after(folder: Path, step: int) -> None:
     for later in saved_steps(folder):
         if later > step:
             _discard(folder / f"step-{later:09d}")
+
+
+_BEST = "best"
+
+
+def save_best(party: Path, step: int, job_digest: str, halves: Halves) -> None:
+    """Keep the state after `step` steps as the best so far, in the party's folder."""
+    save_checkpoint(party / _BEST, step, job_digest, halves)
+
+
+def load_best(party: Path, job_digest: str, halves: Halves) -> None:
+    """Put halves and optimisers into the best state: the last that was kept."""
+    load_checkpoint(party / _BEST, max(saved_steps(party / _BEST)), job_digest, halves)
+
+
+def has_best(party: Path) -> bool:
+    """Whether a state was kept as the best so far."""
+    return bool(saved_steps(party / _BEST))
+
+
+def forget_best_after(party: Path, step: int) -> None:
+    """Remove what was found best in steps that are done again."""
+    forget_after(party / _BEST, step)

@@ -15,7 +15,17 @@ from tpsl.models import BottomMembers
 from tpsl.party import FeatureParty
 from tpsl.party.pretraining import pretrain
 from tpsl.training.build import build_feature_party
-from tpsl.training.checkpoint import Halves, forget_after, load_checkpoint, save_checkpoint, saved_steps
+from tpsl.training.checkpoint import (
+    Halves,
+    forget_after,
+    forget_best_after,
+    has_best,
+    load_best,
+    load_checkpoint,
+    save_best,
+    save_checkpoint,
+    saved_steps,
+)
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.receiving import Kind, receive
@@ -38,6 +48,7 @@ from tpsl.transport import (
     Rewind,
     Start,
     TestEmbeddings,
+    Verdict,
     as_received,
     as_sent,
     checked_tensor,
@@ -110,12 +121,17 @@ class FeatureRole:
         if start.round != order.round or start.step not in (0, *offered):
             raise BadMessage(f"{self.channel.peer} wants to start at step {start.step}, which was not offered")
         self._load(start.step)
-        await self._steps(start.step)
+        done = await self._steps(start.step)
+        if self.schedule.patience and done:
+            load_best(self.folder, self.job.digest(), self._halves())
         if self.schedule.sends_head_embeddings:
-            await self._send_head_embeddings()
-        return await self._farewell()
+            await self._send_head_embeddings(done)
+        return await self._farewell(done)
 
-    async def _steps(self, start: int) -> None:
+    async def _steps(self, start: int) -> int:
+        """Return the number of steps done in all: fewer than planned if the label party stops early."""
+        if await self._stops(start):
+            return start
         for stretch in self.schedule.stretches(start):
             begun = time.perf_counter()
             ahead = stretch.start
@@ -131,6 +147,24 @@ class FeatureRole:
                 await self._send_test_embeddings(stretch.stop)
                 self.observer.event("epoch", epoch=self.schedule.epoch_of(stretch.stop - 1))
             self._checkpoint(stretch.stop)
+            if await self._stops(stretch.stop):
+                return stretch.stop
+        return self.schedule.total_steps
+
+    async def _stops(self, done: int) -> bool:
+        """Hear after an epoch whether its weights are the best so far, which are kept, and whether training ends."""
+        if not self.schedule.has_verdict(done):
+            return False
+        verdict = await self._expect(Verdict)
+        if verdict.step != done:
+            raise BadMessage(f"{self.channel.peer} judges step {verdict.step}; expected was step {done}")
+        if not (verdict.best or has_best(self.folder)):
+            raise BadMessage(f"{self.channel.peer} judges step {done} and names no epoch that is better")
+        if verdict.best:
+            save_best(self.folder, done, self.job.digest(), self._halves())
+        if verdict.stop:
+            self.observer.event("stopped early", step=done)
+        return verdict.stop
 
     async def _forward(self, step: int) -> None:
         """Compute `e_i = f(x_i)` and send it, part by part."""
@@ -148,7 +182,7 @@ class FeatureRole:
 
     async def _backward(self, step: int) -> None:
         """Receive `g̃_i`, part by part in the same order, and update the bottom half."""
-        batch = self.schedule.plan.batch(step)
+        batch = self.schedule.batch(step)
         received = []
         for part, positions in enumerate(self.schedule.parts(step)):
             gradients = await self._tensor(step, part, len(positions))
@@ -178,32 +212,32 @@ class FeatureRole:
         for part, rows in enumerate(self.schedule.test_parts()):
             await self.channel.send(TestEmbeddings(done, part, self.party.embed(rows)))
 
-    async def _send_head_embeddings(self) -> None:
+    async def _send_head_embeddings(self, done: int) -> None:
         """Send embeddings of all records for the local head, after the frozen pre-trained ones if there are any."""
         frozen = None
-        if self.job.training.pretrain is not None:
+        if self.job.sends_frozen:
             frozen = build_feature_party(self.job, self.side.party, self.side.features, self.device)
             frozen.bottom.load_state_dict(self._pretrained())
         for part, rows in enumerate(self.schedule.head_parts()):
             embeddings = self.party.embed(rows)
             if frozen is not None:
                 embeddings = torch.cat([frozen.embed(rows), embeddings], dim=1)
-            await self.channel.send(HeadEmbeddings(self.schedule.total_steps, part, embeddings))
+            await self.channel.send(HeadEmbeddings(done, part, embeddings))
 
-    async def _farewell(self) -> FeatureResult:
+    async def _farewell(self, done: int) -> FeatureResult:
         if self.recorder:
             self.recorder.sync()
         with self.party.optimizer.averaged():
             write_atomically(self.folder / "bottom.safetensors", save(self.party.bottom.state_dict()))
-        await self.channel.send(Finished(self.schedule.total_steps))
+        await self.channel.send(Finished(done))
         await self._expect(Bye)
         result = self.run.party_result(self.side.party) or FeatureResult(
             run=str(self.run.path),
             party=self.side.party,
             job=self.job.digest(),
             train_records=len(self.side.train),
-            epochs=self.job.training.epochs,
-            steps=self.schedule.total_steps,
+            epochs=self.schedule.epoch_of(done - 1) if done else 0,
+            steps=done,
             samples_per_second=self._records / self._seconds if self._seconds else 0.0,
         )
         self.run.finish_party(result)
@@ -226,6 +260,7 @@ class FeatureRole:
             load_checkpoint(checkpoints, step, self.job.digest(), self._halves())
             self.observer.event("resumed", step=step)
         forget_after(checkpoints, step)
+        forget_best_after(self.folder, step)
         if self.record_steps:
             if self.recorder:
                 self.recorder.close()

@@ -53,6 +53,10 @@ class PrivacyConfig(_Model):
     sigma: float | None = Field(None, description="Standard deviation of the noise on the label ('gaussian').")
     delta: float | None = Field(None, description="The δ for which ε is stated ('gaussian').")
     estimator: Estimator = Field("posterior", description="From noisy label to gradient; costs no budget.")
+    gradients: Literal["perturbed", "none"] = Field(
+        "perturbed",
+        description="'none': nothing is released and nothing is sent back (ε = 0); only a local head learns.",
+    )
     draws: Literal[1, 2] = Field(1, description="1: one draw at the logit (section 4.2, ε); 2: Algorithm 3 (2ε).")
     noise_seed: int | None = Field(
         None, ge=0, lt=2**63, description="Seed of the noise, for experiments. The result is then NOT private."
@@ -65,6 +69,15 @@ class PrivacyConfig(_Model):
 
     @model_validator(mode="after")
     def _has_its_parameters(self) -> Self:
+        if self.gradients == "none":
+            for parameter in ("epsilon", "sigma", "delta", "noise_seed"):
+                if getattr(self, parameter) is not None:
+                    raise ValueError(f"gradients 'none' releases nothing and does not take {parameter}")
+            if self.mechanism != "auto":
+                raise ValueError(
+                    f"gradients 'none' releases nothing and does not take the mechanism '{self.mechanism}'"
+                )
+            return self
         needed = {"none": (), "gaussian": ("sigma", "delta")}.get(self.mechanism, ("epsilon",))
         for parameter in ("epsilon", "sigma", "delta"):
             given, wanted = getattr(self, parameter) is not None, parameter in needed
@@ -113,6 +126,10 @@ class TrainingConfig(_Model):
     order: Literal["shuffled", "arrival"] = Field(
         "shuffled", description="'arrival': records in their own order, as in online training."
     )
+    labels: Literal["stored", "arriving"] = Field(
+        "stored",
+        description="'arriving': the vault is filled while training goes on; a step waits for its records' labels.",
+    )
     feature_optimizer: OptimizerConfig = OptimizerConfig()
     label_optimizer: OptimizerConfig = OptimizerConfig()
     averaging: float = Field(
@@ -128,6 +145,17 @@ class TrainingConfig(_Model):
     pretrain: PretrainConfig | None = Field(
         None, description="Train the feature parties' halves on their own features first, without labels."
     )
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the training records that is held out: their noisy labels judge, at no cost in budget.",
+    )
+    patience: int = Field(
+        0,
+        ge=0,
+        description="Stop when the noisy hold-out got no better for so many epochs, and keep the best epoch; 0: off.",
+    )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
     wire: WireDtype = Field("float32", description="Numbers of embeddings and gradients while they cross the border.")
     micro_batches: int = Field(
@@ -142,6 +170,21 @@ class TrainingConfig(_Model):
         le=64,
         description="The forward pass of a batch may use weights so many updates old, which hides the round trip.",
     )
+
+    @model_validator(mode="after")
+    def _patience_has_something_to_judge_by(self) -> Self:
+        if self.patience and not self.validation:
+            raise ValueError("patience needs a noisy hold-out to judge by: set validation, as 0.1")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_arrive_in_order(self) -> Self:
+        """Labels that come one after the other are used once, as they come."""
+        if self.labels == "arriving":
+            for name, wanted in (("order", "arrival"), ("epochs", 1), ("head", "private"), ("validation", 0.0)):
+                if getattr(self, name) != wanted:
+                    raise ValueError(f"labels 'arriving' needs {name}: {wanted}, not {getattr(self, name)}")
+        return self
 
 
 class Job(_Model):
@@ -162,10 +205,31 @@ class Job(_Model):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _somebody_learns(self) -> Self:
+        if self.privacy.gradients == "none" and self.training.head != "local":
+            raise ValueError("with privacy.gradients 'none' only a local head learns: set training.head to 'local'")
+        return self
+
+    @property
+    def has_late_labels(self) -> bool:
+        """Whether labels arrive in the vault while the job runs."""
+        return self.training.labels == "arriving"
+
+    @property
+    def trains(self) -> bool:
+        """Whether gradients are sent back; without them a feature party's half stays as it is."""
+        return self.privacy.gradients != "none"
+
+    @property
+    def sends_frozen(self) -> bool:
+        """Whether the frozen pre-trained embedding goes beside the trained cut to the local head."""
+        return self.training.pretrain is not None and self.trains
+
     @property
     def head_width(self) -> int:
         """Width of what a feature party sends for the local head: its cut, after the frozen pre-trained one if any."""
-        return self.model.cut_width * (2 if self.training.pretrain is not None else 1)
+        return self.model.cut_width * (2 if self.sends_frozen else 1)
 
     def agreed(self) -> dict[str, Any]:
         """Return what the parties must agree on: everything but where each of them keeps its files."""
@@ -246,7 +310,7 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         # Parameters belong to their data source or mechanism: another one starts without them.
         if key == "data" and value.get("source", old.get("source")) != old.get("source"):
             old = {}
-        if key == "privacy" and "mechanism" in value:
+        if key == "privacy" and ("mechanism" in value or value.get("gradients") == "none"):
             old = {name: kept for name, kept in old.items() if name not in ("epsilon", "sigma", "delta")}
         result[key] = _merged(old, value)
     return result

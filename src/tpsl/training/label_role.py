@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.files import write_atomically
-from tpsl.party import LabelParty
+from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.local_head import train_local_head
-from tpsl.training.checkpoint import forget_after, load_checkpoint, save_checkpoint, saved_steps
-from tpsl.training.evaluation import evaluate, evaluate_in_fixed_time
+from tpsl.training.arrivals import Arrivals
+from tpsl.training.build import build_feature_party
+from tpsl.training.checkpoint import (
+    forget_after,
+    forget_best_after,
+    load_best,
+    load_checkpoint,
+    save_best,
+    save_checkpoint,
+    saved_steps,
+)
+from tpsl.training.evaluation import TestMetrics, evaluate, evaluate_in_fixed_time
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.receiving import receive
-from tpsl.training.result import TrainResult
+from tpsl.training.result import NOTHING_RELEASED, TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
-from tpsl.training.schedule import Schedule
+from tpsl.training.schedule import Rows, Schedule
 from tpsl.training.transcript import TrajectoryWriter
+from tpsl.training.validation import noisy_validation
 from tpsl.transport import (
     BadMessage,
     Bye,
@@ -39,6 +53,7 @@ from tpsl.transport import (
     Rewind,
     Start,
     TestEmbeddings,
+    Verdict,
     checked_tensor,
 )
 from tpsl.transport.peers import LABEL_PARTY
@@ -57,7 +72,8 @@ class LabelRole:
 
     Guarantee: what it sends is a function of what it receives, its own features, the job and the noisy labels. True
     labels are read for the evaluation of the test records alone, and nothing of that is sent. Labels are released when
-    all feature parties are there and hold the same job, not before.
+    all feature parties are there and hold the same job, not before; with `arrivals` they are released as they come, and
+    a step waits for those of its records.
     """
 
     def __init__(
@@ -70,19 +86,24 @@ class LabelRole:
         *,
         record_steps: int = 0,
         observer: Observer | None = None,
+        device: torch.device | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self.job, self.side, self.run = job, side, run
         self.schedule = Schedule(job, side.train, side.test)
         self.record_steps = record_steps
         self.observer = observer or Silent()
+        self.device = device
+        self.arrivals = arrivals
         self._release, self._make_party = release, make_party
         self._released: tuple[NoisyLabels, float] | None = None
         self.party: LabelParty
+        self._untrained: FeatureParty | None = None
         self.trajectory: TrajectoryWriter | None = None
         self.metrics: list[dict[str, Any]] = []
         self._round = 0
         self._records = 0
-        self._seconds = 0.0
+        self._seconds = self._waited = 0.0
         self._begun = time.perf_counter()
 
     async def attend(self, meeting: Meeting) -> TrainResult:
@@ -97,10 +118,15 @@ class LabelRole:
                     result = self.run.result()
                     if result is None:
                         self._load(start)
-                        await self._steps(start)
+                        done = await self._steps(start)
+                        if self.schedule.patience and done:
+                            load_best(self.run.label, self.job.digest(), self.party.halves)
+                    else:
+                        done, self.metrics = start, self.run.metrics()
+                        await self._verdict(done)
                     if self.schedule.sends_head_embeddings:
-                        await self._collect(keep=result is None)
-                    result = await self._farewell(result)
+                        await self._collect(done, keep=result is None)
+                    result = await self._farewell(done, result)
                     # Nobody waits any more: what this takes cannot be measured from outside.
                     self.train_local_head()
                     return result
@@ -137,20 +163,50 @@ class LabelRole:
                 return message
         raise BadMessage(f"{channel.peer} goes on sending and does not say where it stands")
 
-    async def _steps(self, start: int) -> None:
+    async def _steps(self, start: int) -> int:
+        """Return the number of steps done in all: fewer than planned if the noisy hold-out says so."""
+        if await self._stops(start):
+            return start
         for stretch in self.schedule.stretches(start):
-            begun = time.perf_counter()
+            begun, self._waited = time.perf_counter(), 0.0
             for step in stretch:
                 await self._step(step)
                 self._records += self.schedule.records(step + 1) - self.schedule.records(step)
                 self.observer.at_step(step + 1, self.schedule.total_steps, self._records)
-            self._seconds += time.perf_counter() - begun
+            self._seconds += time.perf_counter() - begun - self._waited
             if self.schedule.epoch_ends(stretch.stop):
                 await self._evaluate(stretch.stop)
             self._checkpoint(stretch.stop)
+            if await self._stops(stretch.stop):
+                return stretch.stop
+        return self.schedule.total_steps
+
+    async def _stops(self, done: int) -> bool:
+        """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
+        verdict = await self._verdict(done)
+        if verdict is None:
+            return False
+        if verdict.best:
+            save_best(self.run.label, done, self.job.digest(), self.party.halves)
+        if verdict.stop:
+            self.observer.event("stopped early", step=done)
+        return verdict.stop
+
+    async def _verdict(self, done: int) -> Verdict | None:
+        """Tell the feature parties what the noisy hold-out says; a function of noisy labels, so it may cross."""
+        if not self.schedule.has_verdict(done):
+            return None
+        judged = [entry for entry in self.metrics if entry["step"] <= done]
+        best = _best(judged)
+        without_gain = judged[-1]["epoch"] - best["epoch"]
+        verdict = Verdict(done, best=best is judged[-1], stop=without_gain >= self.schedule.patience)
+        for channel in self.channels.values():
+            await channel.send(verdict)
+        return verdict
 
     async def _step(self, step: int) -> None:
         """Receive embeddings, send perturbed gradients, update the own half: one step of the paper's algorithms."""
+        self._await_labels(step)
         if self.trajectory and step < self.record_steps:
             self.trajectory.record()
         parts = self.schedule.parts(step)
@@ -165,37 +221,73 @@ class LabelRole:
                 await channel.send(Gradients(step, part, gradient))
         self.party.update()
 
+    def _await_labels(self, step: int) -> None:
+        """Have the noisy labels of a step's records at hand, as soon as they are there.
+
+        Nobody else could go on meanwhile, so the thread waits; over a network others keep the connections alive.
+        """
+        batch = self.schedule.batch(step)
+        if self.arrivals is None or self.party.holds(batch):
+            return
+        begun, first = time.perf_counter(), int(batch[0])
+        self.party.admit(self.arrivals.from_record(first, len(batch), step), first)
+        self._waited += time.perf_counter() - begun
+
     async def _evaluate(self, done: int) -> None:
-        """Predict the test records; the metrics depend on true labels and stay here."""
+        """Predict held-out and test records; the test metrics depend on true labels and stay here."""
         parts = []
         for part, rows in enumerate(self.schedule.test_parts()):
             received = [
                 await self._tensor(channel, TestEmbeddings, done, part, len(rows)) for channel in self.channels.values()
             ]
             parts.append(self.party.predict(rows, received).cpu().numpy())
-        found = evaluate_in_fixed_time(np.concatenate(parts), self.side.labels[self.side.test], self.side.classes)
+        predicted = np.concatenate(parts)
+        judging = self.schedule.held_out
+        validation, test = predicted[: len(judging)], predicted[len(judging) :]
         epoch = self.schedule.epoch_of(done - 1)
-        self.metrics.append({"epoch": epoch, "step": done, **asdict(found)})
+        self.run.write_predictions(epoch, validation, test)
+        found = self._test_metrics(test)
+        if len(judging):
+            noisy = self._noisy()[0]
+            found |= asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
+        self.metrics.append({"epoch": epoch, "step": done, **found})
         self.run.write_metrics(self.metrics)
-        self.observer.event("epoch", epoch=epoch, **asdict(found))
+        self.observer.event("epoch", epoch=epoch, **found)
 
-    async def _collect(self, *, keep: bool) -> None:
+    def _test_metrics(self, predicted: npt.NDArray[np.float32]) -> dict[str, float]:
+        """Compare predictions with the true labels of the test records, as far as these have arrived."""
+        labels = self.side.labels[self.side.test] if self.arrivals is None else self.arrivals.labels_for_evaluation()
+        known = labels != NO_LABEL
+        if not known.any():
+            return dict.fromkeys((field.name for field in fields(TestMetrics)), math.nan)
+        return asdict(evaluate_in_fixed_time(predicted[known], labels[known], self.side.classes))
+
+    async def _collect(self, done: int, *, keep: bool) -> None:
         """Receive the embeddings of all records for the local head; they go into the folder that is not private."""
         folder = self.run.not_private()
         with (folder / ".inputs.new").open("wb") as file:
             for part, rows in enumerate(self.schedule.head_parts()):
                 received = [
-                    await self._tensor(channel, HeadEmbeddings, self.schedule.total_steps, part, len(rows))
+                    await self._tensor(channel, HeadEmbeddings, done, part, len(rows))
                     for channel in self.channels.values()
                 ]
                 if keep:
-                    cuts = [embeddings[:, -self.job.model.cut_width :] for embeddings in received]
-                    inputs = torch.cat([*received, self.party.head_inputs(rows, cuts).cpu()], dim=1)
-                    file.write(inputs.numpy().tobytes())
+                    file.write(torch.cat([*received, *self._own_head_inputs(rows, received)], dim=1).numpy().tobytes())
         if keep:
             (folder / ".inputs.new").replace(folder / "inputs.f32")
         else:
             (folder / ".inputs.new").unlink()
+
+    def _own_head_inputs(self, rows: Rows, received: list[Tensor]) -> list[Tensor]:
+        """Return what this party adds for the local head: its logits, and its own features as its half embeds them."""
+        if self.job.trains:
+            cuts = [embeddings[:, -self.job.model.cut_width :] for embeddings in received]
+            return [self.party.head_inputs(rows, cuts).cpu()]
+        if self.side.features is None:
+            return []
+        if self._untrained is None:
+            self._untrained = build_feature_party(self.job, "label bottom", self.side.features, self.device)
+        return [self._untrained.embed(rows).cpu()]
 
     def train_local_head(self, progress: Progress = lambda done, total, note: None) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
@@ -205,7 +297,9 @@ class LabelRole:
         train, test = self.side.train, self.side.test
         inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
         labels, classes = self.side.labels, self.side.classes
-        head = train_local_head(inputs[: len(train)], labels[train], classes, self.job.training.seed, progress)
+        head = train_local_head(
+            inputs[: len(train)], labels[train], classes, self.job.training.seed, progress, self.device
+        )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self.run.finish_local_head(save(head.state_dict()), asdict(found))
         path.unlink()
@@ -228,22 +322,23 @@ class LabelRole:
         shape = (rows, self.job.head_width if kind is HeadEmbeddings else self.job.model.cut_width)
         return checked_tensor(message.tensor, shape, sender=channel.peer, what="embeddings", step=step)
 
-    async def _farewell(self, result: TrainResult | None) -> TrainResult:
+    async def _farewell(self, done: int, result: TrainResult | None) -> TrainResult:
         """End the job: every party has its last checkpoint on disk before anybody is told that all is done.
 
         A party that has heard it stays until this side has noted that it did: it would be waited for in vain.
         """
         for channel in self.channels.values():
             finished = await receive(channel, self.observer, Finished)
-            if finished.step != self.schedule.total_steps:
-                raise BadMessage(f"{channel.peer} finished at step {finished.step} of {self.schedule.total_steps}")
+            if finished.step != done:
+                raise BadMessage(f"{channel.peer} finished at step {finished.step} of {done}")
         if result is None:
             if self.trajectory:
                 self.trajectory.sync()
-            for part, (half, optimizer) in self.party.halves.items():
-                with optimizer.averaged():
-                    write_atomically(self.run.label / f"{part}.safetensors", save(half.state_dict()))
-            result = self._result()
+            if self.job.trains:
+                for part, (half, optimizer) in self.party.halves.items():
+                    with optimizer.averaged():
+                        write_atomically(self.run.label / f"{part}.safetensors", save(half.state_dict()))
+            result = self._result(done)
             self.run.finish(result)
         for channel in self.channels.values():
             await channel.send(Bye())
@@ -256,14 +351,15 @@ class LabelRole:
 
     def _load(self, step: int) -> None:
         """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
-        if self._released is None:
-            self._released = self._release()
-        self.party = self._make_party(self._released[0])
+        if not self.job.trains:
+            return
+        self.party = self._make_party(self._noisy()[0])
         checkpoints = self.run.label / "checkpoints"
         if step:
             load_checkpoint(checkpoints, step, self.job.digest(), self.party.halves)
             self.observer.event("resumed", step=step)
         forget_after(checkpoints, step)
+        forget_best_after(self.run.label, step)
         self.metrics = [entry for entry in self.run.metrics() if entry["step"] <= step]
         self.run.write_metrics(self.metrics)
         if self.record_steps:
@@ -277,28 +373,54 @@ class LabelRole:
         save_checkpoint(self.run.label / "checkpoints", done, self.job.digest(), self.party.halves)
         self.observer.event("checkpoint", step=done)
 
-    def _result(self) -> TrainResult:
+    def _noisy(self) -> tuple[NoisyLabels, float]:
+        """Return the noisy labels of the training records: released when they are needed for the first time.
+
+        Those of labels that arrive later are not among them.
+        """
         if self._released is None:
-            raise RuntimeError("a result without a release")
-        noisy, ledger_epsilon = self._released
-        last: dict[str, Any] = {key: value for key, value in self.metrics[-1].items() if key.startswith("test_")}
-        total = self.schedule.total_steps
+            self._released = self._release() if self.arrivals is None else (self.arrivals.none_yet(), 0.0)
+        return self._released
+
+    def _kept(self) -> dict[str, Any]:
+        """Return the metrics of the weights that were kept."""
+        if not self.metrics:
+            return {}
+        return _best(self.metrics) if self.schedule.patience else self.metrics[-1]
+
+    def _result(self, done: int) -> TrainResult:
+        kept = self._kept()
+        measured = [*(field.name for field in fields(TestMetrics)), "validation_loss", "validation_auc"]
+        if self.job.trains:
+            noisy, ledger_epsilon = self._noisy()
+            if self.arrivals is not None:
+                ledger_epsilon = self.arrivals.ledger_epsilon()
+            promise = (noisy.mechanism.name, noisy.epsilon, noisy.delta, noisy.private, ledger_epsilon)
+        else:
+            promise = (NOTHING_RELEASED, 0.0, 0.0, True, 0.0)
+        mechanism, epsilon, delta, private, ledger_epsilon = promise
         return TrainResult(
             run=str(self.run.path),
             data=self.job.data.source,
-            mechanism=noisy.mechanism.name,
+            mechanism=mechanism,
             estimator=self.job.privacy.estimator,
             draws=self.job.privacy.draws,
-            epsilon=noisy.epsilon,
-            delta=noisy.delta,
-            private=noisy.private,
+            epsilon=epsilon,
+            delta=delta,
+            private=private,
             ledger_epsilon=ledger_epsilon,
             classes=self.side.classes,
             train_records=len(self.side.train),
             test_records=len(self.side.test),
-            epochs=self.job.training.epochs,
-            steps=total,
+            epochs=self.schedule.epoch_of(done - 1) if done else 0,
+            kept_epoch=kept.get("epoch", 0),
+            steps=done,
             samples_per_second=self._records / self._seconds if self._seconds else 0.0,
             seconds=time.perf_counter() - self._begun,
-            **last,
+            **{name: kept.get(name, math.nan) for name in measured},
         )
+
+
+def _best(judged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first of the epochs that explain the noisy hold-out best."""
+    return max(judged, key=lambda entry: (entry["validation_log_likelihood"], -entry["epoch"]))

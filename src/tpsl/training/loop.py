@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
 from tpsl.training.allocator import keep_freed_memory
+from tpsl.training.arrivals import arrivals_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labels_for
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
@@ -28,10 +32,12 @@ def train(
     run_path: Path,
     *,
     vault: Path | None = None,
+    wait: float = 3600.0,
     record_steps: int = 0,
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
     data: Dataset | None = None,
+    device: torch.device | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
 ) -> TrainResult:
     """Run a job in one process; a run that was interrupted goes on where it stopped, a finished one is only read.
@@ -39,8 +45,10 @@ def train(
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
     (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
+    Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
-    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone.
+    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone, and so
+    does `device`, where the networks of all parties are.
     """
     run = RunFolder(run_path)
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
@@ -50,9 +58,18 @@ def train(
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         if data is None:
-            data = load(job.data, lambda what, done, total: progress(done, total, what))
+            data = load(
+                job.data,
+                lambda what, done, total: progress(done, total, what),
+                late_labels=job.has_late_labels,
+            )
         keep_freed_memory()
         side = data.label_side
+        if device is not None:
+            make_label_party = partial(build_label_party, device=device)
+        observer, arrivals = _Progress(progress, notice, job), None
+        if finished is None:
+            arrivals = arrivals_for(job, side, vault, wait=wait, observer=observer, notice=notice)
         label = LabelRole(
             job,
             side,
@@ -60,7 +77,9 @@ def train(
             lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
             lambda noisy: make_label_party(job, len(names), side.classes, noisy, side.features),
             record_steps=record_steps,
-            observer=_Progress(progress, notice, job),
+            observer=observer,
+            device=device,
+            arrivals=arrivals,
         )
         if finished is not None:
             label.train_local_head(progress)
@@ -68,7 +87,12 @@ def train(
         ends = {name: pair(("label", name), job.training.wire) for name in names}
         features = [
             FeatureRole(
-                job, data.feature_side(name), run, record_steps=record_steps, observer=_Preparation(name, notice)
+                job,
+                data.feature_side(name),
+                run,
+                record_steps=record_steps,
+                observer=_Preparation(name, notice),
+                device=device,
             ).attend(InProcessMeeting({"label": ends[name][1]}))
             for name in names
         ]
@@ -83,13 +107,25 @@ class _Progress(Silent):
 
     def __init__(self, progress: Progress, notice: Notice, job: Job) -> None:
         self._progress, self._notice, self._epochs = progress, notice, job.training.epochs
+        self._parties, self._done, self._told = feature_party_names(job.data), (0, 0), False
+
+    def waiting_for(self, peer: str | None) -> None:
+        """Say that labels or the vault are waited for; other parties are not, in one process."""
+        if peer is not None and peer not in self._parties:
+            self._progress(*self._done, f"waiting for {peer}")
+            if not self._told:  # where there is no progress bar
+                self._notice(f"waiting for {peer}")
+                self._told = True
 
     def at_step(self, done: int, total: int, records: int) -> None:
+        self._done = (done, total)
         self._progress(done, total, f"epoch {-(-done * self._epochs // total)}")
 
     def event(self, name: str, **facts: Fact) -> None:
         if name == "resumed":
             self._notice(f"resuming after step {facts['step']:,}")
+        elif name == "stopped early":
+            self._notice(f"the noisy hold-out got no better: training stops after step {facts['step']:,}")
 
 
 class _Preparation(Silent):

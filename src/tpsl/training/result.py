@@ -6,6 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
 
+NOTHING_RELEASED = "nothing released"
+"""The mechanism of a run whose feature parties get nothing back (`gradients: none`, ε = 0)."""
+
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -27,8 +30,16 @@ class TrainResult:
     train_records: int
     test_records: int
     epochs: int
+    """Epochs that were trained."""
+    kept_epoch: int
+    """The epoch whose weights were kept: the last one, or with `patience` the best by the noisy hold-out."""
     steps: int
+    validation_loss: float
+    """Unbiased estimate of the log loss from noisy labels of held-out records; NaN without a hold-out."""
+    validation_auc: float
+    """Estimate of the AUC from noisy labels of held-out records, corrected for the noise."""
     test_auc: float
+    """Of the private head, like all metrics here; NaN if there is none (`gradients: none`)."""
     test_auc_low: float
     test_auc_high: float
     test_log_loss: float

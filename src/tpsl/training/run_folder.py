@@ -3,7 +3,8 @@
     RUN/job.yaml              the agreement
     RUN/result.json           written last: a run that has it is finished
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
-    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, and on request trajectory.*
+    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, predictions/ (of held-out and test
+                              records after each epoch), and on request trajectory.*
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -20,6 +21,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load, save
 
 from tpsl.files import write_atomically
 from tpsl.training.job import Job, JobError, load_job
@@ -174,6 +179,23 @@ class RunFolder:
         """Note that a peer knows that this party has finished."""
         content = json.dumps(sorted({*self.confirmed_to(party), peer}))
         write_atomically(self.party(party) / "confirmed.json", content.encode())
+
+    def write_predictions(self, epoch: int, validation: npt.NDArray[np.float32], test: npt.NDArray[np.float32]) -> None:
+        """Keep what the network says of held-out and test records after an epoch; computed from noisy labels alone."""
+        folder = self.label / "predictions"
+        folder.mkdir(exist_ok=True)
+        tensors = {"validation": np.ascontiguousarray(validation), "test": np.ascontiguousarray(test)}
+        write_atomically(folder / f"epoch-{epoch:04d}.safetensors", save(tensors))
+
+    def predictions(self, epoch: int) -> dict[str, npt.NDArray[np.float32]]:
+        """Return the probabilities of the `validation` and `test` records after an epoch."""
+        path = self.label / "predictions" / f"epoch-{epoch:04d}.safetensors"
+        try:
+            return load(path.read_bytes())
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read ({error.strerror})") from error
+        except Exception as error:  # safetensors raises its own errors for damaged bytes
+            raise RunError(f"{path}: is damaged ({error})") from error
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of each evaluation so far."""

@@ -10,11 +10,19 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.order import permutation
 from tpsl.data.plan import BatchPlan
+from tpsl.data.split import VALIDATION_STREAM
 from tpsl.training.job import Job
 
 Rows = npt.NDArray[np.int64]
 TEST_ROWS_AT_ONCE = 16_384
+
+
+def held_out(records: int, share: float, seed: int) -> Rows:
+    """Return the positions of the training records that judge and are not trained on, ascending: chosen by the seed."""
+    count = min(records - 1, round(records * share))
+    return np.sort(permutation(records, VALIDATION_STREAM, seed)[:count])
 
 
 class Schedule:
@@ -22,36 +30,47 @@ class Schedule:
 
     def __init__(self, job: Job, train: Rows, test: Rows) -> None:
         settings = job.training
-        self.plan = BatchPlan(len(train), settings.batch_size, settings.seed, settings.order)
-        self.total_steps = self.plan.steps(settings.epochs)
+        self.held_out = held_out(len(train), settings.validation, settings.seed)
+        self._trained = np.delete(np.arange(len(train), dtype=np.int64), self.held_out)
+        self.plan = BatchPlan(len(self._trained), settings.batch_size, settings.seed, settings.order)
+        self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0
+        self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
-        self.part_rows = -(-min(settings.batch_size, len(train)) // settings.micro_batches)
+        self.part_rows = -(-min(settings.batch_size, self.plan.rows) // settings.micro_batches)
         self.sends_head_embeddings = settings.head == "local"
         self.train, self.test = train, test
 
+    def batch(self, step: int) -> Rows:
+        """Return the positions among the training records of a step's batch."""
+        positions = self.plan.batch(step)
+        return self._trained[positions] if len(self.held_out) else positions
+
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""
-        batch = self.plan.batch(step)
+        batch = self.batch(step)
         return [batch[start : start + self.part_rows] for start in range(0, len(batch), self.part_rows)]
 
     def test_parts(self) -> list[Rows]:
-        """Return the rows of the test records, in parts of bounded size."""
-        return [self.test[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(self.test), TEST_ROWS_AT_ONCE)]
+        """Return the rows of the held-out training records and then of the test records, in parts of bounded size."""
+        return _in_parts(np.concatenate([self.train[self.held_out], self.test]))
 
     def head_parts(self) -> list[Rows]:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
-        rows = np.concatenate([self.train, self.test])
-        return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]
+        return _in_parts(np.concatenate([self.train, self.test]))
 
     @property
     def largest_part(self) -> int:
         """The most rows that any message of the job carries."""
-        largest = len(self.train) + len(self.test) if self.sends_head_embeddings else len(self.test)
+        largest = len(self.test) + len(self.train if self.sends_head_embeddings else self.held_out)
         return max(self.part_rows, min(TEST_ROWS_AT_ONCE, largest))
 
     def epoch_ends(self, done: int) -> bool:
         """Whether an epoch is complete, so that the label party evaluates."""
         return done % self.plan.batches_per_epoch == 0
+
+    def has_verdict(self, done: int) -> bool:
+        """Whether the label party says after so many steps if the weights are the best so far, and if training ends."""
+        return self.patience > 0 and done > 0 and self.epoch_ends(done)
 
     def stretches(self, start: int) -> Iterator[range]:
         """Yield the remaining steps from checkpoint to checkpoint: each epoch ends with one.
@@ -73,3 +92,7 @@ class Schedule:
         """Return how many records the first `done` steps used, each as often as it was used."""
         epochs, batches = divmod(done, self.plan.batches_per_epoch)
         return epochs * self.plan.rows + batches * self.plan.batch_size
+
+
+def _in_parts(rows: Rows) -> list[Rows]:
+    return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]

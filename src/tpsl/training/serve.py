@@ -10,6 +10,7 @@ import torch
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
+from tpsl.training.arrivals import LabelsMissing, arrivals_for
 from tpsl.training.build import build_label_party, noisy_labels_for
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
@@ -57,11 +58,16 @@ def serve(
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         side = load_label_party(
-            own_data(job, LABEL_PARTY, local.data).data, lambda what, done, total: progress(done, total, what)
+            own_data(job, LABEL_PARTY, local.data).data,
+            lambda what, done, total: progress(done, total, what),
+            late_labels=job.has_late_labels,
         )
         keep_freed_memory()
         vault = local.vault if local.vault is not None else run.label / "vault"
         device = torch.device(local.device)
+        arrivals = None
+        if finished is None:
+            arrivals = arrivals_for(job, side, local.vault, wait=local.wait, observer=observer, notice=notice)
         role = LabelRole(
             job,
             side,
@@ -70,6 +76,8 @@ def serve(
             lambda noisy: build_label_party(job, len(names), side.classes, noisy, side.features, device),
             record_steps=record_steps,
             observer=observer,
+            device=device,
+            arrivals=arrivals,
         )
         if finished is not None and confirmed:
             role.train_local_head(progress)
@@ -97,6 +105,9 @@ def serve(
                     role.train_local_head(progress)
                     return result
                 server.stop(str(missing))
+                raise
+            except LabelsMissing:
+                server.stop("labels did not arrive in time")
                 raise
             except (BadMessage, JobStopped) as error:
                 server.stop(str(error))

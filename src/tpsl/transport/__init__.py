@@ -29,6 +29,7 @@ from tpsl.transport.messages import (
     Start,
     Stop,
     TestEmbeddings,
+    Verdict,
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Stop",
     "TestEmbeddings",
     "Traffic",
+    "Verdict",
     "WireDtype",
     "as_received",
     "as_sent",

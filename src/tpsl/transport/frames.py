@@ -31,6 +31,7 @@ from tpsl.transport.messages import (
     Stop,
     TensorMessage,
     TestEmbeddings,
+    Verdict,
 )
 
 WireDtype = Literal["float32", "bfloat16", "float16"]
@@ -138,6 +139,9 @@ def encode_message(message: Message, sequence: int, acknowledged: int, dtype: Wi
             header.position.CopyFrom(wire_pb2.Position(round=message.round, checkpoints=message.checkpoints))
         case Start():
             header.start.CopyFrom(wire_pb2.Start(round=message.round, step=message.step))
+        case Verdict():
+            verdict = wire_pb2.Verdict(step=message.step, best=message.best, stop=message.stop)
+            header.verdict.CopyFrom(verdict)
         case Finished():
             header.finished.CopyFrom(wire_pb2.Finished(step=message.step))
         case Bye():
@@ -257,6 +261,8 @@ def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:
             return Position(header.position.round, tuple(header.position.checkpoints))
         case "start":
             return Start(header.start.round, header.start.step)
+        case "verdict":
+            return Verdict(header.verdict.step, header.verdict.best, header.verdict.stop)
         case "finished":
             return Finished(header.finished.step)
         case "bye":

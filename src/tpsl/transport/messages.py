@@ -1,9 +1,9 @@
 """Every message that crosses the border in a running job; `docs/wire.md` says what each can reveal.
 
 A step is `Embeddings` forward and `Gradients` back, in `micro_batches` parts. `Rewind`, `Position` and `Start` agree on
-the step to go on from; `TestEmbeddings` let the label party predict the test records, `HeadEmbeddings` train its local
-head; `Finished` and `Bye` end a job, `Stop` breaks it off. Nothing here can carry a loss, a metric or a count that
-depends on labels.
+the step to go on from; `TestEmbeddings` let the label party predict held-out and test records, `HeadEmbeddings` train
+its local head; `Verdict` says what noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
+Nothing here can carry a loss, a metric or a count that depends on true labels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Gradients:
 
 @dataclass(frozen=True)
 class TestEmbeddings:
-    """Feature party → label party: embeddings of one part of the test records after so many steps."""
+    """Feature party → label party: embeddings of one part of the held-out and test records after so many steps."""
 
     __test__ = False
 
@@ -75,6 +75,17 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """Label party → feature party, after an epoch: what noisy labels of held-out records say of its weights."""
+
+    step: int
+    best: bool
+    """They are the best so far: keep them."""
+    stop: bool
+    """Training ends here; the best weights are the result."""
+
+
+@dataclass(frozen=True)
 class Finished:
     """Feature party → label party: all steps are done and the last checkpoint is on disk."""
 
@@ -94,4 +105,4 @@ class Stop:
 
 
 TensorMessage = Embeddings | Gradients | TestEmbeddings | HeadEmbeddings
-Message = TensorMessage | Rewind | Position | Start | Finished | Bye | Stop
+Message = TensorMessage | Rewind | Position | Start | Verdict | Finished | Bye | Stop

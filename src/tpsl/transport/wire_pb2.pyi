@@ -47,6 +47,7 @@ class Header(_message.Message):
         "bye",
         "stop",
         "head_embeddings",
+        "verdict",
     )
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +67,7 @@ class Header(_message.Message):
     BYE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     HEAD_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     acknowledged: int
     hello: Hello
@@ -84,6 +86,7 @@ class Header(_message.Message):
     bye: Bye
     stop: Stop
     head_embeddings: Tensor
+    verdict: Verdict
     def __init__(
         self,
         sequence: _Optional[int] = ...,
@@ -104,6 +107,7 @@ class Header(_message.Message):
         bye: _Optional[_Union[Bye, _Mapping]] = ...,
         stop: _Optional[_Union[Stop, _Mapping]] = ...,
         head_embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
+        verdict: _Optional[_Union[Verdict, _Mapping]] = ...,
     ) -> None: ...
 
 class Hello(_message.Message):
@@ -215,6 +219,18 @@ class Start(_message.Message):
     round: int
     step: int
     def __init__(self, round: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Verdict(_message.Message):
+    __slots__ = ("step", "best", "stop")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    best: bool
+    stop: bool
+    def __init__(
+        self, step: _Optional[int] = ..., best: _Optional[bool] = ..., stop: _Optional[bool] = ...
+    ) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("step",)

@@ -4,7 +4,7 @@ For the label party only. A true label is read here and nowhere else, and leaves
 """
 
 from tpsl.vault.adding import Added
-from tpsl.vault.errors import VaultError
+from tpsl.vault.errors import VaultBusy, VaultError
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.releasing import ReleaseReport
@@ -19,5 +19,6 @@ __all__ = [
     "ReleaseReport",
     "Spent",
     "Vault",
+    "VaultBusy",
     "VaultError",
 ]

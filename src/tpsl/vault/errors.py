@@ -13,19 +13,23 @@ class VaultError(ValueError):
     """What was asked of a vault cannot be done; the message is one sentence that names the culprit."""
 
 
+class VaultBusy(VaultError):
+    """Another process is writing to the vault; nothing is wrong, and asking again later helps."""
+
+
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn whatever SQLite raises inside the block into a `VaultError` that names the vault at `path`."""
     try:
         yield
     except DATABASE_ERRORS as error:
-        raise VaultError(explain(path, error)) from error
+        raise (VaultBusy if _is_busy(error) else VaultError)(explain(path, error)) from error
 
 
 def explain(path: Path, error: Exception) -> str:
     """One sentence for an SQLite error of the vault at `path`."""
     text = "malformed: text that is none" if isinstance(error, UnicodeDecodeError) else str(error)
-    if "locked" in text or "busy" in text:
+    if _is_busy(error):
         return f"vault {path} is busy: another process is writing to it; try again when that has finished"
     if "not a database" in text:
         return f"{path} is no vault: its file is not a vault database, or was overwritten"
@@ -36,3 +40,7 @@ def explain(path: Path, error: Exception) -> str:
     if "full" in text:
         return f"vault {path} could not be written because the disk is full; nothing was changed"
     return f"vault {path}: the database reports: {text}"
+
+
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and any(word in str(error) for word in ("locked", "busy"))

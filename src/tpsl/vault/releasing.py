@@ -1,8 +1,10 @@
 """Noisy labels out of the vault: drawn once, stored, and given out the same ever after."""
 
+import json
 import math
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -85,7 +87,8 @@ def noisy_labels(
 ) -> NoisyLabels:
     """Read the stored outcomes of the records at `positions`, in that order."""
     series = Series.of(mechanism, draws, seed)
-    entries = {entry.sequence for entry in ledger.read_entries(connection) if _belongs(entry, series)}
+    chunks = np.unique(positions // CHUNK).tolist()
+    entries = {sequence for sequence, entry in _releases(connection, chunks).items() if entry.series == series}
     shape = (draws, len(positions), *mechanism.outcome_shape)
     found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
     for chunk, rows in coverage.by_chunk(positions):
@@ -131,7 +134,7 @@ def _missing(
 
     Raises a `VaultError` if there are such and composing was not asked for.
     """
-    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
+    releases = _releases(connection, wanted)
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     missing: dict[int, bytes] = {}
     elsewhere: Counter[tuple[str, ...]] = Counter()
@@ -202,8 +205,18 @@ def _records(connection: sqlite3.Connection, start: int, stop: int) -> tuple[lis
     return [id for id, _ in rows], np.array([label for _, label in rows], np.int64)
 
 
-def _belongs(entry: ledger.Entry, series: Series) -> bool:
-    return entry.kind == "released" and entry.series == series
+def _releases(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
+    """The releases that touch one of these chunks, by sequence number.
+
+    Not all there are: a vault that is filled while training goes on has one for every few records.
+    """
+    rows = connection.execute(
+        "SELECT sequence, hash, body FROM ledger WHERE sequence IN"
+        " (SELECT entry FROM json_each(?) AS wanted JOIN outcomes ON chunk = wanted.value) ORDER BY sequence",
+        (json.dumps(list(chunks)),),
+    )
+    entries = (ledger.parse(*row) for row in rows)
+    return {entry.sequence: entry for entry in entries if entry.kind == "released"}
 
 
 def _words(series: Series, mechanism: Mechanism) -> str:

@@ -125,6 +125,11 @@ class Vault:
         with sqlite_errors(self.path):
             return storage.count_records(self._connection)
 
+    def knows(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """For each of these records, whether the vault has it, and so its label."""
+        with storage.reading(self._connection, self.path):
+            return self._find(ids) >= 0
+
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
@@ -230,13 +235,18 @@ class Vault:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise VaultError(f"the seed must be a whole number, not {seed!r}")
 
-    def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The position of each id, or an error that counts the unknown ones."""
+    def _find(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The position of each id, or -1 where the vault does not know it."""
         positions = np.empty(len(ids), np.int64)
         for start in range(0, len(ids), _IDS_AT_ONCE):
             part = slice(start, start + _IDS_AT_ONCE)
             texts = ids_as_text(ids[part], first_row=start + 1, source="the ids asked for")
             positions[part] = storage.find_positions(self._connection, texts)
+        return positions
+
+    def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The position of each id, or an error that counts the unknown ones."""
+        positions = self._find(ids)
         unknown = positions < 0
         if unknown.any():
             first = ids_as_text(ids[int(unknown.argmax()) :][:1])[0]

@@ -1,0 +1,189 @@
+"""Labels that arrive while training goes on: another process fills the vault, and a step waits for its records' labels.
+
+Which records there are, their features and their order is known to all parties from the beginning; only the labels of
+training records come late. Each record is used once, in that order (the paper's online setting), and its label is
+released once, when training gets there: the ε of a record is that of a run whose labels were all there before, and so
+are the weights, bit for bit.
+
+What waiting reveals: a feature party sees how long a step takes, and so when the last label of the batch came into the
+vault. ε does not speak of that. *When* a label is added must therefore not depend on *what* it is: if positives are
+added at once and negatives when a time-out has passed, the wait for a batch tells whether it has a late negative. Add
+the labels of all records of a period together, when the window in which a label may come is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.sides import LabelSide
+from tpsl.training.job import Job
+from tpsl.training.observer import Observer
+from tpsl.vault import NoisyLabels, Vault, VaultBusy, VaultError
+
+Notice = Callable[[str], None]
+Answer = TypeVar("Answer")
+
+_LOOK_EVERY = 1.0  # seconds
+_TELL_EVERY = 5.0  # seconds between two counts of what is missing: each costs a line in a log
+_MOST_AHEAD = 1 << 19  # records
+
+
+class LabelsMissing(ValueError):
+    """Labels did not arrive in time; the sentence names the step and the vault."""
+
+
+def arrivals_for(
+    job: Job, side: LabelSide, vault: Path | None, *, wait: float, observer: Observer, notice: Notice
+) -> Arrivals | None:
+    """Return where the labels of a job come from while it runs; None if the job wants them stored before."""
+    if not job.has_late_labels:
+        return None
+    if vault is None:
+        raise ValueError(
+            "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
+            "or `vault` in the local file"
+        )
+    return Arrivals(job, side, vault, wait=wait, observer=observer, notice=notice)
+
+
+class Arrivals:
+    """The noisy labels of the training records, in their order, as their labels come into a vault.
+
+    The vault is open only for the moments of looking and releasing, so that others can write to it; one that is busy is
+    asked again. A vault that does not exist yet is made, empty.
+    """
+
+    def __init__(
+        self, job: Job, side: LabelSide, vault: Path, *, wait: float, observer: Observer, notice: Notice
+    ) -> None:
+        self._side, self._path, self._wait, self._observer, self._notice = side, vault, wait, observer, notice
+        self._ids = side.ids.take(pa.array(side.train))
+        self._mechanism, why = job.privacy.choose(side.classes)
+        self._draws, self._seed = job.privacy.draws, job.privacy.noise_seed
+        self._ahead = 0
+        if job.privacy.mechanism == "auto":
+            notice(f"mechanism auto: {why}")
+        if self._patiently(lambda: self._made(side.classes)):
+            notice(f"made the empty vault {vault}; `tpsl vault add` fills it")
+        self.none_yet()  # a vault that does not fit the job is told before anybody connects
+
+    def none_yet(self) -> NoisyLabels:
+        """Return the noisy labels of no record: what a label party begins with."""
+        return self._asked(lambda vault: vault.noisy_labels(self._mechanism, [], draws=self._draws, seed=self._seed))
+
+    def from_record(self, first: int, records: int, step: int) -> NoisyLabels:
+        """Return the noisy labels of so many training records from position `first` on, and maybe of some after them.
+
+        Waits until their labels are in the vault; raises `LabelsMissing` if none of those that are missing comes within
+        the limit. What is returned has been released; what was released before is the same as ever.
+        """
+        self._wait_for(self._ids.slice(first, records), step)
+        return self._asked(lambda vault: self._released(vault, first, records))
+
+    def labels_for_evaluation(self) -> npt.NDArray[np.int64]:
+        """Return the true labels of the test records, for their evaluation and nothing else; or `NO_LABEL`.
+
+        Those that the table does not have are taken from the vault. Nobody waits for them, and none is released.
+        """
+        labels = self._side.labels[self._side.test].copy()
+        unknown = np.flatnonzero(labels == NO_LABEL)
+        if len(unknown):
+            ids = self._side.ids.take(pa.array(self._side.test[unknown]))
+            known = self._known(ids)
+            late = ids.filter(pa.array(known))
+            labels[unknown[known]] = self._asked(lambda vault: vault.true_labels_for_evaluation(late))
+            if not known.all():
+                self._notice(
+                    f"{int((~known).sum()):,} of the {len(labels):,} test records have no label yet: "
+                    "the test metrics are those of the others"
+                )
+        return labels
+
+    def ledger_epsilon(self) -> float:
+        """Return the largest total ε of any record in the vault."""
+        return self._asked(lambda vault: vault.ledger().epsilon_per_record)
+
+    def _released(self, vault: Vault, first: int, records: int) -> NoisyLabels:
+        """Release all there is from `first` on, up to the first record whose label is missing, or far enough.
+
+        Each time all is there it goes twice as far, so that labels that are early take few releases; labels that are
+        late are looked for one batch at a time.
+        """
+        ids = self._ids.slice(first, max(records, self._ahead))
+        known = vault.knows(ids)
+        here = len(ids) if known.all() else int(known.argmin())
+        self._ahead = min(2 * here, _MOST_AHEAD) if here == len(ids) else 0
+        ids = ids.slice(0, here)
+        vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed)
+        return vault.noisy_labels(self._mechanism, ids, draws=self._draws, seed=self._seed)
+
+    def _wait_for(self, ids: pa.Array, step: int) -> None:
+        records, missing = len(ids), ids
+        since = time.monotonic()
+        told_at, told = -_TELL_EVERY, 0
+        while True:
+            known = self._known(missing)
+            now = time.monotonic()
+            if known.any():
+                missing, since = missing.filter(pa.array(~known)), now
+            if not len(missing):
+                break
+            if now - since >= self._wait:
+                raise LabelsMissing(
+                    f"{len(missing):,} of the {records:,} labels of step {step + 1:,} are not in the vault "
+                    f"{self._path}, and none came within {self._wait:g} s; the same command goes on when they are there"
+                )
+            if len(missing) != told and now - told_at >= _TELL_EVERY:
+                told_at, told = now, len(missing)
+                self._observer.waiting_for(f"labels: {told:,} of {records:,} of step {step + 1:,} are missing")
+            sleep(min(_LOOK_EVERY, max(0.0, since + self._wait - now)))
+        if told:
+            self._observer.waiting_for(None)
+
+    def _known(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
+        return self._asked(lambda vault: vault.knows(ids))
+
+    def _asked(self, ask: Callable[[Vault], Answer]) -> Answer:
+        """Open the vault, ask, and close it."""
+
+        def opened() -> Answer:
+            with Vault.open(self._path) as vault:
+                return ask(vault)
+
+        return self._patiently(opened)
+
+    def _patiently(self, act: Callable[[], Answer]) -> Answer:
+        """Do something with the vault, again and again while another process is writing to it."""
+        since = time.monotonic()
+        while True:
+            try:
+                return act()
+            except VaultBusy:
+                if time.monotonic() - since >= self._wait:
+                    raise
+                self._observer.waiting_for(f"the vault {self._path}, which is busy")
+                sleep(_LOOK_EVERY)
+                self._observer.waiting_for(None)
+
+    def _made(self, classes: int) -> bool:
+        """Make the vault unless there is one, or somebody else makes it meanwhile; say whether it was made here."""
+        if Vault.exists(self._path):
+            return False
+        try:
+            Vault.create(self._path, classes=classes).close()
+        except VaultBusy:
+            raise
+        except VaultError:
+            if not Vault.exists(self._path):
+                raise
+            return False
+        return True

@@ -1,0 +1,106 @@
+"""Noisy validation: unbiased by exact expectation over every outcome, corrected for the noise, and worth following."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tpsl import metrics
+from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, optimized_unary, randomized_response
+from tpsl.mechanisms import subset_selection as subset
+from tpsl.training.validation import corrected_auc, noisy_validation
+
+EXACT = [randomized_response(1.0, 2), randomized_response(0.7, 4), subset(1.0, 5), identity(2), identity(3)]
+
+
+def outcome_probabilities(mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]:
+    """Every outcome of a table mechanism and `P(outcome | y)`, exactly from the integers."""
+    outcomes = np.arange(mechanism.outcomes, dtype=mechanism.outcome_dtype)
+    return outcomes, np.exp(mechanism.log_likelihood(outcomes)).T
+
+
+@pytest.mark.parametrize("mechanism", EXACT, ids=str)
+def test_the_expected_loss_is_the_log_loss_against_true_labels(mechanism: Mechanism) -> None:
+    k = mechanism.classes
+    p = np.random.default_rng(0).dirichlet(np.ones(k))
+    outcomes, table = outcome_probabilities(mechanism)
+    given = np.full(len(outcomes), p[1]) if k == 2 else np.tile(p, (len(outcomes), 1))
+    single = [noisy_validation(mechanism, [outcomes[[i]]], given[[i]]) for i in range(len(outcomes))]
+    for y in range(k):
+        expected = sum(prob * found.validation_loss for prob, found in zip(table[y], single, strict=True) if prob)
+        assert expected == pytest.approx(-math.log(p[y]), rel=1e-5)
+
+
+@pytest.mark.parametrize("mechanism", EXACT, ids=str)
+def test_the_likelihood_is_that_of_the_outcomes(mechanism: Mechanism) -> None:
+    k = mechanism.classes
+    p = np.random.default_rng(1).dirichlet(np.ones(k))
+    outcomes, table = outcome_probabilities(mechanism)
+    given = np.full(len(outcomes), p[1]) if k == 2 else np.tile(p, (len(outcomes), 1))
+    with np.errstate(divide="ignore"):
+        expected = float(np.log(p @ table).sum())
+    assert noisy_validation(mechanism, [outcomes], given).validation_log_likelihood == pytest.approx(expected)
+    # Two draws are independent given the label.
+    twice = noisy_validation(mechanism, [outcomes, outcomes], given).validation_log_likelihood
+    assert twice == pytest.approx(float(np.log(p @ table**2).sum()))
+
+
+def test_the_auc_against_noisy_labels_is_corrected_exactly() -> None:
+    """The expectation of pairs seen and of pairs won over all flips of five records, by enumeration."""
+    scores = np.array([0.1, 0.4, 0.4, 0.7, 0.9])
+    truth = np.array([0, 0, 1, 0, 1])
+    mechanism = randomized_response(0.5, 2)
+    keep = math.exp(0.5) / (1 + math.exp(0.5))
+    won = pairs = 0.0
+    for outcomes in itertools.product((0, 1), repeat=5):
+        probability = math.prod(keep if o == y else 1 - keep for o, y in zip(outcomes, truth, strict=True))
+        t = (np.array(outcomes) - mechanism.mean(0)) / (mechanism.mean(1) - mechanism.mean(0))
+        seen = t.sum() * (1 - t).sum() - (t * (1 - t)).sum()
+        pairs += probability * seen
+        value = corrected_auc(scores, t)
+        won += probability * (value * seen if not math.isnan(value) else brute_force(scores, t))
+    assert pairs == pytest.approx(2 * 3)
+    assert won / pairs == pytest.approx(metrics.auc(scores, truth == 1).value)
+
+
+def brute_force(scores: np.ndarray, t: np.ndarray) -> float:
+    pairs = itertools.permutations(range(len(scores)), 2)
+    return sum(t[i] * (1 - t[j]) * (0.5 * (scores[i] == scores[j]) + (scores[i] > scores[j])) for i, j in pairs)
+
+
+def test_true_labels_give_the_true_auc_and_loss() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 2, 500)
+    p = np.clip(0.3 * labels + 0.7 * rng.random(500), 0.01, 0.99).round(2).astype(np.float32)
+    found = noisy_validation(identity(2), [labels.astype(np.uint8)], p)
+    assert found.validation_auc == pytest.approx(metrics.auc(p, labels == 1).value)
+    assert found.validation_loss == pytest.approx(metrics.log_loss(p, labels), rel=1e-6)
+    assert found.validation_log_likelihood == pytest.approx(-500 * metrics.log_loss(p, labels), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [laplace(1.0, 2), gaussian(1.0, 1e-5, 2), randomized_response(1.0, 2)], ids=["laplace", "gauss", "rr"]
+)
+def test_noisy_labels_find_the_better_of_two_predictions(mechanism: Mechanism) -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=20_000)
+    labels = (rng.random(20_000) < 1 / (1 + np.exp(-z))).astype(np.int64)
+    outcomes = mechanism.release(labels, rng=4).outcomes
+    good, bad = 1 / (1 + np.exp(-z)), 1 / (1 + np.exp(-z - rng.normal(size=20_000)))
+    better, worse = (noisy_validation(mechanism, [outcomes], p) for p in (good, bad))
+    assert better.validation_log_likelihood > worse.validation_log_likelihood + 20
+    true = metrics.log_loss(good, labels)
+    assert abs(better.validation_loss - true) < 5 * better.validation_loss_se  # α = 6e-7
+    assert better.validation_auc == pytest.approx(metrics.auc(good, labels == 1).value, abs=0.05)
+
+
+def test_many_classes_have_no_auc_but_a_loss() -> None:
+    mechanism = optimized_unary(2.0, 3)
+    labels = np.arange(300) % 3
+    outcomes = mechanism.release(labels, rng=1).outcomes
+    p = np.full((300, 3), 0.1, dtype=np.float32)
+    p[np.arange(300), labels] = 0.8
+    found = noisy_validation(mechanism, [outcomes], p)
+    assert math.isnan(found.validation_auc)
+    assert abs(found.validation_loss + math.log(0.8)) < 5 * found.validation_loss_se

@@ -1,0 +1,135 @@
+"""What no honest feature party says before the handshake is done is refused, and nobody else notices."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tpsl.transport import Refused, run_alone, wire_pb2
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.frames import encode_control
+from tpsl.transport.messages import Embeddings
+
+Recipe = Callable[[Any], bytes]
+"""Makes a frame from the frames of an honest party."""
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (lambda frames: b"\x00\xff\x17 random", "sent 10 bytes that do not begin with a header"),
+        (lambda frames: b"", "sent 0 bytes"),
+        (lambda frames: os.urandom(100_000), "do not begin with a header|not in canonical form|cannot be read"),
+        (lambda frames: frames.message(1, Embeddings(0, 0, torch.zeros(1, 1))), "sent embeddings"),
+        (lambda frames: frames.message(1), "sent finished in a handshake where hello was due"),
+        (lambda frames: frames.heartbeat(), "sent heartbeat in a handshake where hello was due"),
+        (
+            lambda frames: encode_control(wire_pb2.Header(proof=wire_pb2.Proof(proof=b"x"))),
+            "sent proof in a handshake where hello",
+        ),
+        (
+            lambda frames: encode_control(wire_pb2.Header(welcome=wire_pb2.Welcome(link=b"x"))),
+            "sent welcome in a handshake",
+        ),
+    ],
+)
+def test_what_is_not_a_hello_is_refused(scene: Any, frames: Any, frame: Recipe, sentence: str) -> None:
+    raw = scene.raw()
+    raw.write(frame(frames))
+    reason = raw.refused()
+    assert reason.startswith("feature party 'airport' ")
+    assert any(part in reason for part in sentence.split("|"))
+    assert scene.refuses("airport", reason)
+    assert scene.serves("airport")
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (lambda frames: frames.hello(), "feature party 'airport' sent hello in a handshake where proof"),
+        (
+            lambda frames: encode_control(wire_pb2.Header(proof=wire_pb2.Proof(proof=bytes(32)))),
+            "the record ids differ",
+        ),
+        (
+            lambda frames: frames.message(1, Embeddings(0, 0, torch.zeros(1, 1))),
+            "feature party 'airport' sent embeddings",
+        ),
+        (lambda frames: b"random", "feature party 'airport' sent 6 bytes"),
+    ],
+)
+def test_what_is_not_a_proof_is_refused(scene: Any, frames: Any, frame: Recipe, sentence: str) -> None:
+    raw = scene.raw()
+    raw.write(frames.hello())
+    assert raw.read().WhichOneof("body") == "challenge"
+    raw.write(frame(frames))
+    assert raw.refused().startswith(sentence)
+    assert scene.serves("airport")
+
+
+def test_a_recorded_handshake_does_not_open_the_door(scene: Any) -> None:
+    recorded = scene.raw().shake_hands()
+    raw = scene.raw()
+    raw.write(recorded[0])
+    assert raw.read().WhichOneof("body") == "challenge"
+    raw.write(recorded[1])
+    assert raw.refused().startswith("the record ids differ")
+
+
+def test_a_party_cannot_come_under_another_s_name(scene: Any, frames: Any) -> None:
+    raw = scene.raw("bank")
+    raw.write(frames.hello())
+    assert raw.refused() == "the certificate is that of 'bank', not of 'airport'"
+    with pytest.raises(Refused, match="the certificate is that of 'bank', not of 'airport'"):
+        bank = Certificates.load(scene.folder / "bank").channel()
+        run_alone(scene.client(scene.server.port, "airport", credentials=bank).gather())
+    assert scene.serves("airport")
+
+
+def test_a_certified_stranger_is_refused(scene: Any, frames: Any, strangers: Path) -> None:
+    raw = scene.raw_with(Certificates.load(strangers / "shop").channel())
+    raw.write(frames.hello("shop"))
+    assert raw.refused() == "'shop' is not a feature party of this job; they are airport, bank"
+
+
+def test_a_stream_that_says_nothing_is_ended(scene: Any) -> None:
+    raw = scene.raw()
+    begun = time.monotonic()
+    assert raw.ending().startswith("CANCELLED")
+    assert time.monotonic() - begun < 2.5
+    assert scene.refuses("airport", "the handshake was not finished within 1 s")
+
+
+def test_a_stream_that_stops_in_the_middle_of_the_handshake_is_ended(scene: Any, frames: Any) -> None:
+    raw = scene.raw()
+    raw.write(frames.hello())
+    raw.read()
+    begun = time.monotonic()
+    assert raw.ending().startswith("CANCELLED")
+    assert time.monotonic() - begun < 2.5
+    assert scene.serves("airport")
+
+
+def test_many_streams_of_one_party_do_not_keep_another_out(scene: Any) -> None:
+    before = threading.active_count()
+    silent = [scene.raw() for _ in range(40)]
+    assert scene.serves("bank")
+    assert scene.eventually(lambda: all(raw.call.done() for raw in silent), within=5)
+    for raw in silent:
+        raw.close()
+    assert scene.eventually(lambda: threading.active_count() < before + 25)
+    assert scene.serves("airport")
+
+
+def test_connections_that_never_speak_do_not_keep_a_party_out(scene: Any) -> None:
+    with contextlib.ExitStack() as sockets:
+        for _ in range(50):
+            sockets.enter_context(socket.create_connection(("127.0.0.1", scene.server.port)))
+        assert scene.serves("airport")

@@ -1,0 +1,113 @@
+"""Who is not what the authority says gets nowhere, on either side, and none of it is written to stderr."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tpsl.transport import Refused, run_alone
+
+
+def test_a_plaintext_client_gets_nowhere(scene: Any) -> None:
+    assert scene.raw_with(None).ending().startswith("UNAVAILABLE")
+    assert scene.serves("airport")
+
+
+@pytest.mark.parametrize("which", [None, "airport", "expired"])
+def test_no_certificate_a_foreign_one_and_an_expired_one_are_refused_and_the_client_says_so(
+    scene: Any, strangers: Path, raw_credentials: Any, which: str | None
+) -> None:
+    credentials = raw_credentials(scene.folder / "airport", strangers / which if which else None)
+    begun = time.monotonic()
+    with pytest.raises(Refused, match="it does not accept this party's certificate"):
+        run_alone(scene.client(scene.server.port, credentials=credentials).gather())
+    assert time.monotonic() - begun < 5
+    assert not scene.seen
+    assert scene.serves("airport")
+
+
+def listening_as(scene: Any, folder: Path) -> int:
+    """Run a server of the right program with the wrong certificate."""
+    pair = ((folder / "key.pem").read_bytes(), (folder / "cert.pem").read_bytes())
+    credentials = grpc.ssl_server_credentials([pair], (scene.folder / "label" / "ca.pem").read_bytes(), True)
+    return scene.serving(credentials).port
+
+
+@pytest.mark.parametrize(
+    ("which", "sentence"),
+    [
+        ("foreign", "cannot be trusted: unable to get local issuer certificate"),
+        ("expired", "cannot be trusted: certificate has expired"),
+        ("feature party", "cannot be trusted: unsupported certificate purpose"),
+    ],
+)
+def test_a_false_label_party_is_refused_by_the_client(scene: Any, strangers: Path, which: str, sentence: str) -> None:
+    folders = {
+        "foreign": strangers / "label",
+        "expired": strangers / "expired_label",
+        "feature party": scene.folder / "bank",
+    }
+    port = listening_as(scene, folders[which])
+    with pytest.raises(Refused, match=f"the certificate of what listens at 127.0.0.1:{port} {sentence}"):
+        run_alone(scene.client(port).gather())
+
+
+def test_a_label_party_without_tls_is_refused_by_the_client(scene: Any) -> None:
+    server = scene.serving(None)
+    with pytest.raises(Refused, match=f"what listens at 127.0.0.1:{server.port} does not speak TLS"):
+        run_alone(scene.client(server.port).gather())
+
+
+QUIET = """
+import sys
+from pathlib import Path
+from tpsl.transport import Agreement, Limits, run_alone
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.label_server import LabelServer
+from tpsl.transport.link import Patience
+
+with LabelServer(
+    "127.0.0.1:0", ("airport",), Agreement({"job": "abc"}, b"ids"), Limits(8, 8), "float32",
+    credentials=Certificates.load(Path(sys.argv[1])).server(), patience=Patience(1, 2), watch=lambda *news: None,
+) as server:
+    print(server.port, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_none_of_it_is_written_to_stderr(
+    certificates: Path, strangers: Path, raw_credentials: Any, raw_stream: Any
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", QUIET, certificates / "label"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("GRPC")},
+    )
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    attackers = [
+        None,
+        raw_credentials(certificates / "airport", None),
+        raw_credentials(certificates / "airport", strangers / "expired"),
+        raw_credentials(certificates / "airport", strangers / "airport"),
+        raw_credentials(certificates / "airport", certificates / "airport"),
+    ]
+    for credentials in attackers:
+        raw = raw_stream(port, credentials)
+        raw.write(b"random", os.urandom(200_000))
+        raw.ending()
+        raw.close()
+    with socket.create_connection(("127.0.0.1", port)) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    _, errors = process.communicate(timeout=15)
+    assert errors == ""
+    assert process.returncode == 0
