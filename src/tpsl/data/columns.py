@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
-from tpsl.data.rawtable import Times
+from tpsl.data.rawtable import NO_LABEL, Times
 
 
 def record_ids(column: Any, file: str, name: str) -> Any:
@@ -63,9 +63,12 @@ def numbers(column: Any, file: str, name: str, missing: tuple[str, ...]) -> npt.
     return values
 
 
-def class_numbers(column: Any, file: str, name: str, class_values: tuple[str, ...]) -> npt.NDArray[np.int64]:
+def class_numbers(
+    column: Any, file: str, name: str, class_values: tuple[str, ...], *, late: bool = False
+) -> npt.NDArray[np.int64]:
     """Return each label's class, its position in `class_values`; any other value is an error.
 
+    Where labels may come `late`, an empty field is a label that is not known yet: `NO_LABEL`.
     Whole numbers are compared as integers, everything else as text. Where 0 and 1 are classes, true and false stand for
     them: 1, 1.0, `"1"`, `"true"` and true are the same label.
     """
@@ -81,12 +84,14 @@ def class_numbers(column: Any, file: str, name: str, class_values: tuple[str, ..
         labels = pc.replace_substring_regex(labels, r"^(?i:true)$", "1")
     classes = pc.index_in(labels, value_set=pa.array(class_values, pa.string()), skip_nulls=True)
     unknown = pc.is_null(classes)
+    if late:
+        unknown = pc.and_not(unknown, pc.fill_null(pc.equal(labels, ""), True))
     if pc.any(unknown).as_py():
         row = _first_row(unknown)
         value = column[row - 1].as_py()
         found = "the label is missing" if value is None or value == "" else f"{value!r} is not a label"
         raise DataError(f"{file}: column {name!r}, row {row}: {found}; labels are {_listed(class_values)}")
-    return cast(npt.NDArray[np.int64], classes.to_numpy(zero_copy_only=False).astype(np.int64))
+    return cast(npt.NDArray[np.int64], classes.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def times(column: Any, file: str, name: str) -> Times:

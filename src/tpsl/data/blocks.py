@@ -1,0 +1,92 @@
+"""A block of columns in memory: an array of numbers, or a data frame of numbers and categories.
+
+Frames are read through Arrow, so those of pandas, Polars and Arrow itself are the same here. Text, and whatever the
+frame calls a category, is a category; numbers and truth values are numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tpsl.data.columns import numbers, texts
+from tpsl.data.errors import DataError
+from tpsl.data.rawtable import RawTable
+
+
+@dataclass(frozen=True)
+class Block:
+    """Columns in order: an array of numbers each (NaN: missing), or a categorical Arrow array of text."""
+
+    names: tuple[str, ...]
+    columns: tuple[Any, ...]
+    rows: int
+
+    @property
+    def categorical(self) -> tuple[bool, ...]:
+        """Which columns are categories."""
+        return tuple(not isinstance(values, np.ndarray) for values in self.columns)
+
+    def beside(self, other: "Block") -> "Block":
+        """Return the columns of both, this one's first."""
+        return Block((*self.names, *other.names), (*self.columns, *other.columns), self.rows)
+
+    def table(self, positions: Sequence[int], ids: Any) -> RawTable:
+        """Return some of the columns as one party's table."""
+        chosen = [(self.names[at], self.columns[at], self.categorical[at]) for at in positions]
+        return RawTable(
+            "X",
+            ids,
+            {name: values for name, values, is_category in chosen if is_category},
+            {name: values for name, values, is_category in chosen if not is_category},
+        )
+
+
+def is_frame(values: object) -> bool:
+    """Return whether this is a data frame, whose columns have names and types of their own."""
+    return hasattr(values, "columns") and hasattr(values, "shape")
+
+
+def read_block(name: str, values: Any, categorical: Sequence[bool] | None = None) -> Block:
+    """Return the columns of a data frame, or of an array of numbers as x0, x1, ...; errors name block, column and row.
+
+    With `categorical` these columns are read as categories and the others as numbers, whatever the frame's types: so
+    that records that come later are read as the first ones were.
+    """
+    if not is_frame(values):
+        if categorical is not None and any(categorical):
+            raise DataError(
+                f"{name} has categories (x{categorical.index(True)}), so it must be a data frame, not an array"
+            )
+        names = [f"x{number}" for number in range(values.shape[1])]
+        columns = [numbers(pa.array(values[:, at]), name, column, ()) for at, column in enumerate(names)]
+        return Block(tuple(names), tuple(columns), len(values))
+    try:
+        table = _as_arrow(values)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DataError(f"{name}: the data frame cannot be read ({str(error).splitlines()[0]})") from error
+    columns = []
+    for at, column in enumerate(table.column_names):
+        content = _one_chunk(table.column(at))
+        content = content.cast(pa.float64()) if pa.types.is_null(content.type) else content  # nothing is there
+        is_category = _is_category(content.type) if categorical is None else categorical[at]
+        columns.append((texts if is_category else numbers)(content, name, column, ()))
+    return Block(tuple(table.column_names), tuple(columns), table.num_rows)
+
+
+def _as_arrow(frame: Any) -> Any:
+    if type(frame).__module__.split(".")[0] == "pandas":
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    return pa.table(frame)
+
+
+def _one_chunk(column: Any) -> Any:
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+
+
+def _is_category(kind: Any) -> bool:
+    of_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return bool(pa.types.is_dictionary(kind) or any(check(kind) for check in of_text))

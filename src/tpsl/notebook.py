@@ -1,0 +1,334 @@
+"""Train, attack and plot in a few lines: what `import tpsl` offers to a notebook or a script.
+
+It is the label party's view, with every party in one process: results depend on true labels and stay with it.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from tpsl.attacks import AttackReport, AttackResult, run_attacks
+from tpsl.data.config import DataConfig
+from tpsl.data.dataset import Dataset
+from tpsl.data.dataset import load as load_data
+from tpsl.perturb import Estimator
+from tpsl.report.words import auc_text, measured_text, rounded_up
+from tpsl.training import Job, TrainResult, make_job
+from tpsl.training import train as train_job
+from tpsl.training.prediction import predict
+from tpsl.training.run_folder import RunError, RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Source = Literal["flights", "synthetic", "table", "criteo", "avazu"]
+MechanismName = Literal["auto", "none", "laplace", "discrete", "gaussian", "subset_selection", "optimized_unary"]
+Progress = Callable[[int, int, str], None]
+
+_RECORDED_STEPS = 64
+
+
+def job(
+    data: Source | DataConfig | Mapping[str, Any] = "flights",
+    *,
+    epsilon: float | None = None,
+    mechanism: MechanismName | None = None,
+    estimator: Estimator | None = None,
+    rows: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    members: int | None = None,
+    averaging: float | None = None,
+    seed: int | None = None,
+    noise_seed: int | None = None,
+    privacy: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> Job:
+    """Return a job: the agreement that parties train under. A wrong value is a `ValueError` that names it.
+
+    `data` is a source with its defaults, or the whole data part of a job. `epsilon` is 1 where it is not given, and
+    `float("inf")` is training without noise. `seed` fixes batches and initial weights, never the noise; `noise_seed`
+    fixes the noise, and the run is then NOT private. `privacy`, `model` and `training` take all other keys of the job
+    file, under its names.
+    """
+    if epsilon == math.inf and mechanism in (None, "auto", "none"):
+        epsilon, mechanism = None, "none"
+    chosen = mechanism or (privacy or {}).get("mechanism")
+    if epsilon is None and chosen not in ("none", "gaussian"):
+        epsilon = (privacy or {}).get("epsilon", 1.0)
+    source = {"source": data} if isinstance(data, str) else data
+    part = source.model_dump(mode="json") if isinstance(source, BaseModel) else dict(source)
+    updates = _given(learning_rate=learning_rate)
+    content: dict[str, Any] = {
+        "data": {**part, **_given(rows=rows)},
+        "privacy": {
+            **(privacy or {}),
+            **_given(epsilon=epsilon, mechanism=mechanism, estimator=estimator, noise_seed=noise_seed),
+        },
+        "model": {**(model or {}), **_given(members=members)},
+        "training": {
+            **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
+            **(training or {}),
+            **_given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed),
+        },
+    }
+    return make_job(content, {}, "job")
+
+
+def train(
+    job: Job,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    vault: str | os.PathLike[str] | None = None,
+    record_steps: int = _RECORDED_STEPS,
+    progress: bool = True,
+    data: Dataset | None = None,
+) -> Run:
+    """Run a job in this process and return the run, with its folder; an interrupted one goes on where it stopped.
+
+    Guarantee: that of `tpsl.training.train`. `path` is the run's folder, a new one under `runs` if None; labels and
+    releases are kept in its vault, or in `vault`: a second run on the same vault costs no more. The transcript of the
+    first `record_steps` steps is recorded, so that the run can be attacked.
+    """
+    if job.privacy.noise_seed is not None:
+        warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
+    folder = _new_folder(job) if path is None else Path(path)
+    with _progress_bar(shown=progress) as show:
+        train_job(
+            job,
+            folder,
+            vault=None if vault is None else Path(vault),
+            record_steps=record_steps,
+            progress=show,
+            data=data,
+        )
+    run = load(folder)
+    if data is not None:
+        run.data = data
+    return run
+
+
+def load(path: str | os.PathLike[str]) -> Run:
+    """Return a finished run from its folder; anything else is a `ValueError` that says why."""
+    return Run(Path(path))
+
+
+class Run:
+    """A finished run, as the label party sees it."""
+
+    def __init__(self, path: Path) -> None:
+        folder = RunFolder(path)
+        self.path = path
+        self.job: Job = folder.job()
+        result = folder.result()
+        if result is None:
+            raise RunError(f"{path}: the run is not finished; train the same job in the same folder to go on")
+        self.result: TrainResult = result
+        self.metrics: list[dict[str, Any]] = folder.metrics()
+        """The test metrics after each epoch."""
+        self.attacks: Attacks | None = None
+        """What the last `attack` found."""
+
+    @cached_property
+    def data(self) -> Dataset:
+        """All parties' data, loaded when it is first needed."""
+        return load_data(self.job.data)
+
+    def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:
+        """Return the probabilities of these rows of `data`, of the test rows if None; they depend on no true label."""
+        return predict(self.path, self.data, self.data.test if rows is None else rows)
+
+    def attack(self, *names: str, skip: int = 0, progress: bool = True) -> Attacks:
+        """Attack what was recorded, by all attacks or by those named; the true labels only score the guesses."""
+        with _progress_bar(shown=progress) as show:
+            report = run_attacks(
+                self.path,
+                self.data.labels,
+                which=names or None,
+                features=self.data.feature_parties,
+                skip=skip,
+                progress=show,
+            )
+        self.attacks = Attacks(report)
+        return self.attacks
+
+    def plot(self) -> Figure:
+        """Return a figure: test AUC by epoch and, after `attack`, what each attack reached."""
+        figure: Figure = _figure(2 if self.attacks else 1)
+        _draw_training(figure.axes[0], self)
+        if self.attacks:
+            _draw_attacks(figure.axes[1], self.attacks.report)
+        return figure
+
+    @property
+    def guarantee(self) -> str:
+        """What the run promises about each label, in short."""
+        epsilon = f"ε = {rounded_up(self.result.epsilon, 6)}"
+        budget = epsilon + (f", δ = {rounded_up(self.result.delta, 3)}" if self.result.delta else "")
+        return budget if self.result.private else f"NOT PRIVATE ({budget})"
+
+    def _facts(self) -> dict[str, str]:
+        result = self.result
+        return {
+            "run": str(self.path),
+            "data": f"{result.data}, {result.train_records:,} training and {result.test_records:,} test records",
+            "guarantee": self.guarantee,
+            "mechanism": f"{result.mechanism}, estimator {result.estimator}",
+            "test AUC": _measured(result.test_auc, result.test_auc_low, result.test_auc_high),
+            "trained": f"{result.epochs} epochs, {result.steps:,} steps, {result.seconds:.1f} s",
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<10} {value}" for name, value in self._facts().items())
+
+    def _repr_html_(self) -> str:
+        return _table([list(fact) for fact in self._facts().items()])
+
+
+class Attacks:
+    """What attacks on one run reached: `attacks["likelihood"].auc`, or a table to look at."""
+
+    def __init__(self, report: AttackReport) -> None:
+        self.report = report
+
+    def __getitem__(self, name: str) -> AttackResult:
+        return self.report[name]
+
+    def __iter__(self) -> Iterator[AttackResult]:
+        return iter(self.report.attacks)
+
+    def __len__(self) -> int:
+        return len(self.report.attacks)
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return a row for each attack, as a data frame takes them."""
+        return [asdict(result) for result in self]
+
+    def _rows(self) -> list[list[str]]:
+        return [
+            [
+                result.name,
+                result.needs.replace("+", " + "),
+                _measured(result.auc, result.auc_low, result.auc_high),
+                "–" if result.closed_form is None else auc_text(result.closed_form),
+                "–" if "features" in result.needs else auc_text(result.ceiling),
+            ]
+            for result in self
+        ]
+
+    def __repr__(self) -> str:
+        rows = [_HEADINGS, *self._rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        return _table([_HEADINGS, *self._rows()], headed=True)
+
+
+_HEADINGS = ["attack", "the attacker has", "AUC", "closed form", "ceiling"]
+
+
+def _table(rows: Sequence[Sequence[str]], *, headed: bool = False) -> str:
+    """Return an HTML table in which no text is markup; the first row is a heading if it is `headed`."""
+    written = []
+    for number, row in enumerate(rows):
+        kind = "th" if headed and not number else "td"
+        cells = "".join(f'<{kind} style="text-align: left">{html.escape(cell)}</{kind}>' for cell in row)
+        written.append(f"<tr>{cells}</tr>")
+    return f"<table>{''.join(written)}</table>"
+
+
+def _measured(area: float, low: float, high: float) -> str:
+    """Return an AUC with its interval; what does not exist (in runs and reports NaN) is a dash."""
+    return measured_text(*(None if math.isnan(value) else value for value in (area, low, high)))
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _new_folder(job: Job) -> Path:
+    """Return a folder that does not exist yet: a finished run there would be taken for this one."""
+    name = f"{job.data.source}-{job.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = (Path("runs") / (name + suffix) for suffix in ("", *(f"-{number}" for number in range(2, 10_000))))
+    return next(folder for folder in candidates if not folder.exists())
+
+
+@contextmanager
+def _progress_bar(*, shown: bool) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True, disable=not shown) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total, note: bars.update(task, completed=done, total=total, description=note)
+
+
+def _figure(panels: int) -> Any:
+    """Return a figure with so many panels that a notebook shows once, whatever it has done with pyplot."""
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png", dpi=120)
+            return content.getvalue()
+
+    figure = Picture(figsize=(4.8 * panels, 3.6), layout="constrained")
+    figure.subplots(1, panels)
+    return figure
+
+
+def _draw_training(panel: Any, run: Run) -> None:
+    epochs = [entry["epoch"] for entry in run.metrics]
+    areas, lows, highs = ([entry[f"test_auc{end}"] for entry in run.metrics] for end in ("", "_low", "_high"))
+    panel.fill_between(epochs, lows, highs, alpha=0.2, linewidth=0)
+    panel.plot(epochs, areas, marker="o", markersize=4)
+    panel.set_xticks(epochs if len(epochs) <= 10 else epochs[:: -(-len(epochs) // 10)])
+    panel.set_xlabel("epoch")
+    panel.set_ylabel("test AUC")
+    panel.set_title(f"{run.result.data}, {run.guarantee}", loc="left", fontsize=10)
+    _plain_frame(panel)
+
+
+def _draw_attacks(panel: Any, report: AttackReport) -> None:
+    found = list(reversed(report.attacks))
+    names, areas = [result.name for result in found], [result.auc for result in found]
+    panel.barh(names, [area - 0.5 for area in areas], left=0.5, height=0.6, alpha=0.8)
+    panel.errorbar(
+        areas,
+        names,
+        xerr=[[r.auc - r.auc_low for r in found], [r.auc_high - r.auc for r in found]],
+        fmt="none",
+        color="black",
+        linewidth=1,
+    )
+    panel.axvline(report.ceiling, color="black", linestyle="--", linewidth=1, label=f"ceiling {report.ceiling:.3f}")
+    panel.set_xlim(min(0.45, *areas) - 0.02, 1.0)
+    panel.set_xlabel("attack AUC (0.5 is guessing)")
+    panel.set_title("what an attacker got", loc="left", fontsize=10)
+    panel.legend(frameon=False, fontsize=8)
+    _plain_frame(panel)
+
+
+def _plain_frame(panel: Any) -> None:
+    panel.grid(alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,165 @@
+"""`import tpsl` and ten lines: quick to import, complete, and a run shows itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tpsl
+from tpsl.data.config import SyntheticData
+from tpsl.training.run_folder import RunError
+
+SYNTHETIC = SyntheticData(rows=2000, numeric_fields=3, categorical_fields=2, signal=2.0)
+SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tpsl.Run:
+    job = tpsl.job(SYNTHETIC, epsilon=2.0, batch_size=200, epochs=2, model=SMALL)
+    return tpsl.train(job, tmp_path_factory.mktemp("api") / "<run>", progress=False)
+
+
+def test_importing_is_quick() -> None:
+    """Nothing large is imported before it is used: the names alone need only the standard library."""
+    code = "import sys, tpsl; print(dir(tpsl)); print(sorted({name.partition('.')[0] for name in sys.modules}))"
+    names, modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split("\n")[:2]
+    assert "'SplitClassifier'" in names
+    large = ("torch", "numpy", "pyarrow", "pydantic", "sklearn", "matplotlib", "rich")
+    assert [name for name in large if f"'{name}'" in modules] == []
+
+
+def test_every_public_name_is_there() -> None:
+    assert dir(tpsl) == sorted(tpsl.__all__)
+    for name in tpsl.__all__:
+        assert getattr(tpsl, name) is not None
+    with pytest.raises(AttributeError, match="module 'tpsl' has no attribute 'trian'"):
+        tpsl.trian  # noqa: B018
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(tpsl.__file__).parent / "py.typed").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "mechanism", "epsilon"),
+    [
+        ({}, "auto", 1.0),
+        ({"epsilon": 0.5}, "auto", 0.5),
+        ({"mechanism": "laplace"}, "laplace", 1.0),
+        ({"mechanism": "laplace", "privacy": {"draws": 2, "epsilon": 3.0}}, "laplace", 3.0),
+        ({"epsilon": float("inf")}, "none", None),
+        ({"mechanism": "none"}, "none", None),
+        ({"privacy": {"mechanism": "gaussian", "sigma": 1.0, "delta": 1e-5}}, "gaussian", None),
+    ],
+)
+def test_a_job_from_a_few_words(given: dict[str, Any], mechanism: str, epsilon: float | None) -> None:
+    job = tpsl.job(**given)
+    assert (job.data.source, job.privacy.mechanism, job.privacy.epsilon) == ("flights", mechanism, epsilon)
+
+
+def test_a_job_takes_every_key_of_the_file() -> None:
+    job = tpsl.job(
+        {"source": "synthetic", "classes": 3},
+        rows=500,
+        estimator="unbiased",
+        learning_rate=0.1,
+        members=2,
+        averaging=0.9,
+        seed=4,
+        noise_seed=7,
+        training={"order": "arrival"},
+    )
+    assert (job.data.rows, job.data.classes) == (500, 3)  # type: ignore[union-attr]
+    assert (job.privacy.estimator, job.privacy.noise_seed) == ("unbiased", 7)
+    assert job.training.feature_optimizer.learning_rate == job.training.label_optimizer.learning_rate == 0.1
+    assert (job.model.members, job.training.averaging, job.training.seed, job.training.order) == (2, 0.9, 4, "arrival")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"data": "flight"}, "^job: data.*'flight'"),
+        ({"epsilon": -1.0}, "^job: privacy"),
+        ({"epochs": 0}, "^job: training.epochs"),
+        ({"model": {"width": 3}}, "^job: model.width"),
+        ({"epsilon": float("inf"), "mechanism": "laplace"}, "^job: privacy"),
+    ],
+)
+def test_a_wrong_word_is_named(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as raised:
+        tpsl.job(**given)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_run_shows_itself(run: tpsl.Run) -> None:
+    assert run.guarantee == "ε = 2"
+    assert f"{run.result.test_auc:.4f}" in repr(run)
+    html = run._repr_html_()
+    assert "&lt;run&gt;" in html
+    assert "<run>" not in html
+    assert f"{run.result.test_auc:.4f}" in html
+
+
+def test_a_run_is_its_folder(run: tpsl.Run) -> None:
+    again = tpsl.load(run.path)
+    assert (again.job, again.result, again.metrics) == (run.job, run.result, run.metrics)
+    with pytest.raises(RunError, match="is not a run folder"):
+        tpsl.load(run.path / "label")
+
+
+def test_an_unfinished_run_is_refused(run: tpsl.Run, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(run.job.to_yaml())
+    with pytest.raises(RunError, match="the run is not finished"):
+        tpsl.load(tmp_path)
+
+
+def test_predictions_are_those_that_were_evaluated(run: tpsl.Run) -> None:
+    labels, predicted = run.data.labels[run.data.test], run.predict()
+    assert run.result.test_accuracy == np.mean((predicted > 0.5) == labels)
+    assert run.predict(np.arange(3)).shape == (3,)
+
+
+def test_attacks_show_themselves(run: tpsl.Run) -> None:
+    found = run.attack("likelihood", "norm", "no_transcript", progress=False)
+    assert [result.name for result in found] == ["likelihood", "norm", "no_transcript"]
+    assert len(found) == len(found.as_dicts()) == 3
+    assert f"{found['likelihood'].auc:.4f}" in repr(found)
+    html = found._repr_html_()
+    assert html.count("<tr>") == 4
+    assert html.count("<th") == 5
+    likelihood = found["likelihood"]
+    assert likelihood.closed_form is not None
+    assert abs(likelihood.auc - likelihood.closed_form) < 0.1
+    with pytest.raises(ValueError, match="unknown attack 'psychic'"):
+        run.attack("psychic", progress=False)
+
+
+def test_a_plot_has_the_numbers_of_the_run(run: tpsl.Run) -> None:
+    (training,) = tpsl.load(run.path).plot().axes
+    assert training.lines[0].get_ydata().tolist() == [entry["test_auc"] for entry in run.metrics]
+    found = run.attack("likelihood", "norm", progress=False)
+    figure = run.plot()
+    bars = figure.axes[1].patches
+    assert [0.5 + bar.get_width() for bar in bars] == pytest.approx([found["norm"].auc, found["likelihood"].auc])
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda form: "now")
+    job = tpsl.job(SYNTHETIC, noise_seed=1, batch_size=800, epochs=1, model=SMALL)
+    with pytest.warns(UserWarning, match="NOT private"):
+        one = tpsl.train(job, record_steps=0, progress=False)
+    with pytest.warns(UserWarning, match="NOT private"):
+        other = tpsl.train(job, record_steps=0, progress=False, data=one.data)
+    assert [one.path, other.path] == [Path("runs/synthetic-auto-now"), Path("runs/synthetic-auto-now-2")]
+    assert other.data is one.data
+    assert one.guarantee.startswith("NOT PRIVATE")
+    assert one.result.test_auc == other.result.test_auc
+    with pytest.raises(ValueError, match="holds no transcript"):
+        one.attack(progress=False)
