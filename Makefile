@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Threads that wait for each other sleep instead of spinning: see src/tpsl/cli/main.py.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint drill bench proto clean
+.PHONY: demo test lint drill bench docs proto clean
 
 demo: $(READY)
 	$(BIN)/tpsl demo
@@ -28,6 +28,10 @@ drill: $(READY)
 
 bench: $(READY)
 	for benchmark in $$(ls benchmarks/*.py | grep -v two_parties); do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
+
+# The documentation as a site, in build/site; a warning is an error.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Generated code asks for a protobuf at least as new as its compiler; it does not need one, so the question goes.
 proto: $(READY)
