@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages, and a network that breaks on command for the tests of connections.
+"""A real browser for the tests of pages, a network that breaks on command, and processes that start in a moment.
 
 The browser is Debian's Chromium, driven by Selenium. Without one its tests are skipped, unless TPSL_REQUIRE_BROWSER=1
 says that skipping is not acceptable.
@@ -6,11 +6,15 @@ says that skipping is not acceptable.
 
 import base64
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +168,81 @@ def tcp_proxy() -> Iterator[Callable[[str], TcpProxy]]:
     yield start
     for proxy in started:
         proxy.close()
+
+
+IMPORTED_BEFORE_A_FORK = (
+    "tpsl.cli.main",
+    "tpsl.cli.live",
+    "tpsl.training",
+    "tpsl.training.serve",
+    "tpsl.training.join",
+    "torch._dynamo",
+    "pyarrow.pandas_compat",
+    "pandas",
+    "pytest",
+)
+
+
+@pytest.fixture(scope="session")
+def forks() -> ForkServerContext:
+    """Processes that are forked from one that has imported everything: a new one costs no start of torch.
+
+    They are what `multiprocessing` calls them, and compute with one thread. No gRPC object exists in the process that
+    they are forked from, so that a fork is safe.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(IMPORTED_BEFORE_A_FORK))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        forkserver.ensure_running()
+    return context
+
+
+# Ctrl-C does what it does in a terminal, also where the tests run in the background.
+IN_FOLDER = """
+import os, signal
+
+for stream, path in ((1, stdout), (2, stderr)):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), stream)
+os.chdir(folder)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+
+
+class Forked:
+    """A program that runs in a folder, in a process that was forked; it writes to the files `stdout` and `stderr`."""
+
+    def __init__(self, forks: ForkServerContext, code: str, folder: Path, scope: dict[str, Any]) -> None:
+        self.stdout, self.stderr = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("stdout", "stderr"))
+        self.stdout.touch(), self.stderr.touch()
+        place = {"folder": str(folder), "stdout": str(self.stdout), "stderr": str(self.stderr)}
+        self._process = forks.Process(target=exec, args=(IN_FOLDER + code, scope | place))
+        self._process.start()
+
+    def status(self, within: float = 0.0) -> int | None:
+        """Return the exit status, or None of a program that still runs after so many seconds."""
+        self._process.join(within)
+        return self._process.exitcode
+
+    def signal(self, number: int) -> None:
+        assert self._process.pid
+        os.kill(self._process.pid, number)
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        self._process.kill()
+        self._process.join()
+
+
+@pytest.fixture
+def fork(forks: ForkServerContext) -> Iterator[Callable[..., Forked]]:
+    """Run code in a process and a folder of its own, `scope` being its global names; all of them end with the test."""
+    started: list[Forked] = []
+
+    def start(code: str, folder: Path, **scope: Any) -> Forked:
+        started.append(Forked(forks, code, folder, scope))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.end()

@@ -1,10 +1,16 @@
-"""Commands are run through `main()`, as the installed script does, but in this process: a new one costs seconds."""
+"""Commands are run through `main()`, as the installed script does: in this process, or in one that was forked.
+
+A new process costs seconds, a fork a moment. Where it matters that nothing was imported before, the script itself runs.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +62,107 @@ def tpsl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return Outcome(end.value.code or 0, captured.out, captured.err)
 
     return run
+
+
+COMMAND = """
+import sys
+from tpsl.cli.main import main
+
+sys.argv = ["tpsl", *arguments]
+main()
+"""
+LIMIT = 120.0
+
+
+class Script:
+    """The installed script in a process; the same as `Forked` of what it does."""
+
+    def __init__(self, folder: Path, arguments: list[str]) -> None:
+        self.stdout, self.stderr = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("stdout", "stderr"))
+        with self.stdout.open("w") as stdout, self.stderr.open("w") as stderr:
+            command = [Path(sys.executable).with_name("tpsl"), *arguments]
+            self._process = subprocess.Popen(command, cwd=folder, stdout=stdout, stderr=stderr)
+
+    def status(self, within: float = 0.0) -> int | None:
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Program:
+    """One command, running or ended, in a process of its own; with --log-json its log is JSON lines on stderr."""
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+
+    def log(self) -> str:
+        text: str = self.process.stderr.read_text()
+        return text
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [line for line in self.log().splitlines() if line.startswith("{") and line.endswith("}")]
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    def wait_for(self, name: str, **facts: str) -> dict[str, Any]:
+        """Wait for an event whose facts match these patterns."""
+        until = time.monotonic() + LIMIT
+        running = True
+        while running and time.monotonic() < until:
+            # The log is read after the look at the process, so that none of what it wrote before its end is missed.
+            running = self.process.status(0.02) is None
+            for event in self.events(name):
+                if all(re.search(pattern, str(event.get(fact))) for fact, pattern in facts.items()):
+                    return event
+        raise AssertionError(f"no event {name} {facts} in:\n{self.log()}")
+
+    def is_running(self) -> bool:
+        return self.process.status() is None
+
+    def signal(self, number: int) -> None:
+        self.process.signal(number)
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        self.process.end()
+
+    def outcome(self) -> Outcome:
+        """Wait for its end."""
+        status = self.process.status(LIMIT)
+        assert status is not None, f"it did not end:\n{self.log()}"
+        return Outcome(status, self.process.stdout.read_text(), self.log())
+
+    def result(self) -> dict[str, Any]:
+        """All of stdout as one JSON object, of a command that succeeds."""
+        return self.outcome().json()
+
+    def error(self) -> str:
+        """The one sentence of a command that fails."""
+        return self.outcome().error()
+
+
+@pytest.fixture
+def programs(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Program]]:
+    """Start the command `tpsl` in a folder and return it; all of them end with the test."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as forked ones have it
+    started: list[Program] = []
+
+    def start(folder: Path, *arguments: object, installed: bool = False) -> Program:
+        words = [str(argument) for argument in arguments]
+        process = Script(folder, words) if installed else fork(COMMAND, folder, arguments=words)
+        started.append(Program(process))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.end()
 
 
 SMALL_JOB: dict[str, Any] = {

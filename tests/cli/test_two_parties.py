@@ -2,150 +2,126 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 
-SCRIPT = Path(sys.executable).with_name("tpsl")
-LIMIT = 120.0
 SMALL = {
     "privacy": {"mechanism": "discrete", "epsilon": 1.0},
     "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
     "training": {"batch_size": 256, "epochs": 2, "checkpoint_every": 5},
 }
-FLIGHTS = {"data": {"source": "flights", "rows": 4000}, **SMALL}
+SYNTHETIC = {"data": {"source": "synthetic", "rows": 4000, "numeric_fields": 3, "categorical_fields": 2}, **SMALL}
 
-
-class Program:
-    """One running command; its log is JSON lines on stderr."""
-
-    def __init__(self, folder: Path, *arguments: object) -> None:
-        command = [str(SCRIPT), *map(str, arguments), "--log-json", "--json", "--threads", "1"]
-        self.log = folder / f"log-{time.monotonic_ns()}.txt"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True)
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        lines = [line for line in self.log.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
-        return [event for event in map(json.loads, lines) if event["event"] == name]
-
-    def wait_for(self, name: str, **facts: str) -> dict[str, Any]:
-        """Wait for an event whose facts match these patterns."""
-        until = time.monotonic() + LIMIT
-        while time.monotonic() < until:
-            for event in self.events(name):
-                if all(re.search(pattern, str(event.get(fact))) for fact, pattern in facts.items()):
-                    return event
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise AssertionError(f"no event {name} {facts} in:\n{self.log.read_text()}")
-
-    def result(self) -> dict[str, Any]:
-        stdout, _ = self.process.communicate(timeout=LIMIT)
-        assert self.process.returncode == 0, self.log.read_text()
-        content: dict[str, Any] = json.loads(stdout)
-        return content
-
-    def error(self) -> str:
-        stdout, _ = self.process.communicate(timeout=LIMIT)
-        assert self.process.returncode == 1, stdout + self.log.read_text()
-        assert stdout == ""
-        assert "Traceback" not in self.log.read_text()
-        return self.log.read_text().splitlines()[-1]
+LOGGED = ("--log-json", "--threads", 1)
 
 
 class Office:
     """A folder with a job, certificates, and the programs that run in it."""
 
-    def __init__(self, folder: Path, job: dict[str, Any]) -> None:
-        self.folder = folder
-        folder.mkdir(exist_ok=True)
-        (folder / "job.yaml").write_text(yaml.safe_dump(job))
-        self.programs: list[Program] = []
+    def __init__(self, programs: Callable[..., Any], folder: Path, certificates: Path) -> None:
+        self.programs, self.folder = programs, folder
+        folder.mkdir()
+        shutil.copytree(certificates, folder / "certs")
         self.port = "0"
+        self.write_job(SYNTHETIC)
 
-    def tpsl(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(SCRIPT), *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, timeout=LIMIT
-        )
+    def write_job(self, job: dict[str, Any], name: str = "job.yaml", **training: int) -> None:
+        content = {**job, "training": {**job["training"], **training}}
+        (self.folder / name).write_text(yaml.safe_dump(content))
 
-    def serve(self, *options: object, job: str = "job.yaml", secure: bool = True) -> Program:
-        how = ["--certs", "certs/label"] if secure else ["--insecure-loopback"]
-        program = Program(self.folder, "label", "serve", job, "--listen", f"127.0.0.1:{self.port}", *how, *options)
-        self.programs.append(program)
-        return program
+    def tpsl(self, *arguments: object, **how: bool) -> Any:
+        return self.programs(self.folder, *arguments, "--json", **how)
 
-    def listening(self, program: Program) -> Program:
+    def serve(self, *options: object, job: str = "job.yaml", secure: bool = True, **how: bool) -> Any:
+        door = ["--certs", "certs/label"] if secure else ["--insecure-loopback"]
+        address = f"127.0.0.1:{self.port}"
+        return self.tpsl("label", "serve", job, "--listen", address, *door, *LOGGED, *options, **how)
+
+    def listening(self, program: Any) -> Any:
         self.port = str(program.wait_for("listening")["address"]).rpartition(":")[2]
         return program
 
-    def join(self, party: str, *options: object, job: str = "job.yaml", secure: bool = True) -> Program:
-        how = ["--certs", f"certs/{party}"] if secure else ["--insecure-loopback", "--party", party]
-        program = Program(self.folder, "feature", "join", job, "--connect", f"127.0.0.1:{self.port}", *how, *options)
-        self.programs.append(program)
-        return program
+    def join(self, party: str, *options: object, job: str = "job.yaml", secure: bool = True, **how: bool) -> Any:
+        door = ["--certs", f"certs/{party}"] if secure else ["--insecure-loopback", "--party", party]
+        address = f"127.0.0.1:{self.port}"
+        return self.tpsl("feature", "join", job, "--connect", address, *door, *LOGGED, *options, **how)
 
-    def weights(self, run: str) -> dict[str, bytes]:
-        root = self.folder / run
-        return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.glob("*/*.safetensors"))}
+    def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
+        """Return the weights of one process with the vault that the label party has used."""
+        vault = "runs/job-label/label/vault"
+        self.tpsl("train", job, "--out", "one", "--vault", vault, "--threads", 1, *options).result()
+        return self.weights("one")
+
+    def weights(self, *runs: str) -> dict[str, bytes]:
+        roots = [self.folder / run for run in runs]
+        return {
+            str(file.relative_to(root)): file.read_bytes() for root in roots for file in root.glob("*/*.safetensors")
+        }
+
+    def releases(self) -> int:
+        with Vault.open(self.folder / "runs" / "job-label" / "label" / "vault") as vault:
+            return [entry.kind for entry in vault.ledger().entries].count("released")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificate folders as `tpsl certs` makes them, of the label party and of all feature parties here."""
+    folder = tmp_path_factory.mktemp("certificates")
+    create_authority(folder / "authority")
+    for party in ("label", "feature", "airport", "weather"):
+        issue(folder / "authority", folder / party, party, label=party == "label")
+    return folder
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    place = Office(tmp_path / "office", FLIGHTS)
-    yield place
-    for program in place.programs:
-        program.process.kill()
-        program.process.wait()
+def office(programs: Callable[..., Any], tmp_path: Path, certificates: Path) -> Office:
+    return Office(programs, tmp_path / "office", certificates)
 
 
 def test_two_programs_train_the_weights_of_one(office: Office) -> None:
-    made = office.tpsl("certs", "job.yaml")
-    assert made.returncode == 0, made.stderr
-    label = office.listening(office.serve("--metrics-port", "0"))
-    feature = office.join("feature", "--metrics-port", "0", "--record-transcript")
+    """Everything as in the README."""
+    office.write_job({"data": {"source": "flights", "rows": 4000}, **SMALL})
+    shutil.rmtree(office.folder / "certs")
+    office.tpsl("certs", "job.yaml").result()
+    label = office.listening(office.serve("--metrics-port", "0", installed=True))
+    feature = office.join("feature", "--metrics-port", "0", "--record-transcript", installed=True)
     labels, features = label.result(), feature.result()
     assert labels["steps"] == features["steps"] == 26
     assert "test_auc" in labels
     assert not any("auc" in key or "loss" in key or "epsilon" in key for key in features)
     # One process with the same vault: the same noisy labels, so the same weights, bit for bit.
-    one = office.tpsl(
-        "train", "job.yaml", "--out", "one", "--vault", "runs/job-label/label/vault", "--record-transcript"
-    )
-    assert one.returncode == 0, one.stderr
-    assert {**office.weights("runs/job-label"), **office.weights("runs/job-feature")} == office.weights("one")
+    one = office.train_in_one_process("--record-transcript")
+    assert office.weights("runs/job-label", "runs/job-feature") == one
+    assert {"label/top.safetensors", "feature/bottom.safetensors"} <= set(one)
     for name in ("embeddings.f32", "gradients.f32", "rows.i64"):
         crossed = [office.folder / run / "feature" / "transcript" / name for run in ("one", "runs/job-feature")]
         assert crossed[0].read_bytes() == crossed[1].read_bytes()
     # Each side's folder holds its own party's and nothing of the other's.
     assert not (office.folder / "runs" / "job-label" / "feature").exists()
     assert not (office.folder / "runs" / "job-feature" / "label").exists()
-    log = feature.log.read_text()
-    assert "auc" not in log
-    assert "loss" not in log
+    assert "auc" not in feature.log()
+    assert "loss" not in feature.log()
     # Both again: finished, nothing to do.
-    assert office.serve().result()["test_auc"] == labels["test_auc"]
-    assert office.join("feature").result() == features
+    again = office.serve(), office.join("feature")
+    assert again[0].result()["test_auc"] == labels["test_auc"]
+    assert again[1].result() == features
 
 
 def test_two_feature_parties_and_a_label_party_with_features(office: Office) -> None:
-    assert office.tpsl("data", "flights", "--out", "data", "--rows", "3000", "--layout", "natural").returncode == 0
+    office.tpsl("data", "flights", "--out", "data", "--rows", "3000", "--layout", "natural").result()
     content = yaml.safe_load((office.folder / "data" / "job.yaml").read_text()) | SMALL
     assert content["data"]["label"]["categorical"], "the airline has features of its own"
     (airport,) = content["data"]["features"]
@@ -154,31 +130,26 @@ def test_two_feature_parties_and_a_label_party_with_features(office: Office) -> 
         {**airport, "party": "airport", "numeric": []},
         {**airport, "party": "weather", "categorical": [], "numeric": fields[1]},
     ]
-    (office.folder / "data" / "job.yaml").write_text(yaml.safe_dump(content))
+    office.write_job(content, "data/job.yaml")
     # Each party has a copy of the job in a folder of its own, with its own file and no other.
     own = {"label": content["data"]["label"]["path"], "airport": airport["path"], "weather": airport["path"]}
     for party, file in own.items():
         (office.folder / party).mkdir()
         shutil.copy(office.folder / "data" / "job.yaml", office.folder / party)
         shutil.copy(office.folder / "data" / file, office.folder / party)
-    assert office.tpsl("certs", "data/job.yaml").returncode == 0
     label = office.listening(office.serve(job="label/job.yaml"))
     parties = [office.join(name, job=f"{name}/job.yaml") for name in ("weather", "airport")]
     result = label.result()
     for party in parties:
         party.result()
     assert result["train_records"] == 2400
-    one = office.tpsl("train", "data/job.yaml", "--out", "one", "--vault", "runs/job-label/label/vault")
-    assert one.returncode == 0, one.stderr
-    apart = [office.weights(f"runs/job-{party}") for party in ("label", "airport", "weather")]
-    assert {**apart[0], **apart[1], **apart[2]} == office.weights("one")
-    assert set(office.weights("one")) >= {"label/bottom.safetensors", "weather/bottom.safetensors"}
+    one = office.train_in_one_process(job="data/job.yaml")
+    assert office.weights(*(f"runs/job-{party}" for party in own)) == one
+    assert set(one) >= {"label/bottom.safetensors", "airport/bottom.safetensors", "weather/bottom.safetensors"}
 
 
 def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> None:
-    office.tpsl("certs", "job.yaml")
-    other = {**FLIGHTS, "training": {**FLIGHTS["training"], "epochs": 3}}
-    (office.folder / "other.yaml").write_text(yaml.safe_dump(other))
+    office.write_job(SYNTHETIC, "other.yaml", epochs=3)
     label = office.listening(office.serve())
     sentence = office.join("feature", job="other.yaml").error()
     assert "job.training.epochs differs: the label party has '2', feature party 'feature' has '3'" in sentence
@@ -188,81 +159,71 @@ def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> N
     # The label party is still there for the right one.
     office.join("feature").result()
     label.result()
-    with Vault.open(office.folder / "runs" / "job-label" / "label" / "vault") as vault:
-        assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
+    assert office.releases() == 1
 
 
 def test_other_records_are_refused(office: Office) -> None:
-    office.tpsl("certs", "job.yaml")
-    office.tpsl("data", "flights", "--out", "data", "--rows", "3000")
-    label = office.listening(office.serve(job="data/job.yaml"))
-    (path,) = (office.folder / "data").glob("airport*.parquet")
-    table = pq.read_table(path)
+    ids = [f"r{number}" for number in range(300)]
+    label_file, feature_file = {"path": "labels.parquet"}, {"path": "features.parquet", "numeric": ["x"]}
+    for path, column in ((label_file["path"], "label"), (feature_file["path"], "x")):
+        pq.write_table(pa.table({"id": ids, column: [number % 2 for number in range(300)]}), office.folder / str(path))
+    data = {"source": "table", "features": [feature_file], "label": label_file}
+    office.write_job({"data": data, **SMALL})
+    label = office.listening(office.serve())
+    table = pq.read_table(office.folder / "features.parquet")
     pq.write_table(table.slice(1), office.folder / "fewer.parquet")
-    ids = table.column(0).to_pylist()
-    pq.write_table(table.set_column(0, table.schema.field(0).name, [["x", *ids[1:]]]), office.folder / "other.parquet")
+    pq.write_table(table.set_column(0, "id", [["x", *ids[1:]]]), office.folder / "other.parquet")
     for file, sentence in (
-        ("fewer", "number of records differs: the label party has '3000'"),
+        ("fewer", "number of records differs: the label party has '300'"),
         ("other", "record ids differ"),
     ):
-        ended = office.join("feature", "--data", f"{file}.parquet", "--out", file, job="data/job.yaml").error()
-        assert sentence in ended
-    assert label.process.poll() is None
-    label.process.send_signal(signal.SIGINT)
-    assert label.process.wait(LIMIT) == 130
+        assert sentence in office.join("feature", "--data", f"{file}.parquet", "--out", file).error()
+    assert label.is_running()
+    label.signal(signal.SIGINT)
+    assert label.outcome().status == 130
 
 
 def test_a_party_that_does_not_come_is_named(office: Office) -> None:
-    office.tpsl("certs", "job.yaml")
-    assert "feature party 'feature' did not come within 1 s" in office.serve("--wait", "1").error()
+    label = office.serve("--wait", "1")
     office.port = "9"
-    assert "could not be reached within 1 s" in office.join("feature", "--wait", "1").error()
+    feature = office.join("feature", "--wait", "1")
+    assert "feature party 'feature' did not come within 1 s" in label.error()
+    assert "could not be reached within 1 s" in feature.error()
 
 
 def test_without_tls_only_on_this_machine(office: Office) -> None:
+    shutil.rmtree(office.folder / "certs")
     label = office.listening(office.serve(secure=False))
     feature = office.join("feature", secure=False)
     label.result(), feature.result()
-    office.port = "7"
     far = office.tpsl("label", "serve", "job.yaml", "--listen", "0.0.0.0:0", "--insecure-loopback", "--out", "far")
-    assert far.returncode == 1
-    assert "only a loopback address will do" in far.stderr
     bare = office.tpsl("label", "serve", "job.yaml", "--listen", "127.0.0.1:0", "--out", "bare")
-    assert bare.returncode == 1
-    assert "mutual TLS needs this party's certificate folder" in bare.stderr
+    assert "only a loopback address will do" in far.error()
+    assert "mutual TLS needs this party's certificate folder" in bare.error()
 
 
 def test_a_killed_side_is_waited_for_and_goes_on(office: Office) -> None:
     """The short form of the drill: each side is killed once with SIGKILL; the weights are those of one process."""
-    (office.folder / "job.yaml").write_text(
-        yaml.safe_dump({**FLIGHTS, "training": {**FLIGHTS["training"], "epochs": 40}})
-    )
-    office.tpsl("certs", "job.yaml")
+    office.write_job(SYNTHETIC, epochs=15)
     label = office.listening(office.serve())
     feature = office.join("feature")
     feature.wait_for("checkpoint", step="..")
-    feature.process.kill()
+    feature.signal(signal.SIGKILL)
     label.wait_for("lost", peer="feature")
     feature = office.join("feature")
     feature.wait_for("resumed")
     feature.wait_for("checkpoint", step="..")
-    label.process.kill()
+    label.signal(signal.SIGKILL)
     feature.wait_for("lost", peer="label")
     label = office.listening(office.serve())
     label.result(), feature.result()
     assert len(feature.events("resumed")) >= 2
-    one = office.tpsl("train", "job.yaml", "--out", "one", "--vault", "runs/job-label/label/vault")
-    assert one.returncode == 0, one.stderr
-    assert {**office.weights("runs/job-label"), **office.weights("runs/job-feature")} == office.weights("one")
-    with Vault.open(office.folder / "runs" / "job-label" / "label" / "vault") as vault:
-        assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
+    assert office.weights("runs/job-label", "runs/job-feature") == office.train_in_one_process()
+    assert office.releases() == 1
 
 
 def test_metrics_of_the_feature_side_know_nothing_of_labels(office: Office) -> None:
-    (office.folder / "job.yaml").write_text(
-        yaml.safe_dump({**FLIGHTS, "training": {**FLIGHTS["training"], "epochs": 60}})
-    )
-    office.tpsl("certs", "job.yaml")
+    office.write_job(SYNTHETIC, epochs=400)
     label = office.listening(office.serve("--metrics-port", "0"))
     feature = office.join("feature", "--metrics-port", "0")
     label.wait_for("epoch")
