@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import auc, roc_auc_score, roc_curve
 
 from tpsl import metrics
-from tpsl.attacks.scoring import Evaluation, tpr_at_fpr
+from tpsl.attacks.scoring import ROC_FPR, Evaluation, roc_at, tpr_at_fpr
 from tpsl.metrics import auc_with_variance
 
 
@@ -109,3 +109,27 @@ def test_k_classes_are_compared_in_pairs() -> None:
         result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
         assert result.auc == pytest.approx(np.mean(areas))
         assert math.isnan(result.tpr_at_fpr_0_01)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_roc_curve_is_that_of_scikit_learn(ties: bool) -> None:
+    scores, labels = records(3, 3000)
+    scores = scores.round(0) if ties else scores
+    fpr, tpr, _ = roc_curve(labels, scores, drop_intermediate=False)
+    assert roc_at(scores, labels == 1, fpr)[1:-1] == pytest.approx(
+        [tpr[fpr == at].max() for at in fpr][1:-1], abs=1e-12
+    )
+    assert roc_at(scores, labels == 1, np.array([0.0, 1.0])) == pytest.approx([tpr[fpr == 0].max(), 1.0])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_area_below_the_kept_roc_curve_is_the_auc(classes: int) -> None:
+    evaluation, rng = Evaluation(), np.random.default_rng(4)
+    for _ in range(4):
+        labels = rng.integers(0, classes, 800)
+        scores = rng.normal(size=(800, classes)) + np.eye(classes)[labels]
+        evaluation.add(scores if classes > 2 else scores[:, 1], labels, 0)
+    result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    assert auc(ROC_FPR, result.roc) == pytest.approx(result.auc, abs=2e-3)
+    assert result.roc[-1] == 1.0
+    assert result.as_dict()["roc"]["fpr"] == ROC_FPR.tolist()

@@ -25,7 +25,9 @@ def test_the_demo_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, out: Pat
         assert heading.split()[0] in shown.stdout
     for run in ("non-private", "Laplace", "Discrete"):
         assert run in shown.stdout
-    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "<html" in page
+    assert '"shortest_distance":{' in page
 
 
 def test_the_demo_as_json_says_what_was_promised_and_what_the_attack_got(tpsl: Any, out: Path) -> None:

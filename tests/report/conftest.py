@@ -1,47 +1,98 @@
-import math
+"""Real runs, small enough to train in a moment: what a report shows is what trainings, attacks and audits wrote.
+
+Imports are where they are needed: a process that only finds no browser should not wait for PyTorch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tpsl.report import RunSummary, write_page
+if TYPE_CHECKING:
+    from tpsl.report.run_view import RunView
 
-HOSTILE = "<script>alert(1)</script>\"'&[bold]$title"
+HOSTILE = "<script>alert(1)</script>\"'&[bold]$title<b>"
+
+SMALL: dict[str, Any] = {
+    "data": {
+        "source": "synthetic",
+        "rows": 1200,
+        "numeric_fields": 3,
+        "categorical_fields": 2,
+        "largest_vocabulary": 8,
+    },
+    "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+    "training": {"batch_size": 96, "epochs": 3},
+}
+PRIVACY: dict[str, dict[str, Any]] = {
+    "non-private": {"mechanism": "none", "estimator": "linear"},
+    "laplace": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear"},
+    "discrete": {"mechanism": "discrete", "epsilon": 0.5},
+    "seeded": {"mechanism": "gaussian", "sigma": 2.0, "delta": 1e-6, "noise_seed": 5},
+}
 
 
-@pytest.fixture
-def rows() -> list[RunSummary]:
-    """The three runs of the demo, one with seeded noise and no attack, one whose texts try to break out."""
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished runs by the names in PRIVACY, and `stopped`, which was killed before its end.
+
+    All but `seeded` were attacked, and `laplace` was audited.
+    """
+    from tpsl.attacks import run_attacks
+    from tpsl.audit import audit
+    from tpsl.data.dataset import load
+    from tpsl.report.findings import keep_finding
+    from tpsl.training import make_job, train
+
+    folder = tmp_path_factory.mktemp("runs")
+    for name, privacy in PRIVACY.items():
+        job = make_job({**SMALL, "privacy": privacy}, {}, "test")
+        data = load(job.data)
+        attacked = name != "seeded"
+        train(job, folder / name, record_steps=20 if attacked else 0, data=data)
+        if attacked:
+            found = run_attacks(folder / name, data.labels, features=data.feature_parties)
+            keep_finding(folder / name, "attacks", found.as_dict())
+        if name == "laplace":
+            found_bound = audit(job, folder / "audit", data=data, confidence=0.999999, seed=1)
+            keep_finding(folder / name, "audit", found_bound.as_dict())
+    shutil.copytree(folder / "discrete", folder / "stopped")
+    (folder / "stopped" / "result.json").unlink()
+    metrics = folder / "stopped" / "label" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:1]))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def views(runs: Path) -> list[RunView]:
+    """The views of all runs; the name of the last one tries to break out of the page."""
+    from tpsl.report.reading import read_run
+
     return [
-        RunSummary(
-            "non-private", "none", "linear", math.inf, 0.0, False,
-            0.7702134, 0.76731, 0.77312, 1.0, 1.0, 1.0, 1.0, 1.0,
-            3, 212345.6, (0.7512, 0.7655, 0.7702134),
-        ),
-        RunSummary(
-            "Laplace, linear (the paper)", "laplace", "linear", 0.9999871, 0.0, True,
-            0.7291007, 0.7261, 0.7321, 0.6959, 0.6938, 0.6980, 0.6967347, 0.7310586,
-            3, 208345.1, (0.7291, 0.7280, 0.7291007),
-        ),
-        RunSummary(
-            "Discrete, posterior (ours)", "discrete", "posterior", 0.9999993, 0.0, True,
-            0.7371113, 0.7341, 0.7401, 0.7315, 0.7295, 0.7335, 0.7310586, 0.7310586,
-            2, 209345.9, (0.7301, 0.7371113),
-        ),
-        RunSummary(
-            "seeded", "gaussian", "unbiased", 2.00004, 1.01e-6, False,
-            0.71, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, 0.8808,
-            0, 0.0, (),
-        ),
-        RunSummary(
-            HOSTILE, HOSTILE, HOSTILE, 0.5, 0.0, True,
-            0.70, 0.69, 0.71, 0.49, 0.48, 0.62, 0.61, 0.6225,
-            1, 1e6, (0.70,),
-        ),
-    ]  # fmt: skip
+        *(read_run(runs / name) for name in ("non-private", "laplace", "discrete", "seeded")),
+        read_run(runs / "stopped", HOSTILE),
+    ]
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory, views: list[RunView]) -> Path:
+    from tpsl.report.page import write_page
+
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_page(path, views, title=f"A report {HOSTILE}", about="About the runs.")
+    return path
 
 
 @pytest.fixture
-def page(tmp_path: Path, rows: list[RunSummary]) -> Path:
-    path = tmp_path / "report.html"
-    write_page(path, rows, title=f"A report {HOSTILE}", facts={"Data set": "flights", HOSTILE: HOSTILE})
-    return path
+def copied(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Copy a run, to change it."""
+
+    def copy(name: str) -> Path:
+        shutil.copytree(runs / name, tmp_path / name)
+        return tmp_path / name
+
+    return copy

@@ -1,12 +1,21 @@
-from dataclasses import replace
-from math import inf, nan
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.report import RunSummary
-from tpsl.report.words import auc_text, baseline, difference_text, epsilon_text, interval_text, promise, rounded_up
+from tpsl.report.run_view import RunView
+from tpsl.report.words import (
+    auc_text,
+    baseline,
+    budget_text,
+    interval_text,
+    lead,
+    measured_text,
+    privacy_text,
+    promise_text,
+    rounded_up,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,25 +42,49 @@ def test_a_shown_bound_is_never_below_the_bound_and_close_to_it(value: float) ->
     assert value <= float(rounded_up(value, 4)) <= value * 1.0011
 
 
-def test_numbers_as_text(rows: list[RunSummary]) -> None:
+def test_numbers_as_text(views: list[RunView]) -> None:
     assert auc_text(0.73106) == "0.7311"
-    assert auc_text(nan) == "–"
+    assert auc_text(None) == "–"
     assert interval_text(0.7, 0.8) == "0.7000–0.8000"
-    assert interval_text(nan, 0.8) == interval_text(0.7, nan) == ""
-    assert difference_text(0.7, 0.75) == "−0.0500"
-    assert difference_text(0.75, 0.7) == "+0.0500"
-    assert [epsilon_text(row) for row in rows] == ["∞", "1", "1", "2.001, δ = 1.1e-6", "0.5"]
+    assert interval_text(None, 0.8) == interval_text(0.7, None) == ""
+    assert measured_text(0.75, 0.7, 0.8) == "0.7500 (0.7000–0.8000)"
+    assert [budget_text(view) for view in views[:3]] == ["∞", "2", "0.5"]
+    assert budget_text(views[3]).endswith(", δ = 1e-6")
+    assert [privacy_text(view) for view in views] == ["no: no noise", "yes", "yes", "no: seeded noise", "yes"]
 
 
-def test_only_a_private_run_promises_anything(rows: list[RunSummary]) -> None:
-    without_noise, laplace, _, seeded, _ = map(promise, rows)
-    assert "nothing is promised" in without_noise
-    assert "Nothing is promised" in seeded
-    assert "a factor of at most 2.72." in laplace
-    assert "a factor of at most 2.72, apart from a slack of δ = 1e-6" in promise(replace(rows[1], delta=1e-6))
-    assert "a factor of at most e^20." in promise(replace(rows[1], epsilon=20.0))
+def test_only_a_private_run_promises_anything() -> None:
+    assert "nothing is promised" in promise_text(inf, 0.0, False)
+    assert "Nothing is promised" in promise_text(1.0, 0.0, False)
+    assert "a factor of at most 2.72." in promise_text(1.0, 0.0, True)
+    assert "a factor of at most 2.72, apart from a slack of δ = 1e-6" in promise_text(1.0, 1e-6, True)
+    assert "a factor of at most e^20." in promise_text(20.0, 0.0, True)
+    assert promise_text(0.0, 0.0, True) == "Nothing that depends on a label crosses the border."
 
 
-def test_the_baseline_is_the_first_run_without_noise(rows: list[RunSummary]) -> None:
-    assert baseline(rows) is rows[0]
-    assert baseline(rows[1:]) is None
+def test_the_baseline_is_the_run_without_noise_on_the_same_data(views: list[RunView]) -> None:
+    assert baseline(views, views[1]) is views[0]
+    assert baseline(views[1:], views[1]) is None
+    elsewhere: RunView = {**views[1], "data_group": "other data"}
+    assert baseline([*views, elsewhere], elsewhere) is None
+
+
+def test_the_lead_says_what_is_private_what_it_reaches_and_what_leaks(views: list[RunView]) -> None:
+    plain, laplace, discrete, seeded, stopped = views
+    assert plain["test"] and laplace["test"] and discrete["test"] and laplace["attacks"]
+    both = lead([plain, laplace, discrete])
+    best = max((laplace, discrete), key=lambda view: (view["test"] or {})["test_auc"] or 0)
+    assert both.startswith(f"2 of these 3 runs are private. The most accurate of them, {best['name']}, promises ε = ")
+    assert f"({plain['test']['test_auc']:.4f} without privacy)" in both
+    reached = laplace["attacks"]["attacks"]["shortest_distance"]["auc"]
+    alone = lead([laplace])
+    assert alone.startswith(
+        f"This run is private. It promises ε = 2 and has a test AUC of {laplace['test']['test_auc']:.4f}. "
+    )
+    assert f"reaches {reached:.4f} (" in alone and "0.8808 is the most that ε allows" in alone
+    assert lead([laplace, plain]).startswith("One of these 2 runs is private. It promises")
+    assert lead([laplace, discrete]).startswith("All 2 runs are private. The most accurate of them, ")
+    assert lead([plain, seeded]) == "None of these runs is private."
+    assert lead([seeded]) == "This run is not private."
+    assert lead([stopped]) == "This run is private. It promises ε = 0.5."
+    assert lead([{**laplace, "attacks": None}]).endswith(f"has a test AUC of {laplace['test']['test_auc']:.4f}.")

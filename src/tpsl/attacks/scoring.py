@@ -22,6 +22,9 @@ from tpsl.metrics import auc_with_variance
 Scores = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.int64]
 
+ROC_FPR = np.unique(np.concatenate([[0.0], np.geomspace(0.001, 0.05, 12), np.linspace(0.0, 1.0, 41)]).round(5))
+"""Where a ROC curve is kept: denser near 0, where attacks that are sure of a few records show."""
+
 
 @dataclass(frozen=True)
 class AttackResult:
@@ -47,13 +50,17 @@ class AttackResult:
     one_class_batches: int
     """Batches in which an AUC does not exist; they are left out."""
     needs: str
+    roc: tuple[float, ...] = ()
+    """The TPR at each of `ROC_FPR`, the mean over batches (and pairs of classes): the area below is `auc`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data; a number that does not exist is null."""
-        return {
+        """Return JSON-able data; a number that does not exist is null, and the ROC curve has both its coordinates."""
+        content = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
+        content["roc"] = {"fpr": ROC_FPR.tolist(), "tpr": list(self.roc)} if self.roc else None
+        return content
 
 
 def tpr_at_fpr(scores: Scores, positive: npt.NDArray[np.bool_], fpr: float) -> float:
@@ -63,6 +70,25 @@ def tpr_at_fpr(scores: Scores, positive: npt.NDArray[np.bool_], fpr: float) -> f
     # The smallest threshold that lets at most `allowed` negatives pass lies just above this one.
     highest_refused = of_negatives[len(of_negatives) - 1 - allowed]
     return float((scores[positive] > highest_refused).mean())
+
+
+def roc_at(scores: Scores, positive: npt.NDArray[np.bool_], fpr: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the TPR of the ROC curve at each FPR, the highest where there are several.
+
+    Records with equal scores are one straight piece of the curve.
+    """
+    of_positives, of_negatives = np.sort(scores[positive]), np.sort(scores[~positive])
+    wanted = fpr * len(of_negatives)
+    last = len(of_negatives) - 1
+    at = of_negatives[last - np.minimum((wanted + 1e-9).astype(np.intp), last)]  # the score where each FPR is reached
+    below, upto = np.searchsorted(of_negatives, at, "left"), np.searchsorted(of_negatives, at, "right")
+    share = (wanted - (len(of_negatives) - upto)) / (upto - below)
+    below_positives, upto_positives = (
+        np.searchsorted(of_positives, at, "left"),
+        np.searchsorted(of_positives, at, "right"),
+    )
+    found = len(of_positives) - upto_positives + share * (upto_positives - below_positives)
+    return np.where(fpr >= 1.0, 1.0, found / len(of_positives))
 
 
 class Evaluation:
@@ -77,6 +103,7 @@ class Evaluation:
         self._areas: list[float] = []
         self._variances: dict[int, float] = defaultdict(float)
         self._one_class = 0
+        self._roc = np.zeros(len(ROC_FPR))
         self._pooled: list[tuple[Scores, npt.NDArray[np.bool_]]] = []
         self._records = 0
 
@@ -84,11 +111,13 @@ class Evaluation:
         """Score one batch; `epoch` says how often its records had been seen before."""
         if np.isnan(scores).any():
             raise ValueError("an attack gave a score that is not a number")
-        found = [auc_with_variance(s, p) for s, p in self._comparisons(scores, labels)]
+        comparisons = list(self._comparisons(scores, labels))
+        found = [auc_with_variance(s, p) for s, p in comparisons]
         if not found:
             self._one_class += 1
             return
         self._areas.append(float(np.mean([area for area, _ in found])))
+        self._roc += np.mean([roc_at(s, p, ROC_FPR) for s, p in comparisons], axis=0)
         # Pairs of classes share records: the spread of their mean is at most the mean of their spreads.
         self._variances[epoch] += float(np.mean([math.sqrt(variance) for _, variance in found])) ** 2
         self._records += len(labels)
@@ -139,4 +168,5 @@ class Evaluation:
             batches=batches,
             one_class_batches=self._one_class,
             needs=needs,
+            roc=tuple((self._roc / batches).round(6).tolist()) if batches else (),
         )

@@ -22,13 +22,14 @@ def attack(
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. The ceiling is what ε allows any attack that uses the
     transcript alone; attacks with features or known labels are compared with 'no_transcript', which has those and
-    nothing else.
+    nothing else. What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from tpsl.attacks import run_attacks
     from tpsl.data.dataset import load_label_party
+    from tpsl.report.findings import keep_finding
     from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
 
@@ -37,6 +38,7 @@ def attack(
     labels = load_label_party(job.data).labels
     with progress_bar("attacking") as progress:
         report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
+    keep_finding(run, "attacks", report.as_dict())
     if json:
         print_json({"run": str(run), **report.as_dict()})
         return

@@ -54,9 +54,10 @@ def audit(
 
     For the label party: canaries are records of the job whose labels are replaced by fair coins. The job is trained
     with them, the strongest attack guesses the coins from the transcript, and its success says how large ε must at
-    least be.
+    least be. For a run folder as it is, what was found is kept in its label party's folder, for `tpsl report`.
     """
     from tpsl import audit as auditing
+    from tpsl.report.findings import keep_finding
     from tpsl.training import load_job, make_job
 
     overrides = {
@@ -64,8 +65,9 @@ def audit(
         "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
         "training": given(epochs=epochs),
     }
-    if job is not None and job.is_dir():
-        job = job / "job.yaml"
+    run = job if job is not None and job.is_dir() else None
+    if run is not None:
+        job = run / "job.yaml"
     agreed = load_job(job, overrides) if job else make_job({}, overrides, "options")
     folder = out or Path(tempfile.mkdtemp(prefix="tpsl-audit-"))
     try:
@@ -79,6 +81,8 @@ def audit(
     finally:
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)
+    if run is not None and (run / "label").is_dir() and agreed == load_job(run / "job.yaml"):
+        keep_finding(run, "replay" if replay else "audit", (replayed if replay else found).as_dict())
     if replay:
         _report_replay(replayed, json)
     else:

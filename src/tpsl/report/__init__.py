@@ -1,10 +1,4 @@
 """What runs promised, cost and leaked, for people to look at: a table for the terminal, one HTML page.
 
-Numbers come in as `RunSummary`; nothing here knows how they were made.
+A run folder becomes a `RunView`, plain data; table and page are made of views and know nothing else.
 """
-
-from tpsl.report.page import write_page
-from tpsl.report.summary import RunSummary
-from tpsl.report.table import summary_table
-
-__all__ = ["RunSummary", "summary_table", "write_page"]

@@ -1,124 +1,80 @@
-"""The report as one HTML file that needs nothing else: styles, script and drawings are inside, nothing is fetched."""
+"""The report as one HTML file that needs nothing else: styles, scripts, charts and data are inside, nothing is fetched.
+
+The front end in `assets/` draws whatever `page_data` returns, so a live page can hand it new data as runs go on.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
+import html
+import json
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from tpsl.files import write_atomically
-from tpsl.report.charts import attack_chart, cost_chart
-from tpsl.report.curves import curve_panels
-from tpsl.report.markup import Markup, fragment, tag
-from tpsl.report.numbers import epoch_table, number_table
-from tpsl.report.summary import RunSummary
-from tpsl.report.words import auc_text, baseline, epsilon_text, measured_text, promise
+from tpsl.report.run_view import RunView
+from tpsl.report.words import lead
+
+_SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js")
 
 
-def write_page(path: Path, rows: Sequence[RunSummary], *, title: str, facts: Mapping[str, str]) -> None:
+def write_page(path: Path, views: Sequence[RunView], *, title: str, about: str = "") -> None:
     """Write the report of these runs; the file is whole or untouched, never half-written.
 
     All text is escaped, and a content security policy lets the browser run and load nothing but what is in the file.
-    The page shows test AUCs, which depend on true labels: it belongs to the label party.
+    Views of the label party hold numbers that depend on true labels: a page of them belongs to the label party.
     """
-    if not rows:
-        raise ValueError("a report needs at least one run")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
-    style, script = _part("page.css"), _part("page.js")
-    content = Template(_part("page.html")).substitute(
-        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
-        "base-uri 'none'; form-action 'none'",
-        title=fragment(title),
-        style=style,
-        script=script,
-        lead=_lead(rows),
-        sections=fragment(*_sections(rows, facts)),
-    )
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder")
     # A name that is not Unicode (of a file, say) must not cost the report.
-    write_atomically(path, content.encode("utf-8", errors="replace"))
+    write_atomically(path, page(page_data(views, title=title, about=about)).encode("utf-8", errors="replace"))
 
 
-def _lead(rows: Sequence[RunSummary]) -> Markup:
-    """Return the result in three sentences: is it private, what does it reach, what does it leak."""
-    private, reference = [row for row in rows if row.private], baseline(rows)
-    if not private:
-        return tag("p", "This run is not private." if len(rows) == 1 else "None of these runs is private.")
-    best = max(private, key=lambda row: row.test_auc)
-    count = "This run is private." if len(rows) == 1 else f"{len(private)} of these {len(rows)} runs are private."
-    if len(private) == 1 < len(rows):
-        count = f"One of these {len(rows)} runs is private."
-    which = "It" if len(private) == 1 else fragment("The best of them, ", tag("strong", best.name), ",")
-    without = f" ({auc_text(reference.test_auc)} without privacy)" if reference else ""
-    attack = (
-        ""
-        if math.isnan(best.attack_auc)
-        else " The shortest-distance attack on its transcript reaches "
-        f"{measured_text(best.attack_auc, best.attack_auc_low, best.attack_auc_high)}, where 0.5 is guessing and "
-        f"{auc_text(best.ceiling)} is the most that ε allows any attack on average."
-    )
-    reach = f" promises ε = {epsilon_text(best)} and has a test AUC of {auc_text(best.test_auc)}{without}."
-    return tag("p", f"{count} ", which, reach, attack)
+def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[str, Any]:
+    """Return all that a page shows, JSON-able. Runs with one name are told apart by a number."""
+    if not views:
+        raise ValueError("a report needs at least one run")
+    parties = {view["party"] for view in views}
+    if len(parties) > 1:
+        raise ValueError(f"a report is for one party, not for {' and '.join(sorted(parties))}")
+    runs: list[RunView] = []
+    for view in views:
+        times = sum(earlier["name"] == view["name"] for earlier in views[: len(runs)])
+        runs.append({**view, "name": f"{view['name']} ({times + 1})"} if times else view)
+    (party,) = parties
+    return {"title": title, "about": about, "lead": lead(runs), "party": party, "runs": runs}
 
 
-def _sections(rows: Sequence[RunSummary], facts: Mapping[str, str]) -> list[Markup]:
-    curves = curve_panels(rows)
-    return [
-        _section(
-            "What was promised",
-            "A smaller ε is a stronger promise. It is made for each record, whatever the other records are.",
-            tag("div", *(_promise(row) for row in rows), class_="promises"),
-        ),
-        _section(
-            "What it costs",
-            "How well the trained network tells positive from negative records it has not seen: 0.5 is guessing, 1 is "
-            "perfect.",
-            cost_chart(rows),
-        ),
-        _section(
-            "What an attacker got",
-            "The shortest-distance attack asks of every gradient it received which label explains it better. The bars "
-            "start at 0.5, which is guessing. ε bounds what the transcript adds, not what a feature party can predict "
-            "from its own features.",
-            attack_chart(rows),
-        ),
-        *([_section("Training", "Test AUC after each epoch, the other runs in grey.", curves)] if curves else []),
-        _section("All numbers", "", number_table(rows), epoch_table(rows)),
-        *([_section("The setting", "", _facts(facts))] if facts else []),
-    ]
-
-
-def _section(heading: str, intro: str, *content: Markup) -> Markup:
-    return tag("section", tag("h2", heading), tag("p", intro, class_="intro") if intro else fragment(), *content)
-
-
-def _promise(row: RunSummary) -> Markup:
-    return tag(
-        "article",
-        tag("h3", row.name),
-        tag(
-            "p",
-            tag("span", f"ε = {epsilon_text(row)}", class_="epsilon"),
-            tag("span", "private" if row.private else "not private", class_="badge yes" if row.private else "badge no"),
-        ),
-        tag("p", promise(row)),
-        tag("p", f"Mechanism {row.mechanism}, estimator {row.estimator}", class_="small"),
-        class_="promise",
+def page(data: dict[str, Any]) -> str:
+    """Return the page of this data as HTML."""
+    style, scripts = asset("page.css"), [asset(name) for name in _SCRIPTS]
+    return Template(asset("page.html")).substitute(
+        policy="default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+        f"script-src {' '.join(map(_digest, scripts))}; base-uri 'none'; form-action 'none'",
+        title=html.escape(data["title"]),
+        style=style,
+        data=embedded(data),
+        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
 
 
-def _facts(facts: Mapping[str, str]) -> Markup:
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()))
+def embedded(data: Any) -> str:
+    """Return JSON that can stand inside a script element: nothing in it ends the element or opens another."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _part(name: str) -> str:
-    return resources.files("tpsl.report").joinpath(name).read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    """Return a file of the front end."""
+    return resources.files("tpsl.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _digest(source: str) -> str:
-    """Return the name under which a content security policy admits exactly this inline text."""
+    """Return the name under which a content security policy admits exactly this inline script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

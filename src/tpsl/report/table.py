@@ -1,18 +1,37 @@
-"""The summary as a table for the terminal."""
+"""The runs as a table for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tpsl.report.summary import RunSummary
-from tpsl.report.words import auc_text, epsilon_text, interval_text, privacy_text
+from tpsl.report.run_view import RunView
+from tpsl.report.words import auc_text, budget_text, interval_text, privacy_text
 
 
-def summary_table(rows: Sequence[RunSummary]) -> Table:
+def summary(view: RunView) -> dict[str, Any]:
+    """Return the numbers of one run that matter most, JSON-able: those of the table and a few more."""
+    test, promise = view["test"] or {}, view["promise"]
+    attack = (view["attacks"] or {}).get("attacks", {}).get("shortest_distance", {})
+    return {
+        "name": view["name"],
+        "state": view["state"],
+        **{key: promise[key] for key in ("mechanism", "estimator", "epsilon", "delta", "private")},
+        **{key: test.get(key) for key in ("test_auc", "test_auc_low", "test_auc_high")},
+        **{f"attack_{key}": attack.get(key) for key in ("auc", "auc_low", "auc_high")},
+        "attack_closed_form": promise["closed_form"],
+        "ceiling": promise["ceiling"],
+        "epochs": view["epoch"],
+        "samples_per_second": view["samples_per_second"],
+        "audited_epsilon": (view["audit"] or {}).get("lower_bound"),
+    }
+
+
+def summary_table(views: Sequence[RunView]) -> Table:
     """Return claimed ε, test AUC, shortest-distance attack AUC, its closed form and whether the run is private.
 
     No number is cut off at 80 columns, and names are shown as they are, never read as markup.
@@ -24,18 +43,21 @@ def summary_table(rows: Sequence[RunSummary]) -> Table:
     table.add_column("Attack AUC", justify="right", no_wrap=True)
     table.add_column("Closed\nform", justify="right", no_wrap=True)
     table.add_column("Private")
-    for row in rows:
+    for view in views:
+        numbers = summary(view)
         table.add_row(
-            Text(row.name),
-            Text(epsilon_text(row)),
-            _with_interval(row.test_auc, row.test_auc_low, row.test_auc_high),
-            _with_interval(row.attack_auc, row.attack_auc_low, row.attack_auc_high),
-            Text(auc_text(row.attack_closed_form)),
-            Text(privacy_text(row), style="" if row.private else "bold red"),
+            Text(view["name"]),
+            Text(budget_text(view)),
+            *(
+                _with_interval(*(numbers[f"{what}_auc{end}"] for end in ("", "_low", "_high")))
+                for what in ("test", "attack")
+            ),
+            Text(auc_text(numbers["attack_closed_form"])),
+            Text(privacy_text(view), style="" if numbers["private"] else "bold red"),
         )
     return table
 
 
-def _with_interval(area: float, low: float, high: float) -> Text:
+def _with_interval(area: float | None, low: float | None, high: float | None) -> Text:
     interval = interval_text(low, high)
     return Text.assemble(auc_text(area), (f"\n{interval}" if interval else "", "dim"))

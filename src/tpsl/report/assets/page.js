@@ -1,0 +1,415 @@
+"use strict";
+// The page: shows whatever `tpslReport.show(data)` is given, once for a report, again and again for a live page.
+const tpslReport = (() => {
+  const figures = tpslFigures;
+  const root = document.documentElement;
+  const byId = (id) => document.getElementById(id);
+  const part = (name) => document.querySelector(`[data-part="${name}"]`);
+  const state = { data: null, selected: 0, metric: null, asTable: new Set(), printing: false };
+  const charts = new Map();
+
+  const make = (name, attributes = {}, ...children) => {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+    }
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+  };
+  const chosen = () => state.data.runs[state.selected];
+
+  // ---- theme: the reader's system decides until the button is used; the choice is kept where the browser allows it.
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const stored = (write) => {
+    try {
+      return write ? localStorage.setItem("tpsl-theme", write) : localStorage.getItem("tpsl-theme");
+    } catch {
+      return null;
+    }
+  };
+  const theme = () => root.dataset.theme ?? (system.matches ? "dark" : "light");
+  const nameThemeButton = () => {
+    byId("theme").textContent = theme() === "dark" ? "Light" : "Dark";
+    byId("theme").setAttribute("aria-label", `${byId("theme").textContent} theme`);
+  };
+
+  const look = (width) => {
+    const probe = document.body.appendChild(make("span", { hidden: true }));
+    const colour = (name) => {
+      probe.style.color = `var(--${name})`;
+      return getComputedStyle(probe).color;
+    };
+    const found = {
+      ink: colour("ink"), muted: colour("muted"), rule: colour("rule"), paper: colour("paper"), behind: colour("behind"),
+      accent: colour("accent"), soft: colour("accent-soft"), warn: colour("warn"),
+      colours: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => colour(`c${number}`)),
+      font: getComputedStyle(document.body).fontFamily, narrow: width < 520,
+    };
+    probe.remove();
+    return found;
+  };
+
+  // ---- tables
+  const table = (caption, columns, rows, { style = null } = {}) => {
+    const isNumber = (column) => rows.some((row) => typeof row[column].value === "number");
+    const right = columns.map((_, column) => (column && isNumber(column) ? "number" : null));
+    const body = rows.map((row) => make("tr", {}, ...row.map((cell, column) => make(column ? "td" : "th",
+      { scope: column ? null : "row", class: right[column], "data-head": columns[column], "data-value": cell.value ?? null }, cell.text))));
+    return make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
+      make("table", { class: style },
+        make("caption", { class: "unseen" }, caption),
+        make("thead", {}, make("tr", {}, ...columns.map((column, i) => make("th", { scope: "col", class: right[i] }, column)))),
+        make("tbody", {}, ...body)));
+  };
+
+  // ---- charts
+  // The buttons are named one by one: among the default ones is one that uploads the chart to a cloud.
+  const CONFIG = { displaylogo: false, plotlyServerURL: "", responsive: false, scrollZoom: false, doubleClick: "reset", showTips: false,
+    modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
+
+  const reach = (plot) => plot.data.flatMap((trace, curve) => (trace.hoverinfo === "skip" ? [] : trace.x.map((x, point) => [curve, point])
+    .filter(([, point]) => trace.x[point] !== null && trace.y[point] !== null)));
+  const spoken = (text) => {
+    const reader = make("textarea");
+    reader.innerHTML = String(text).replaceAll("<br>", ", ");  // a textarea reads entities and runs nothing
+    return reader.value;
+  };
+  const zoom = (plot, factor) => {
+    const ranges = {};
+    for (const name of ["xaxis", "yaxis"]) {
+      const axis = plot._fullLayout[name];
+      if (axis.fixedrange) continue;
+      const [low, high] = axis.range.map(Number), middle = (low + high) / 2, half = ((high - low) / 2) * factor;
+      ranges[name] = [middle - half, middle + half];
+    }
+    plot.zoomed = { revision: plot.layout.uirevision, ranges };
+    Plotly.relayout(plot, Object.fromEntries(Object.entries(ranges).map(([name, range]) => [`${name}.range`, range])));
+  };
+  const showAll = (plot) => {
+    plot.zoomed = null;
+    const changes = {};
+    for (const name of ["xaxis", "yaxis"]) {
+      const given = plot.layoutAsGiven[name].range;
+      changes[given ? `${name}.range` : `${name}.autorange`] = given ?? true;
+    }
+    Plotly.relayout(plot, changes);
+  };
+  const onKey = (event, plot) => {
+    const moves = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+    const zooms = { "+": 0.7, "=": 0.7, "-": 1 / 0.7 };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key in moves) {
+      const points = reach(plot);
+      plot.at = ((plot.at ?? (moves[event.key] > 0 ? -1 : 0)) + moves[event.key] + points.length) % points.length;
+      const [curveNumber, pointNumber] = points[plot.at];
+      Plotly.Fx.hover(plot, [{ curveNumber, pointNumber }]);
+      byId("announce").textContent = spoken(plot.data[curveNumber].text?.[pointNumber] ?? "");
+    } else if (event.key in zooms) zoom(plot, zooms[event.key]);
+    else if (event.key === "0") showAll(plot);
+    else if (event.key === "Escape") Plotly.Fx.unhover(plot);
+    else return;
+    event.preventDefault();
+  };
+
+  // Give a chart its place; `redraw` draws all of them when every place has its width.
+  const chart = (place, id, title, draw, { tools = null } = {}) => {
+    let held = charts.get(id);
+    if (!held || !held.figure.isConnected) {
+      const plot = make("div", { class: "plot", tabindex: "0", role: "group", "aria-roledescription": "chart" });
+      const summary = make("p"), heading = make("h3"), toggle = make("button", { type: "button", "aria-pressed": "false" }, "Table");
+      const bar = make("div", { class: "tools" }, tools, toggle);
+      const figure = make("figure", { id: `chart-${id}` }, make("figcaption", {}, make("div", {}, heading, summary), bar), plot);
+      held = { figure, plot, summary, heading, toggle, rows: null };
+      charts.set(id, held);
+      toggle.addEventListener("click", () => {
+        state.asTable.has(id) ? state.asTable.delete(id) : state.asTable.add(id);
+        held.update();
+      });
+      plot.addEventListener("keydown", (event) => onKey(event, plot));
+      place.append(figure);
+    }
+    held.update = () => {
+      const width = state.printing ? PRINTED : held.figure.clientWidth || place.clientWidth || 600;
+      const drawing = draw(look(width));
+      held.figure.hidden = !drawing;
+      if (!drawing) return;
+      const asTable = state.asTable.has(id);
+      held.heading.textContent = title();
+      held.summary.textContent = drawing.summary;
+      held.plot.setAttribute("aria-label", `Chart: ${title()}. ${drawing.summary} Arrow keys go from point to point; the button before it shows a table.`);
+      held.toggle.setAttribute("aria-pressed", String(asTable));
+      held.toggle.setAttribute("aria-label", `${title()} as a table`);
+      held.rows?.remove();
+      held.rows = asTable ? table(title(), drawing.columns, drawing.rows) : null;
+      if (held.rows) held.figure.append(held.rows);
+      held.plot.hidden = asTable;
+      if (asTable) return;
+      held.plot.layoutAsGiven = structuredClone({ xaxis: drawing.layout.xaxis, yaxis: drawing.layout.yaxis });
+      held.plot.at = undefined;
+      // New data and another theme leave the reader's zoom as it is; another run does not.
+      const uirevision = `${chosen().name} ${state.metric}`, zoomed = held.plot.zoomed;
+      if (zoomed?.revision === uirevision) for (const [name, range] of Object.entries(zoomed.ranges)) drawing.layout[name].range = range;
+      Plotly.react(held.plot, drawing.traces, { ...drawing.layout, uirevision, width, autosize: false }, CONFIG);
+      if (!held.clickable) {
+        held.clickable = true;
+        held.plot.on("plotly_click", (event) => {
+          const run = event.points[0]?.customdata;
+          if (Number.isInteger(run) && run !== state.selected) select(run);
+        });
+      }
+    };
+  };
+  const PRINTED = 660;  // CSS pixels: what an A4 page with its margins has, in either paper size
+
+  // ---- sections
+  const badge = (run) => {
+    const private_ = run.promise.private;
+    return make("span", { class: `badge ${private_ ? "yes" : "no"}` }, private_ ? "private" : "not private");
+  };
+  const unfinished = (run) => (run.state === "finished" ? null
+    : make("span", { class: "badge wait" }, `unfinished: epoch ${run.epoch} of ${run.epochs}, step ${figures.count(run.step)}`));
+  const facts = (pairs) => make("dl", {}, ...pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  const withInterval = (value, low, high) => {
+    const range = figures.interval(low, high);
+    return [figures.auc(value), range ? make("small", {}, range) : null];
+  };
+
+  const glance = () => {
+    const { runs, party } = state.data;
+    const label = party === "label";
+    const columns = [["Run"], ["ε", 1], ["Mechanism"], ["Private"], ...(label ? [["Test AUC", 1], ["Cost in AUC", 1], ["Attack AUC", 1]] : []),
+      ["Formula", 1], ["Ceiling", 1], ...(label ? [["Audited ε\u00a0≥", 1]] : []), ["Records/s", 1]];
+    const row = (run, index) => {
+      const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.shortest_distance;
+      const difference = reference && reference !== run && figures.known(figures.testAuc(run)) ? figures.testAuc(run) - figures.testAuc(reference) : null;
+      const cells = [
+        ["epsilon", run.promise.epsilon, [run.promise.epsilon_text, run.promise.delta ? make("small", {}, `δ = ${run.promise.delta_text}`) : null], 1],
+        ["mechanism", null, [run.promise.mechanism, make("small", {}, run.promise.estimator)]],
+        ["private", null, [run.promise.private ? "yes" : "no"]],
+        ...(label ? [
+          ["test_auc", figures.testAuc(run), withInterval(figures.testAuc(run), run.test?.test_auc_low, run.test?.test_auc_high), 1],
+          ["difference", difference, [difference === null ? figures.MISSING : figures.signed(difference)], 1],
+          ["attack_auc", attack?.auc, withInterval(attack?.auc, attack?.auc_low, attack?.auc_high), 1],
+        ] : []),
+        ["closed_form", run.promise.closed_form, [figures.auc(run.promise.closed_form)], 1],
+        ["ceiling", run.promise.ceiling, [figures.auc(run.promise.ceiling)], 1],
+        ...(label ? [["lower_bound", run.audit?.lower_bound, [figures.atLeast(run.audit?.lower_bound)], 1]] : []),
+        ["samples_per_second", run.samples_per_second, [figures.count(run.samples_per_second || null)], 1],
+      ];
+      const pick = make("button", { type: "button", class: "pick", onclick: () => select(index) }, run.name);
+      const note = run.state === "finished" ? null : make("small", {}, `unfinished, epoch ${run.epoch} of ${run.epochs}`);
+      return make("tr", { "aria-current": index === state.selected ? "true" : null }, make("th", { scope: "row" }, pick, note),
+        ...cells.map(([field, value, shown, right], i) => make("td", { class: right ? "number" : null, "data-field": field, "data-value": value, "data-head": columns[i + 1][0] },
+          make("span", {}, ...shown.filter((x) => x !== null)))));
+    };
+    const focused = [...part("glance").querySelectorAll(".pick")].indexOf(document.activeElement);
+    part("glance").replaceChildren(make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "All runs" },
+      make("table", { id: "numbers" }, make("caption", { class: "unseen" }, "All runs"),
+        make("thead", {}, make("tr", {}, ...columns.map(([name, right]) => make("th", { scope: "col", class: right ? "number" : null }, name)))),
+        make("tbody", {}, ...runs.map(row)))),
+      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} Ceiling: the most that ε allows any attack that works from the transcript alone.`));
+    part("glance").querySelectorAll(".pick")[focused]?.focus();
+  };
+
+  const promise = () => {
+    const run = chosen(), p = run.promise;
+    part("promise").replaceChildren(make("div", { class: "card" },
+      make("h3", { style: "margin-top:0" }, run.name),
+      make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.epsilon_text}`), badge(run), unfinished(run)),
+      make("p", {}, p.words),
+      facts([["δ", p.delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
+        ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
+        ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
+        ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Classes", String(run.classes)],
+        ["Last written", run.updated?.replace("T", " ").replace("+00:00", " UTC")]])));
+    part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
+      run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
+    ledger(run);
+  };
+
+  const ledger = (run) => {
+    const found = run.ledger;
+    if (!found) {
+      part("ledger").replaceChildren(make("p", { class: "intro" }, run.ledger_note || "Nothing was released yet."));
+      return;
+    }
+    const rows = found.entries.map((entry) => [{ text: String(entry.sequence) }, { text: entry.time.slice(0, 19).replace("T", " ") }, { text: entry.what },
+      { text: entry.records === null ? "" : figures.count(entry.records), value: entry.records }, { text: entry.epsilon_text }, { text: entry.delta_text },
+      { text: entry.hash.slice(0, 16) }]);
+    const entries = table("Entries of the ledger", ["#", "When (UTC)", "What", "Records", "ε", "δ", "Hash begins"], rows, { style: "wide ledger" });
+    for (const row of entries.querySelectorAll("tbody tr")) row.lastChild.classList.add("hash");
+    part("ledger").replaceChildren(
+      facts([["Largest ε of any record", found.epsilon_text], ["Largest δ of any record", found.delta_text],
+        ["Records with a release", `${figures.count(found.released_records)} of ${figures.count(found.records)}`], ["Largest ε of any unit", found.unit_text]]),
+      make("p", { class: "intro" }, "Head of the hash chain, which fixes the whole history: ", make("code", { id: "head" }, found.head)),
+      entries);
+  };
+
+  const attacks = () => {
+    const run = chosen(), label = state.data.party === "label", found = run.attacks;
+    byId("attacks").querySelector("h2").textContent = label ? "What an attacker got" : "What an attacker can get";
+    part("attack-intro").textContent = !label
+      ? "What ε allows anybody who sees the transcript, on average, and what the best attack on the noisy labels reaches by the formula. ε bounds what the transcript adds, not what features alone say about a label."
+      : found
+        ? `${run.name}: every attack is scored by the label party with true labels. The dark line is the most that ε allows whoever reads labels off the transcript alone. ${figures.aboveCeiling(run)
+          ? "An attack can lie beyond it, as here: gradients also carry what the network has learned about the features, and ε does not bound what features say about a label."
+          : "ε does not bound what a feature party can predict from its own features."}`
+        : `${run.name} was not attacked. Train it with --record-transcript and run tpsl attack on its folder to fill this section.`;
+    chart(part("roc"), "roc", () => (label && found ? "ROC of every attack" : "What ε allows"), (style) => figures.roc(chosen(), style));
+    chart(part("areas"), "areas", () => "Attack AUC", (style) => figures.areas(chosen(), style));
+    part("areas").hidden = !found;
+    const reasons = new Map();
+    for (const [name, reason] of Object.entries(found?.not_run ?? {})) reasons.set(reason, [...(reasons.get(reason) ?? []), name.replaceAll("_", " ")]);
+    part("not-run").textContent = [...reasons].map(([reason, names]) => `Not run: ${names.join(", ")} (each ${reason}).`).join(" ");
+    chart(part("audit"), "audit", () => "Claimed and audited ε", (style) => figures.audit(state.data.runs, style));
+    const replay = run.replay;
+    part("replay").replaceChildren(...(replay ? [make("p", { class: "intro" },
+      replay.passed
+        ? `Record and replay: ${figures.count(replay.flipped)} true labels flipped, the noisy ones kept; all ${figures.count(replay.bytes)} bytes of transcript and weights stayed the same.`
+        : `Record and replay FAILED: ${replay.differences?.length ?? "some"} files changed when true labels were flipped.`)] : []));
+  };
+
+  const tradeOff = () => {
+    const place = part("trade-off");
+    const groups = [...new Set(state.data.runs.map((run) => run.data_group))];
+    let letter = 0;
+    groups.forEach((group, number) => {
+      const runs = state.data.runs.filter((run) => run.data_group === group);
+      const records = runs.find((run) => run.train_records !== null)?.train_records;
+      for (const against of ["epsilon", "attack"]) {
+        if (!figures.tradeOff(runs, state.data.runs, against, look(600))) continue;
+        const name = `(${String.fromCharCode(97 + letter)}) ${runs[0].data}, ${figures.count(records)} training records`;
+        letter += 1;
+        chart(place, `trade-off-${number}-${against}`, () => name, (style) =>
+          figures.tradeOff(state.data.runs.filter((run) => run.data_group === group), state.data.runs, against, style));
+      }
+    });
+    byId("trade-off").hidden = letter === 0;
+  };
+
+  const training = () => {
+    const { runs, party } = state.data, metrics = figures.metricsOf(runs);
+    byId("training").querySelector("h2").textContent = party === "label" ? "Training" : "Speed";
+    part("training-intro").textContent = party === "label" ? "Metrics after each epoch; test metrics use true labels and never leave the label party." : "How fast this party trained.";
+    part("curves").hidden = !metrics.length;
+    if (metrics.length) {
+      if (!metrics.includes(state.metric)) state.metric = metrics[0];
+      let picker = byId("metric");
+      const tools = picker ? null : make("span", {}, make("label", { for: "metric", class: "unseen" }, "Metric"), make("select", { id: "metric", onchange: (event) => {
+        state.metric = event.target.value;
+        charts.get("curves").update();
+      } }));
+      chart(part("curves"), "curves", () => figures.metricName(state.metric), (style) => figures.curves(state.data.runs, chosen(), state.metric, style), { tools });
+      picker = byId("metric");
+      picker.replaceChildren(...metrics.map((key) => make("option", { value: key, selected: key === state.metric }, figures.metricName(key))));
+    }
+    chart(part("throughput"), "throughput", () => "Throughput", (style) => figures.throughput(state.data.runs, chosen(), style));
+    byId("training").hidden = !metrics.length && !runs.some((run) => run.samples_per_second);
+  };
+
+  const agreement = () => {
+    const run = chosen();
+    const flat = (value, name) => (value !== null && typeof value === "object" && !Array.isArray(value)
+      ? Object.entries(value).flatMap(([key, inner]) => flat(inner, name ? `${name}.${key}` : key)) : [[name, value]]);
+    const text = (value) => (value === null ? figures.MISSING : Array.isArray(value) ? value.map((x) => (typeof x === "object" ? JSON.stringify(x) : x)).join(", ") : String(value));
+    part("agreement").replaceChildren(...Object.entries(run.job).flatMap(([section, values]) => [make("h3", {}, section[0].toUpperCase() + section.slice(1)),
+      facts(flat(values, "").map(([name, value]) => [name.replaceAll("_", " "), text(value)]))]),
+      make("p", { class: "intro" }, "Digest of the job: ", make("code", {}, run.job_digest)));
+  };
+
+  const localHead = () => {
+    const head = chosen().local_head;
+    byId("local-head")?.remove();
+    if (head) part("cost").after(make("p", { class: "intro", id: "local-head" },
+      `${chosen().name} also has a local head, trained on true labels, which never leaves the label party: test AUC ${figures.auc(head.test_auc)}.`));
+  };
+
+  const contents = () => {
+    const sections = [...document.querySelectorAll("main > section:not([hidden])")];
+    byId("contents").replaceChildren(...sections.map((section) => make("li", {}, make("a", { href: `#${section.id}` }, section.querySelector("h2").textContent))));
+  };
+
+  const draw = () => {
+    const { runs } = state.data;
+    byId("run").value = String(state.selected);
+    glance();
+    promise();
+    byId("cost").hidden = !chosen().local_head && !runs.some((run) => figures.known(figures.testAuc(run)));
+    if (!byId("cost").hidden) chart(part("cost"), "cost", () => "Test AUC", (style) => figures.cost(state.data.runs, chosen(), style));
+    localHead();
+    attacks();
+    tradeOff();
+    training();
+    agreement();
+    contents();
+    redraw();
+  };
+
+  const select = (index) => {
+    const { runs } = state.data;
+    state.selected = ((index % runs.length) + runs.length) % runs.length;
+    draw();
+    byId("announce").textContent = `Run ${runs[state.selected].name}`;
+  };
+
+  const show = (data) => {
+    const before = state.data ? chosen().name : null;
+    state.data = data;
+    state.selected = Math.max(0, data.runs.findIndex((run) => run.name === before));
+    // The first run that promises something says more than the non-private one.
+    if (before === null) state.selected = Math.max(0, data.runs.findIndex((run) => run.promise.private));
+    document.title = data.title;
+    byId("title").textContent = data.title;
+    byId("lead").textContent = data.lead;
+    byId("about").textContent = data.about;
+    byId("about").hidden = !data.about;
+    byId("party").textContent = data.party === "label"
+      ? "For the label party. Numbers here depend on true labels: not for a feature party."
+      : `For the feature party ${data.party}. Nothing here depends on true labels.`;
+    byId("chooser").hidden = data.runs.length < 2;
+    const names = data.runs.map((run) => run.name);
+    if (names.join("\n") !== [...byId("run").options].map((option) => option.text).join("\n"))  // an open list stays open
+      byId("run").replaceChildren(...names.map((name, index) => make("option", { value: String(index) }, name)));
+    draw();
+  };
+
+  const redraw = () => { for (const held of charts.values()) if (held.figure.isConnected) held.update?.(); };
+  const start = () => {
+    const remembered = stored();
+    if (remembered === "dark" || remembered === "light") root.dataset.theme = remembered;
+    nameThemeButton();
+    byId("theme").addEventListener("click", () => {
+      root.dataset.theme = theme() === "dark" ? "light" : "dark";
+      stored(root.dataset.theme);
+      nameThemeButton();
+      redraw();
+    });
+    system.addEventListener("change", () => { nameThemeButton(); redraw(); });
+    byId("run").addEventListener("change", (event) => select(Number(event.target.value)));
+    byId("previous").addEventListener("click", () => select(state.selected - 1));
+    byId("next").addEventListener("click", () => select(state.selected + 1));
+    let width = innerWidth, waiting;
+    addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => { if (innerWidth !== width && !state.printing) { width = innerWidth; redraw(); } }, 120);
+    });
+    // On paper the charts are as wide as the paper and as light as the rest.
+    const forPrint = (printing) => {
+      const light = root.dataset.theme;
+      state.printing = printing;
+      if (printing) { state.themeBefore = light; root.dataset.theme = "light"; }
+      else if (state.themeBefore === undefined) delete root.dataset.theme;
+      else root.dataset.theme = state.themeBefore;
+      redraw();
+      if (printing) redraw();  // Margins settle in the second drawing; the browser does not wait for them.
+    };
+    addEventListener("beforeprint", () => forPrint(true));
+    addEventListener("afterprint", () => forPrint(false));
+  };
+
+  start();
+  return { show };
+})();
+if (document.getElementById("data")) tpslReport.show(JSON.parse(document.getElementById("data").textContent));

@@ -1,0 +1,68 @@
+"""What attacks and audits found about a run, kept beside it: in the label party's folder, which nobody else reads.
+
+RUN/label/attacks.json    the attacks, scored with true labels, with their ROC curves
+RUN/label/audit.json      the lower bound on ε
+RUN/label/replay.json     record and replay
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from tpsl.files import write_atomically
+from tpsl.training.run_folder import RunError, RunFolder
+
+Finding = Literal["attacks", "audit", "replay"]
+
+
+def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
+    """Keep what was found, for reports; it replaces what was found before.
+
+    Attacks that were not run this time stay, if they were run on the same steps of the transcript.
+    """
+    before = read_finding(run, finding) if finding == "attacks" else None
+    if before is not None and all(before.get(key) == content.get(key) for key in ("steps", "skip", "records")):
+        content = {**content, "attacks": {**before["attacks"], **content["attacks"]}}
+    write_atomically(_path(run, finding), json.dumps(finite(content), ensure_ascii=False, allow_nan=False).encode())
+
+
+def finite(content: Any) -> Any:
+    """Return JSON-able data with null for the numbers that JSON does not have."""
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def read_finding(run: Path, finding: Finding) -> dict[str, Any] | None:
+    """Return what was found, or None if nobody has looked."""
+    path = _path(run, finding)
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or any(key not in content for key in _NEEDED[finding]):
+            raise ValueError(f"it is no mapping with {', '.join(_NEEDED[finding])}")
+        if finding == "attacks" and not all(
+            isinstance(attack, dict) and {"auc", "auc_low", "auc_high", "needs"} <= attack.keys()
+            for attack in content["attacks"].values()
+        ):
+            raise ValueError("an attack has no AUC")
+    except (ValueError, AttributeError) as error:
+        raise RunError(f"{path}: is damaged ({error})") from error
+    return content
+
+
+_NEEDED: dict[Finding, tuple[str, ...]] = {
+    "attacks": ("attacks", "ceiling", "closed_form"),
+    "audit": ("claimed", "lower_bound", "confidence", "passed"),
+    "replay": ("passed", "flipped", "files", "bytes"),
+}
+
+
+def _path(run: Path, finding: Finding) -> Path:
+    return RunFolder(run).label / f"{finding}.json"

@@ -1,0 +1,151 @@
+"""Tables for papers from runs, as LaTeX (with the package booktabs) and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpsl.files import write_atomically
+from tpsl.report.run_view import RunView
+from tpsl.report.words import MISSING, auc_text
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "–": "--",
+    "−": "$-$",
+    "’": "'",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "σ": r"$\sigma$",
+    "∞": r"$\infty$",
+    "≥": r"$\ge$",
+    "±": r"$\pm$",
+}
+_MARKDOWN = {character: f"\\{character}" for character in "\\|*_`<>[]#"}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table as rows of text: the first is the header, the first column names the run."""
+
+    name: str
+    caption: str
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, every cell as it is."""
+        head, *body = [[cell.translate(str.maketrans(_MARKDOWN)) for cell in row] for row in self.rows]
+        aligned = ["---", *["---:"] * (len(head) - 1)]
+        lines = ["| " + " | ".join(cells) + " |" for cells in (head, aligned, *body)]
+        return "\n".join([self.caption, "", *lines, ""])
+
+    def latex(self) -> str:
+        """Return the table as a float of LaTeX, every cell as it is."""
+        head, *body = [" & ".join(map(latex_text, row)) + r" \\" for row in self.rows]
+        columns = "l" + "r" * (len(self.rows[0]) - 1)
+        return "\n".join(
+            [
+                "% needs \\usepackage{booktabs}",
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{latex_text(self.caption)}}}",
+                rf"\label{{tab:{self.name}}}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                head,
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+
+def latex_text(text: str) -> str:
+    """Return LaTeX that prints this text and does nothing else."""
+    return text.translate(str.maketrans(_LATEX))
+
+
+def runs_table(views: Sequence[RunView]) -> PaperTable:
+    """Return the promise, the test AUC and the attack AUC of each run; columns in which no run has anything are left out."""
+    columns = {
+        "Run": [view["name"] for view in views],
+        "Mechanism": [view["promise"]["mechanism"] for view in views],
+        "Estimator": [view["promise"]["estimator"] for view in views],
+        "ε": [view["promise"]["epsilon_text"] + ("" if _is_private(view) else " (seeded)") for view in views],
+        "δ": [view["promise"]["delta_text"] if view["promise"]["delta"] else MISSING for view in views],
+        "Test AUC": [_measured(view["test"] or {}, "test_auc") for view in views],
+        "Attack AUC": [_measured(_attacks(view).get("shortest_distance", {}), "auc") for view in views],
+        "Formula": [auc_text(view["promise"]["closed_form"]) for view in views],
+        "Ceiling": [auc_text(view["promise"]["ceiling"]) for view in views],
+        "Audited ε ≥": [_rounded_down((view["audit"] or {}).get("lower_bound")) for view in views],
+    }
+    shown = {head: cells for head, cells in columns.items() if set(cells) != {MISSING}}
+    caption = "Runs. Attack AUC and formula: the shortest-distance attack. Ceiling: what ε allows any attack."
+    intervals = (
+        " ± is half of a 95 % interval." if any("±" in cell for cells in shown.values() for cell in cells) else ""
+    )
+    return PaperTable("runs", caption + intervals, (tuple(shown), *zip(*shown.values(), strict=True)))
+
+
+def attacks_table(views: Sequence[RunView]) -> PaperTable | None:
+    """Return the AUC of every attack on every run that was attacked; None where none was."""
+    attacked = [view for view in views if _attacks(view)]
+    names = list(dict.fromkeys(name for view in attacked for name in _attacks(view)))
+    if not names:
+        return None
+    head = ("Attack", *(f"{view['name']}, ε = {view['promise']['epsilon_text']}" for view in attacked))
+    body = [
+        (name.replace("_", " "), *(auc_text(_attacks(view).get(name, {}).get("auc")) for view in attacked))
+        for name in names
+    ]
+    ceilings = ("ceiling of ε", *(auc_text(view["promise"]["ceiling"]) for view in attacked))
+    caption = "AUC of every attack, scored with true labels; 0.5 is guessing."
+    return PaperTable("attacks", caption, (head, *body, ceilings))
+
+
+def write_tables(views: Sequence[RunView], folder: Path) -> list[Path]:
+    """Write every table that the runs have numbers for, as .tex and .md; return the files."""
+    written = []
+    for table in (runs_table(views), attacks_table(views)):
+        if table is not None:
+            for ending, content in (("tex", table.latex()), ("md", table.markdown())):
+                path = folder / f"{table.name}.{ending}"
+                write_atomically(path, content.encode("utf-8", errors="replace"))
+                written.append(path)
+    return written
+
+
+def _is_private(view: RunView) -> bool:
+    return view["promise"]["private"] or view["promise"]["epsilon"] is None
+
+
+def _attacks(view: RunView) -> dict[str, Any]:
+    found: dict[str, Any] = (view["attacks"] or {}).get("attacks", {})
+    return found
+
+
+def _measured(numbers: dict[str, Any], key: str) -> str:
+    area, low, high = (numbers.get(f"{key}{end}") for end in ("", "_low", "_high"))
+    return auc_text(area) if None in (area, low, high) else f"{area:.4f} ± {(high - low) / 2:.4f}"
+
+
+def _rounded_down(bound: float | None) -> str:
+    return MISSING if bound is None else f"{int(bound * 1e4 + 1e-7) / 1e4:.4f}"

@@ -1,0 +1,84 @@
+"""What a job promises, computed from its mechanism alone: no run, no data and no label is looked at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tpsl.mechanisms import Mechanism, auc_ceiling
+from tpsl.report.findings import finite
+from tpsl.report.run_view import Promise
+from tpsl.report.words import promise_text, rounded_up
+from tpsl.training.job import Job, PrivacyConfig
+from tpsl.training.result import NOTHING_RELEASED, TrainResult
+from tpsl.vault.budget import times
+
+_ROC_POINTS = 101
+
+
+def promise_of(job: Job, classes: int, result: TrainResult | None = None) -> Promise:
+    """Return the promise of a job for so many classes: the ε of the integers that are sampled, over all draws.
+
+    A finished run states its ε itself, and whether its noise was secret: that is what counts then.
+    """
+    facts = _facts(job.privacy, classes)
+    epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
+    private = math.isfinite(epsilon) and (job.privacy.noise_seed is None if result is None else result.private)
+    return Promise(
+        mechanism=facts.mechanism if result is None else result.mechanism,
+        estimator=job.privacy.estimator,
+        draws=job.privacy.draws,
+        epsilon=epsilon if math.isfinite(epsilon) else None,
+        delta=delta,
+        private=private,
+        epsilon_text=rounded_up(epsilon, 4),
+        delta_text=rounded_up(delta, 2),
+        words=promise_text(epsilon, delta, private),
+        ceiling=auc_ceiling(epsilon, delta),
+        closed_form=facts.closed_form,
+        closed_form_best=facts.closed_form_best,
+        closed_form_roc=facts.closed_form_roc,
+    )
+
+
+@dataclass(frozen=True)
+class _Facts:
+    mechanism: str = NOTHING_RELEASED
+    epsilon: float = 0.0
+    delta: float = 0.0
+    closed_form: float | None = None
+    closed_form_best: float | None = None
+    closed_form_roc: list[list[float]] | None = None
+
+
+@lru_cache(maxsize=256)
+def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
+    """Compute once for all runs of a setting: a table of thousands of exact integers takes a tenth of a second."""
+    if privacy.gradients == "none":
+        return _Facts()
+    mechanism = privacy.build(classes)
+    predicted = mechanism.predicted_auc
+    return _Facts(
+        mechanism.name,
+        times(mechanism.epsilon, privacy.draws),
+        times(mechanism.delta, privacy.draws),
+        finite(predicted.shortest_distance),
+        finite(predicted.best_score),
+        best_roc(mechanism),
+    )
+
+
+def best_roc(mechanism: Mechanism) -> list[list[float]] | None:
+    """Return the ROC curve of the best attack on one noisy label of two classes, as FPR and TPR."""
+    if mechanism.classes != 2:
+        return None
+    likelihood = mechanism.log_likelihood(np.arange(mechanism.outcomes))
+    with np.errstate(invalid="ignore"):
+        order = np.argsort(-(likelihood[:, 1] - likelihood[:, 0]), kind="stable")
+    negative, positive = (np.concatenate([[0.0], np.cumsum(np.exp(likelihood[order, y]))]) for y in (0, 1))
+    # Thousands of outcomes make a curve that a hundred points show as well.
+    chosen = np.unique(np.searchsorted(negative + positive, np.linspace(0.0, 2.0, _ROC_POINTS)).clip(0, len(order)))
+    return [np.minimum(axis[chosen], 1.0).round(6).tolist() for axis in (negative, positive)]

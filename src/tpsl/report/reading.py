@@ -1,0 +1,150 @@
+"""From a run folder to a `RunView`, for the label party: with everything that depends on true labels."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tpsl.data.dataset import feature_party_names
+from tpsl.report.findings import finite, read_finding
+from tpsl.report.promises import promise_of
+from tpsl.report.run_view import Promise, RunView
+from tpsl.report.sightings import sightings
+from tpsl.report.words import rounded_up
+from tpsl.training.checkpoint import saved_steps
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.vault import Vault
+
+
+def read_run(path: Path, name: str | None = None) -> RunView:
+    """Return the label party's view of a run, finished or not; the run is only read.
+
+    What is missing or damaged is a `ValueError` whose message is one sentence that names the file.
+    """
+    run = RunFolder(path)
+    job = run.job()
+    if not run.label.is_dir():
+        raise RunError(
+            f"{path}: has no folder of the label party; for the page of a feature party name it with --party: "
+            + ", ".join(feature_party_names(job.data))
+        )
+    result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
+    ledger, note = _ledger(run)
+    classes = result.classes if result else int(ledger["classes"]) if ledger else classes_of(job)
+    view = job_view(path, job, "label", promise_of(job, classes, result), classes, name)
+    files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
+    view["updated"] = last_change([run.job_path, *files])
+    view["step"] = max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)])
+    view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
+    view["ledger"], view["ledger_note"] = ledger, note
+    view["curves"] = curves
+    view["local_head"] = finite(run.local_head())
+    view["attacks"] = read_finding(path, "attacks")
+    view["audit"] = read_finding(path, "audit")
+    view["replay"] = read_finding(path, "replay")
+    if result is not None:
+        content = result.as_dict()
+        view["state"] = "finished"
+        view["step"] = result.steps
+        view["epoch"] = result.epochs
+        view["kept_epoch"] = result.kept_epoch if job.training.patience else None
+        view["train_records"], view["test_records"] = result.train_records, result.test_records
+        view["samples_per_second"], view["seconds"] = content["samples_per_second"], content["seconds"]
+        view["test"] = {key: value for key, value in content.items() if key.startswith("test_") and key != _RECORDS}
+    return view
+
+
+_RECORDS = "test_records"
+
+
+def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, name: str | None) -> RunView:
+    """Return the view of a run of which nothing is known but the job and what it promises."""
+    agreed = job.agreed()
+    return RunView(
+        # A name goes to terminals too: nothing in it may move the cursor.
+        name="".join(c if c.isprintable() else "�" for c in name or path.resolve().name),
+        party=party,
+        state="unfinished",
+        updated=None,
+        data=job.data.source,
+        data_group=hashlib.sha256(repr(sorted(agreed["data"].items())).encode()).hexdigest()[:16],
+        classes=classes,
+        train_records=None,
+        test_records=None,
+        step=0,
+        epoch=0,
+        epochs=job.training.epochs,
+        kept_epoch=None,
+        samples_per_second=None,
+        seconds=None,
+        promise=promise,
+        sightings=sightings(job, promise),
+        job=agreed,
+        job_digest=job.digest(),
+        ledger=None,
+        ledger_note="",
+        test=None,
+        local_head=None,
+        curves=[],
+        attacks=None,
+        audit=None,
+        replay=None,
+    )
+
+
+def classes_of(job: Job) -> int:
+    """Return the number of classes as the agreement has it."""
+    data = job.agreed()["data"]
+    return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
+
+
+def last_change(files: Iterable[Path]) -> str | None:
+    """Return when the newest of these files was written, in UTC; None if there is none."""
+    times = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):  # a run that goes on removes its old checkpoints
+            times.append(file.stat().st_mtime)
+    return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
+
+
+def _ledger(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
+    vault = run.label / "vault"
+    if not Vault.exists(vault):
+        return None, "The vault is not in this run’s folder; `tpsl vault ledger` shows what was spent in it."
+    with Vault.open(vault) as opened:
+        ledger = opened.ledger()
+    unit = ledger.largest_unit
+    return {
+        "classes": ledger.classes,
+        "records": ledger.records,
+        "released_records": ledger.released_records,
+        "private": ledger.private,
+        "epsilon_text": rounded_up(ledger.epsilon_per_record, 4),
+        "delta_text": rounded_up(ledger.delta_per_record, 2),
+        "unit_text": f"{rounded_up(unit.epsilon, 4)} ({unit.records:,} records)" if unit else None,
+        "head": ledger.head,
+        "entries": [
+            {
+                "sequence": entry.sequence,
+                "time": entry.time,
+                "what": entry.description if entry.kind == "released" else entry.kind,
+                "records": entry.details.get("records"),
+                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.kind == "released" else "",
+                "delta_text": rounded_up(entry.delta, 2) if entry.kind == "released" else "",
+                "hash": entry.hash,
+            }
+            for entry in ledger.entries
+        ],
+    }, ""
+
+
+def _entry(entry: dict[str, Any], run: RunFolder) -> dict[str, Any]:
+    if type(entry.get("epoch")) is not int:
+        raise RunError(f"{run.label / 'metrics.jsonl'}: is damaged (an entry has no epoch)")
+    content: dict[str, Any] = finite(entry)
+    return content

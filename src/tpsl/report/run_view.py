@@ -1,0 +1,79 @@
+"""What a report knows of one run: plain data, ready for JSON, for the page, for a live page and for tables."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+
+class Promise(TypedDict):
+    """What was promised about every label, and what that allows an attacker."""
+
+    mechanism: str
+    estimator: str
+    draws: int
+    epsilon: float | None
+    """The claimed ε over all draws; None without noise, where it is infinite."""
+    delta: float
+    private: bool
+    """False for no noise and for seeded noise, which anybody with the seed can subtract."""
+    epsilon_text: str
+    delta_text: str
+    """ε and δ as they are shown: rounded up."""
+    words: str
+    """The promise for a reader who knows no mathematics."""
+    ceiling: float
+    """The AUC that ε and δ allow any attack that works from the transcript alone."""
+    closed_form: float | None
+    """The AUC of the shortest-distance attack that follows from the mechanism alone."""
+    closed_form_best: float | None
+    """The AUC of the best attack on the noisy label."""
+    closed_form_roc: list[list[float]] | None
+    """Its ROC curve, as lists of FPR and TPR; None for more than two classes."""
+
+
+class Sighting(TypedDict):
+    """One kind of information, and what each side gets to see of it."""
+
+    what: str
+    feature: str
+    label: str
+
+
+class RunView(TypedDict):
+    """One run as a report shows it. What is unknown, or must not be known to the reader's party, is None."""
+
+    name: str
+    party: str
+    """Whose view this is: `label`, or a feature party that then finds nothing here that depends on true labels."""
+    state: Literal["finished", "unfinished"]
+    updated: str | None
+    """When the run last wrote something, in UTC."""
+    data: str
+    data_group: str
+    """Equal for runs on the same data: only those can be compared."""
+    classes: int
+    train_records: int | None
+    test_records: int | None
+    step: int
+    epoch: int
+    epochs: int
+    """How far the run is, and how far it goes."""
+    kept_epoch: int | None
+    """The epoch whose weights were kept, if the run could have stopped early."""
+    samples_per_second: float | None
+    seconds: float | None
+    promise: Promise
+    sightings: list[Sighting]
+    job: dict[str, Any]
+    """The agreement, without the places of files."""
+    job_digest: str
+    ledger: dict[str, Any] | None
+    ledger_note: str
+    """Why there is no ledger, or nothing."""
+    test: dict[str, float | None] | None
+    local_head: dict[str, float | None] | None
+    curves: list[dict[str, Any]]
+    """The metrics after each epoch, each entry with `epoch`; which other keys there are is up to the training."""
+    attacks: dict[str, Any] | None
+    audit: dict[str, Any] | None
+    replay: dict[str, Any] | None

@@ -1,0 +1,31 @@
+"""Who saw what: the border in words, for one job."""
+
+from __future__ import annotations
+
+from tpsl.report.run_view import Promise, Sighting
+from tpsl.training.job import Job
+
+
+def sightings(job: Job, promise: Promise) -> list[Sighting]:
+    """Return what each side gets to see in this job; it follows from the agreement alone."""
+    if promise["epsilon"] is None or not promise["private"]:
+        bound = "yes, and they show the labels"
+    else:
+        bound = f"yes; all of them together say about a label at most what ε = {promise['epsilon_text']} allows"
+    rows = [
+        ("True labels", "never", "yes, in its vault"),
+        ("Noisy labels", "not sent; the gradients are computed from them", "yes, drawn once for each record"),
+        ("Gradients at the cut", bound, "yes, it computes them"),
+        ("Features", "its own", "its own, if it has any"),
+        ("Embeddings of the records", "its own", "yes; nothing bounds what they show of the features"),
+        ("Test metrics, losses, predictions", "never", "yes"),
+        ("Weights", "of its own half", "of its own half"),
+        ("Step numbers, checkpoints, the job", "yes", "yes"),
+    ]
+    if job.privacy.gradients == "none":
+        rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
+    if job.training.patience:
+        rows.append(("When training stops early", "yes; decided on noisy labels", "yes"))
+    if job.training.head == "local":
+        rows.append(("The local head, trained on true labels", "never", "yes; it must not leave"))
+    return [Sighting(what=what, feature=feature, label=label) for what, feature, label in rows]

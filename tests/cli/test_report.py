@@ -1,0 +1,90 @@
+"""`tpsl report`: from trained, attacked and audited runs to one page, and one sentence for each wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.report.findings import read_finding
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run(tpsl: Any, small_job: Path, folder: Path) -> Path:
+    """A recorded run, trained once for all tests."""
+    if not (folder / "run").exists():
+        assert tpsl("train", small_job, "--record-transcript", "--out", folder / "run", "--json").status == 0
+    return folder / "run"
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    assert isinstance(data, dict)
+    return data
+
+
+def test_what_attack_and_audit_found_is_in_the_report(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    attacked = tpsl("attack", run, "--attack", "norm", "--attack", "likelihood", "--json").json()
+    audited = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
+    replayed = tpsl("audit", run, "--replay", "--json").json()
+    content = tpsl("report", run, "--out", tmp_path / "page.html", "--json").json()
+    assert content["page"] == str(tmp_path / "page.html")
+    (shown,) = data_of(tmp_path / "page.html")["runs"]
+    assert shown["attacks"]["attacks"] == attacked["attacks"]
+    assert shown["audit"] == audited
+    assert shown["replay"] == replayed
+    (summary,) = content["runs"]
+    assert summary["audited_epsilon"] == audited["lower_bound"]
+    assert summary["test_auc"] == json.loads((run / "result.json").read_text())["test_auc"]
+    # An audit of another job than the run's says nothing about the run.
+    (run / "label" / "audit.json").unlink()
+    assert tpsl("audit", run, "--epsilon", 1.0, "--mechanism", "laplace", "--json").status == 0
+    assert read_finding(run, "audit") is None
+
+
+def test_it_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "stopped")
+    (tmp_path / "stopped" / "result.json").unlink()
+    shown = tpsl("report", run, tmp_path / "stopped", "--out", tmp_path / "page.html", "--title", "Two runs")
+    assert shown.status == 0, shown.stderr
+    assert shown.stdout.splitlines()[-1] == f"The page: {tmp_path / 'page.html'}"
+    assert "stopped" in shown.stdout
+    data = data_of(tmp_path / "page.html")
+    assert data["title"] == "Two runs"
+    assert [view["state"] for view in data["runs"]] == ["finished", "unfinished"]
+
+
+def test_the_page_of_a_feature_party(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    content = tpsl("report", run, "--party", "feature", "--out", tmp_path / "page.html", "--json").json()
+    assert content["runs"][0]["test_auc"] is content["runs"][0]["attack_auc"] is None
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    result = json.loads((run / "result.json").read_text())
+    for key in ("test_auc", "test_log_loss", "test_accuracy"):
+        assert str(result[key]) not in page
+    assert data_of(tmp_path / "page.html")["party"] == "feature"
+
+
+def test_wrong_input_is_one_sentence(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "page.html")
+    assert f"{tmp_path / 'absent'}: is not a run folder" in tpsl("report", tmp_path / "absent", *out).error()
+    (tmp_path / "other").mkdir()
+    assert f"{tmp_path / 'other'}: is not a run folder" in tpsl("report", run, tmp_path / "other", *out).error()
+    assert "'nobody' is not a feature party" in tpsl("report", run, "--party", "nobody", *out).error()
+    assert "there is no folder" in tpsl("report", run, "--out", tmp_path / "no" / "page.html").error()
+    assert "it is a folder" in tpsl("report", run, "--out", tmp_path / "other").error()
+    shutil.copytree(run, tmp_path / "broken")
+    (tmp_path / "broken" / "result.json").write_text('{"run": 1}')
+    assert "result.json: is damaged" in tpsl("report", tmp_path / "broken", *out).error()
+    assert not (tmp_path / "page.html").exists()
+    assert "Missing argument 'runs'" in tpsl("report").error(status=2)

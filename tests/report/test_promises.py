@@ -1,0 +1,39 @@
+from math import exp, inf
+
+import numpy as np
+import pytest
+
+from tpsl.mechanisms import gaussian, laplace, randomized_response
+from tpsl.report.promises import best_roc, promise_of
+from tpsl.training import make_job
+
+
+@pytest.mark.parametrize("mechanism", [randomized_response(1.0), laplace(2.0), gaussian(1.0, 1e-6), laplace(20.0)])
+def test_the_area_below_the_closed_form_roc_is_the_best_auc(mechanism: object) -> None:
+    fpr, tpr = map(np.array, best_roc(mechanism))  # type: ignore[arg-type]
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    area = float(((tpr[1:] + tpr[:-1]) / 2 * np.diff(fpr)).sum())
+    assert area == pytest.approx(mechanism.predicted_auc.best_score, abs=1e-3)  # type: ignore[attr-defined]
+    assert len(fpr) <= 101
+
+
+def test_the_promise_counts_every_draw_and_rounds_up() -> None:
+    job = make_job({"privacy": {"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear", "draws": 2}}, {}, "test")
+    promise = promise_of(job, 2)
+    assert promise["epsilon"] == 2 * laplace(1.0).epsilon
+    assert promise["private"]
+    assert promise["ceiling"] == pytest.approx(exp(2) / (1 + exp(2)), abs=1e-9)
+    assert promise["closed_form"] == laplace(1.0).predicted_auc.shortest_distance
+    assert "at most 7.39." in promise["words"]
+
+
+def test_no_noise_and_seeded_noise_promise_nothing() -> None:
+    plain = promise_of(make_job({"privacy": {"mechanism": "none"}}, {}, "test"), 2)
+    assert (plain["epsilon"], plain["epsilon_text"], plain["private"], plain["ceiling"]) == (None, "∞", False, 1.0)
+    assert plain["epsilon"] != inf  # JSON has no infinity
+    seeded = promise_of(make_job({"privacy": {"epsilon": 1.0, "noise_seed": 1}}, {}, "test"), 2)
+    assert seeded["epsilon"] is not None and not seeded["private"]
+
+
+def test_many_classes_have_no_roc_curve_of_two() -> None:
+    assert promise_of(make_job({"privacy": {"epsilon": 1.0}}, {}, "test"), 5)["closed_form_roc"] is None

@@ -1,0 +1,29 @@
+from typing import Any
+
+from tpsl.report.promises import promise_of
+from tpsl.report.sightings import sightings
+from tpsl.training import make_job
+
+
+def rows(privacy: dict[str, Any], **training: Any) -> dict[str, tuple[str, str]]:
+    job = make_job({"privacy": privacy, "training": training}, {}, "test")
+    return {row["what"]: (row["feature"], row["label"]) for row in sightings(job, promise_of(job, 2))}
+
+
+def test_the_feature_party_sees_no_true_label_and_gradients_within_the_budget() -> None:
+    shown = rows({"epsilon": 0.5})
+    assert shown["True labels"][0] == "never"
+    assert shown["Test metrics, losses, predictions"][0] == "never"
+    assert "at most what ε = 0.5 allows" in shown["Gradients at the cut"][0]
+
+
+def test_gradients_without_secret_noise_show_the_labels() -> None:
+    assert "they show the labels" in rows({"mechanism": "none"})["Gradients at the cut"][0]
+    assert "they show the labels" in rows({"epsilon": 0.5, "noise_seed": 1})["Gradients at the cut"][0]
+
+
+def test_a_local_head_stays() -> None:
+    assert rows({"epsilon": 1.0}, head="local")["The local head, trained on true labels"] == (
+        "never",
+        "yes; it must not leave",
+    )
