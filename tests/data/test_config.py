@@ -80,3 +80,8 @@ def test_a_mistake_is_named(text: str, culprit: str) -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         FlightsData().rows = 5  # type: ignore[misc]
+
+
+def test_words_that_yaml_takes_for_booleans_are_named() -> None:
+    with pytest.raises(ValidationError, match="put such values in quotes"):
+        CONFIG.validate_python(yaml.safe_load(TABLE + "class_values: [no, yes]"))

@@ -57,8 +57,24 @@ def test_a_result_survives_json_with_what_json_lacks() -> None:
 def test_a_field_that_is_missing_or_of_another_type_is_named(name: str) -> None:
     written = RESULT.as_dict()
     for damaged in ({key: value for key, value in written.items() if key != name}, {**written, name: [1]}):
-        with pytest.raises(ValueError, match=f"^{name} is "):
+        with pytest.raises(ValueError, match=f"^({name} is |it has no {name}: another version)"):
             TrainResult.from_dict(damaged)
+
+
+def test_a_run_that_fails_before_it_has_anything_leaves_its_folder_free(tmp_path: Path) -> None:
+    """A label that cannot be read is found after the job was written; the corrected job may use the same folder."""
+    run = RunFolder(tmp_path / "run")
+    other = make_job({"training": {"seed": 7}}, {}, "test")
+    with pytest.raises(OSError, match="no such file"), run.started(Job(), ["feature", "label"]):
+        raise OSError("no such file")
+    with pytest.raises(OSError, match="disk full"), run.started(other, ["feature", "label"]):
+        (run.label / "vault").mkdir()
+        raise OSError("disk full")
+    with pytest.raises(RunError, match="another job"), run.started(Job(), ["feature", "label"]):
+        pass
+    assert run.job() == other
+    with run.started(other, ["feature", "label"]):
+        assert (run.label / "vault").is_dir()
 
 
 def test_a_finished_run_has_a_result(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def _report_audit(found: audits.AuditResult, json: bool) -> None:
     if json:
         print_json(found.as_dict())
     else:
-        bound = f"audited ε ≥ {found.lower_bound:.4f} at {found.confidence:.0%} confidence"
+        bound = f"audited ε ≥ {found.lower_bound:.4f} at {100 * found.confidence:g} % confidence"
         say(f"claimed ε = {found.claimed:.6g}, {bound}")
         say(f"{found.right:,} of {found.guessed:,} coins guessed right ({found.canaries:,} canaries)")
     if not found.passed:

@@ -8,7 +8,7 @@ error that names the key.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -139,6 +139,13 @@ class TableData(_Model):
     )
     min_count: int = Field(default=2, ge=1, description="'index': rarer values share the row of unseen values.")
     hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
+
+    @field_validator("class_values", mode="before")
+    @classmethod
+    def _words_stay_words(cls, value: object) -> object:
+        if isinstance(value, list | tuple) and any(isinstance(entry, bool) for entry in value):
+            raise ValueError("YAML reads yes, no, on and off as true and false: put such values in quotes")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

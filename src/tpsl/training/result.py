@@ -62,8 +62,10 @@ class TrainResult:
             raise ValueError("it is no mapping")
         values: dict[str, Any] = {}
         for name, kind in get_type_hints(cls).items():
-            value = content.get(name)
-            if kind is float and value is None and name in content:
+            if name not in content:
+                raise ValueError(f"it has no {name}: another version of tpsl wrote it")
+            value = content[name]
+            if kind is float and value is None:
                 value = math.inf if name in _INFINITE else math.nan
             if type(value) is not kind:
                 raise ValueError(f"{name} is {value!r}")

@@ -73,7 +73,8 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunError(f"{self.path}: another process is training in this folder") from None
-            if self.job_path.exists():
+            is_new = not self.job_path.exists()
+            if not is_new:
                 held = self.job()
                 difference = held.first_disagreement(job) if moved else held.first_difference(job)
                 if difference:
@@ -83,7 +84,19 @@ class RunFolder:
             for party in parties:
                 self.party(party).mkdir(exist_ok=True)
                 self.party(party).chmod(0o700)
-            yield
+            try:
+                yield
+            except Exception:
+                if is_new:
+                    self._forget_if_empty(parties)
+                raise
+
+    def _forget_if_empty(self, parties: Collection[str]) -> None:
+        """Free the folder for another job after an error that came before anything was kept."""
+        if not any(True for party in parties for _ in self.party(party).iterdir()):
+            for party in parties:
+                self.party(party).rmdir()
+            self.job_path.unlink()
 
     def _make(self) -> None:
         """Make the folder, for its owner only; a folder with other things in it is left as it is."""
