@@ -9,7 +9,23 @@ from typing import Annotated
 import typer
 
 from tpsl import __version__
-from tpsl.cli import attack, audit, certs, data, demo, experiments, feature, label, train, vault
+from tpsl.cli import (
+    attack,
+    audit,
+    certs,
+    data,
+    demo,
+    experiments,
+    feature,
+    figures,
+    frontier,
+    label,
+    report,
+    train,
+    tune,
+    ui,
+    vault,
+)
 from tpsl.cli.console import complain, warn
 
 # Read when PyTorch is imported, which no command has done yet. Threads that spin while they wait for each other make
@@ -33,8 +49,13 @@ app.add_typer(feature.app, name="feature")
 app.command("certs")(certs.certs)
 app.command("attack")(attack.attack)
 app.command("audit")(audit.audit)
+app.command("report")(report.report)
+app.command("figures")(figures.figures)
+app.command("ui")(ui.ui)
 app.command("sweep")(experiments.sweep)
 app.command("paper")(experiments.paper)
+app.command("tune")(tune.tune)
+app.command("frontier")(frontier.frontier)
 app.add_typer(data.app, name="data")
 app.add_typer(vault.app, name="vault")
 

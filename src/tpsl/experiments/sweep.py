@@ -10,24 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import torch
 
 from tpsl.attacks import AttackReport, run_attacks
-from tpsl.data.dataset import Dataset, load
 from tpsl.experiments.defences import Defence, defended
+from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.files import write_atomically
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
@@ -107,9 +104,13 @@ def sweep(
     done = len(settings) - len(missing)
     progress(done, len(settings), "")
     workers = workers or min(os.cpu_count() or 1, max(1, len(missing)))
-    for setting in _run_all(missing, base, cells, workers, skip_batches):
+    tasks = [
+        Task(f"{setting.algorithm}, seed {setting.seed}", partial(run_cell, setting, base, cells, skip_batches))
+        for setting in missing
+    ]
+    for name in run_tasks(tasks, workers):
         done += 1
-        progress(done, len(settings), f"{setting.algorithm}, seed {setting.seed}")
+        progress(done, len(settings), name)
     rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]
     columns = dict.fromkeys(name for row in rows for name in row)
     table = pa.table({name: [row.get(name) for row in rows] for name in columns})
@@ -118,40 +119,13 @@ def sweep(
     return rows
 
 
-def _run_all(settings: Sequence[Setting], base: Job, cells: Path, workers: int, skip_batches: int) -> Iterable[Setting]:
-    if workers == 1:
-        for setting in settings:
-            run_cell(setting, base, cells, skip_batches)
-            yield setting
-        return
-    # Spawned, not forked: torch's threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-        waiting = {pool.submit(run_cell, setting, base, cells, skip_batches): setting for setting in settings}
-        try:
-            for finished in as_completed(waiting):
-                finished.result()
-                yield waiting[finished]
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@lru_cache(maxsize=1)
-def _data(base: str) -> Dataset:
-    return load(Job.model_validate_json(base).data)
-
-
 def _row_path(cells: Path, setting: Setting, base: Job) -> Path:
     return cells / f"{setting.key(base)}.json"
 
 
 def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) -> None:
     """Train and attack one cell and write its row."""
-    data = _data(base.model_dump_json())
+    data = load_once(base.data)
     job = setting.job(base)
     run = cells / setting.key(base)
     shutil.rmtree(run, ignore_errors=True)

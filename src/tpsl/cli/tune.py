@@ -1,0 +1,78 @@
+"""`tpsl tune`: choose learning rate, epochs and initial weights by noisy labels, at no cost in budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout, warn
+from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
+
+WorkersOption = Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")]
+
+
+def tune(
+    job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
+    out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
+    space: Annotated[
+        Path | None,
+        typer.Option(help="YAML list of changes to the job to try. Default: pre-training × learning rate."),
+    ] = None,
+    vault: Annotated[Path | None, typer.Option(help="The label party's vault. Default: a new one in OUT.")] = None,
+    workers: WorkersOption = 1,
+    device: DeviceOption = DeviceName.cpu,
+    json: JsonFlag = False,
+) -> None:
+    """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.
+
+    Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
+    already: the budget is spent once. Writes OUT/tune.json and OUT/best.yaml.
+    """
+    from tpsl.experiments.space import load_space
+    from tpsl.experiments.tune import RECOMMENDED_SPACE
+    from tpsl.experiments.tune import tune as run_tune
+    from tpsl.report.words import rounded_up
+    from tpsl.training import load_job
+
+    base = load_job(job)
+    if base.privacy.noise_seed is not None:
+        warn("the noise is seeded: these runs are NOT PRIVATE")
+    configurations = load_space(space) if space else RECOMMENDED_SPACE
+    with progress_bar("tuning") as progress:
+        result = run_tune(
+            base,
+            configurations,
+            out,
+            vault=vault,
+            workers=workers,
+            device=torch_device(device),
+            progress=progress,
+            notice=notice,
+        )
+    for name in result.diverged:
+        warn(f"{name}: diverged, its later epochs are no candidates")
+    if json:
+        print_json(result.as_dict())
+        return
+    from rich.table import Table
+
+    table = Table("configuration", "epoch", "noisy validation loss", "weight", "test AUC")
+    for candidate in result.candidates:
+        judged = candidate.validation
+        table.add_row(
+            candidate.configuration,
+            str(candidate.epoch),
+            f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}",
+            f"{candidate.weight:.3f}",
+            f"{candidate.test.test_auc:.4f}",
+            style="bold" if candidate == result.best else None,
+        )
+    stdout.print(table)
+    best = result.best
+    say(f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}")
+    say(f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}")
+    budget = f"ε = {rounded_up(result.epsilon, 6)}"
+    say(f"guarantee             {budget if result.private else f'NOT PRIVATE ({budget})'}: one release for all of them")
+    say(f"the best job          {out / 'best.yaml'}")

@@ -1,0 +1,92 @@
+"""Work on several cores: tasks in order, each as soon as a worker is free and what it needs is done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing.connection import wait as wait_for_process
+
+import torch
+
+from tpsl.data.config import DataConfig
+from tpsl.data.dataset import Dataset, load
+
+_IMPORTED_ONCE = ["tpsl.training", "torch._dynamo"]  # the first step of an optimiser imports the latter
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to do, named so that others can wait for it; what it finds out it leaves in files."""
+
+    name: str
+    run: Callable[[], object]
+    """A function that another process can import: a `functools.partial` of one at the top of a module."""
+    needs: frozenset[str] = frozenset()
+    """Tasks that come first; a name that no task has is taken as done."""
+
+
+def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
+    """Run all tasks, on one worker in this process; yield the name of each when it is done.
+
+    A task starts before those after it in the list, unless it has to wait for what it needs. The first error ends
+    the rest: tasks that run are finished, none is started. Workers compute with one thread.
+    """
+    known = {task.name for task in tasks}
+    pending = [Task(task.name, task.run, task.needs & known) for task in tasks]
+    if workers == 1:
+        while pending:
+            task = _take_ready(pending, pending)
+            task.run()
+            yield task.name
+        return
+    # Not forked from here, because torch's threads do not survive a fork, but from a process that has only imported.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED_ONCE)
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+        running: dict[Future[object], Task] = {}
+        try:
+            while pending or running:
+                while len(running) < workers and _has_ready(pending, [*pending, *running.values()]):
+                    task = _take_ready(pending, [*pending, *running.values()])
+                    running[pool.submit(task.run)] = task
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    task = running.pop(future)
+                    future.result()
+                    yield task.name
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@lru_cache(maxsize=1)
+def load_once(config: DataConfig) -> Dataset:
+    """Load data, or return what this process has loaded last: its tasks share their data."""
+    return load(config)
+
+
+def _has_ready(pending: Sequence[Task], unfinished: Sequence[Task]) -> bool:
+    names = {task.name for task in unfinished}
+    return any(not task.needs & names for task in pending)
+
+
+def _take_ready(pending: list[Task], unfinished: Sequence[Task]) -> Task:
+    names = {task.name for task in unfinished}
+    return pending.pop(next(at for at, task in enumerate(pending) if not task.needs & names))
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed is told so by nobody, and would wait for its next task for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for_process([parent.sentinel])
+        os._exit(1)

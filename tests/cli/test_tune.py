@@ -1,0 +1,80 @@
+"""`tpsl tune` and the options of `tpsl frontier`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tpsl.experiments.tune import configuration
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    path = tmp_path / "space.yaml"
+    rates = [{"feature_optimizer": {"learning_rate": rate}} for rate in (0.001, 0.01)]
+    path.write_text(yaml.safe_dump([{"training": rate} for rate in rates]))
+    return path
+
+
+def test_tuning_spends_once_and_writes_the_best_job(tpsl: Any, small_job: Path, space: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tuned"
+    command = ("tune", small_job, "--out", out, "--space", space)
+    shown = tpsl(*command)
+    assert shown.status == 0, shown.stderr
+    assert "one release for all of them" in shown.stdout
+    assert "400" not in shown.stdout
+    content = tpsl(*command, "--json").json()
+    assert content == json.loads((out / "tune.json").read_text())
+    assert [candidate["number"] for candidate in content["candidates"]] == [0, 1]
+    assert content["best"]["configuration"] in shown.stdout
+    ledger = tpsl("vault", "ledger", out / "vault", "--json").json()
+    assert ledger["epsilon_per_record"] == content["ledger_epsilon"] == content["epsilon"]
+    again = tpsl("train", out / "best.yaml", "--vault", out / "vault", "--out", tmp_path / "run", "--json").json()
+    assert again["test_auc"] == content["best"]["test_auc"]
+
+
+def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("learning_rate: [1, 2]")
+    tune = ("tune", small_job, "--out", tmp_path / "out", "--space")
+    assert "bad.yaml: a space is a list" in tpsl(*tune, bad).error()
+    assert "missing.yaml: cannot be read" in tpsl(*tune, tmp_path / "missing.yaml").error()
+    bad.write_text("- {privacy: {epsilon: 8}}")
+    assert "configuration 1 of the space: privacy.epsilon must stay" in tpsl(*tune, bad).error()
+    bad.write_text("- [")
+    assert "bad.yaml: is not YAML" in tpsl(*tune, bad).error()
+
+
+def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
+    frontier = ("frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
+    assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
+    assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
+    assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
+    assert "needs the path" in tpsl("frontier", "--data", "criteo", "--out", tmp_path).error()
+    assert not list(tmp_path.glob("cells/*.json"))
+
+
+def test_the_frontier_gives_tables_and_a_figure_and_resumes(
+    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = configuration(1e-2)
+    monkeypatch.setattr("tpsl.experiments.frontier.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl.experiments.frontier.RECOMMENDED_SPACE", (one,))
+    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilons", 1, "--parts", "private")
+    command = ("frontier", *options, "--workers", 1, "--out", tmp_path)
+    content = tpsl(*command, "--json").json()
+    assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
+        ("non-private", None),
+        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl")),
+    }
+    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 5
+    for file in content["files"]:
+        assert Path(file).stat().st_size > 100
+    monkeypatch.setattr("tpsl.experiments.frontier.run_cell", None)
+    shown = tpsl(*command)
+    assert "not private" in shown.stderr
+    assert str(tmp_path / "frontier.svg") in shown.stdout
