@@ -135,7 +135,7 @@ def test_what_is_finished_is_not_trained_again(
 ) -> None:
     out, result = tuned
     monkeypatch.setattr("tpsl.training.loop.LabelRole.attend", None)
-    monkeypatch.setattr("tpsl.experiments.pretrained.pretrain", None)
+    monkeypatch.setattr("tpsl.training.build.pretrain", None)
     assert tune(base_job(), SPACE, out, data=data) == result
     written = json.loads((out / "tune.json").read_text())
     assert written == json.loads(json.dumps(result.as_dict()))

@@ -11,9 +11,8 @@ from safetensors.torch import save
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.files import write_atomically
-from tpsl.models import BottomMembers
-from tpsl.party.pretraining import Progress, pretrain
-from tpsl.training.build import build_feature_party
+from tpsl.party.pretraining import Progress
+from tpsl.training.build import pretrained_weights
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 
@@ -43,20 +42,15 @@ def prepare_pretrained(
     progress: Progress = lambda done, total, note: None,
 ) -> None:
     """Make sure that `folder` holds the pre-trained weights of a job, those a run of it would compute by itself."""
-    key, config = pretraining_key(job), job.training.pretrain
-    if key is None or config is None:
+    key = pretraining_key(job)
+    if key is None:
         return
     for party in data.feature_parties:
         path = folder / key / party / FILE
         if path.exists():
             continue
-        side = data.feature_side(party)
-        bottom = build_feature_party(job, party, side.features, device).bottom
-        members = list(bottom.members) if isinstance(bottom, BottomMembers) else [bottom]
-        for number, member in enumerate(members):
-            pretrain(member, side.features, side.train, config, job.training.seed + number, progress)  # type: ignore[arg-type]
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, save(bottom.state_dict()))
+        write_atomically(path, save(pretrained_weights(job, data.feature_side(party), device, progress)))
 
 
 def hand_over(job: Job, data: Dataset, folder: Path, run: RunFolder) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import torch
+from torch import Tensor
 
 from tpsl.data.features import Features
-from tpsl.data.sides import LabelSide
+from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models import Bottom, BottomMembers, HalfOptimizer, make_bottom, make_top
 from tpsl.party import FeatureParty, LabelParty
+from tpsl.party.pretraining import Progress, pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
 from tpsl.vault import NoisyLabels, Vault
@@ -33,6 +35,20 @@ def build_feature_party(job: Job, name: str, features: Features, device: torch.d
     bottom = _bottom(job, name, features).to(device)
     optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging)
     return FeatureParty(bottom, optimizer, features, run_ahead=job.training.staleness > 0)
+
+
+def pretrained_weights(
+    job: Job, side: FeatureSide, device: torch.device | None = None, progress: Progress = lambda done, total, note: None
+) -> dict[str, Tensor]:
+    """Return weights of a feature party's half that it has learned from its own features alone, member by member."""
+    if job.training.pretrain is None:
+        raise ValueError("the job has no pre-training")
+    bottom = build_feature_party(job, side.party, side.features, device).bottom
+    members = list(bottom.members) if isinstance(bottom, BottomMembers) else [bottom]
+    for number, member in enumerate(members):
+        seed = job.training.seed + number
+        pretrain(member, side.features, side.train, job.training.pretrain, seed, progress)  # type: ignore[arg-type]
+    return bottom.state_dict()
 
 
 def build_label_party(

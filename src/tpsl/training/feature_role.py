@@ -11,10 +11,8 @@ from torch import Tensor
 
 from tpsl.data.sides import FeatureSide
 from tpsl.files import write_atomically
-from tpsl.models import BottomMembers
 from tpsl.party import FeatureParty
-from tpsl.party.pretraining import pretrain
-from tpsl.training.build import build_feature_party
+from tpsl.training.build import build_feature_party, pretrained_weights
 from tpsl.training.checkpoint import (
     Halves,
     forget_after,
@@ -274,21 +272,17 @@ class FeatureRole:
 
     def _pretrained(self) -> dict[str, Tensor]:
         """Return weights learned from this party's features alone: made once for a run, and kept."""
-        path, config = self.folder / "pretrained.safetensors", self.job.training.pretrain
-        if not path.exists() and config is not None:
-            fresh = build_feature_party(self.job, self.side.party, self.side.features, self.device).bottom
-            members = list(fresh.members) if isinstance(fresh, BottomMembers) else [fresh]
-            for number, member in enumerate(members):
-                told: list[str] = []
+        path = self.folder / "pretrained.safetensors"
+        if not path.exists():
+            told = ""
 
-                def progress(done: int, total: int, note: str, told: list[str] = told) -> None:
-                    if told[-1:] != [note]:
-                        told.append(note)
-                        self.observer.event("pretraining", text=note)
+            def progress(done: int, total: int, note: str) -> None:
+                nonlocal told
+                if note != told:
+                    told = note
+                    self.observer.event("pretraining", text=note)
 
-                seed = self.job.training.seed + number
-                pretrain(member, self.side.features, self.side.train, config, seed, progress)  # type: ignore[arg-type]
-            write_atomically(path, save(fresh.state_dict()))
+            write_atomically(path, save(pretrained_weights(self.job, self.side, self.device, progress)))
         return load(path.read_bytes())
 
     def _checkpoint(self, done: int) -> None:
