@@ -199,19 +199,18 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
     assert "compose" in sentence
 
 
-def test_an_interrupted_run_says_how_to_go_on(small_job: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_says_how_to_go_on(programs: Any, small_job: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(small_job.read_text())
     content["training"] |= {"epochs": 10_000, "checkpoint_every": 5}
     small_job.write_text(yaml.safe_dump(content))
-    command = [SCRIPT, "train", small_job, "--out", tmp_path / "run", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        patience = time.monotonic() + 120
-        while not list((tmp_path / "run" / "label").glob("checkpoints/step-*")) and process.poll() is None:
-            assert time.monotonic() < patience
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
-    assert stdout == ""
-    assert f"the same command with --out {tmp_path / 'run'} goes on where it stopped" in stderr
-    assert "Traceback" not in stderr
+    program = programs(tmp_path, "train", small_job, "--out", tmp_path / "run", "--json")
+    patience = time.monotonic() + 120
+    while not list((tmp_path / "run" / "label").glob("checkpoints/step-*")) and program.is_running():
+        assert time.monotonic() < patience
+        time.sleep(0.02)
+    program.signal(signal.SIGINT)
+    ended = program.outcome()
+    assert ended.status == 130, ended.stderr
+    assert ended.stdout == ""
+    assert f"the same command with --out {tmp_path / 'run'} goes on where it stopped" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,9 +1,4 @@
-"""Label → noisy label: integer tables, exact ε, secure sampling.
-
->>> from tpsl.mechanisms import laplace
->>> laplace(1.0).epsilon <= 1.0
-True
-"""
+"""Label → noisy label: integer tables, exact ε, secure sampling. `laplace(1.0).epsilon <= 1.0`, exactly."""
 
 from __future__ import annotations
 

@@ -32,6 +32,10 @@ def best_for(epsilon: float, classes: int) -> tuple[Mechanism, str]:
 
     Two classes: randomised response, of which every ε-DP mechanism is a post-processing (Kairouz, Oh, Viswanath 2015).
     More: the one with the lowest total variance of the unbiased label. The choice uses no data, so it costs no budget.
+
+    The variance is also the measure for the estimator `posterior`, as long as the network tells classes apart only a
+    little. A network that is nearly sure learns a little more from larger sets, which the mutual information of label
+    and noisy label would choose; measured in accuracy, neither choice was ahead of the other.
     """
     plain = randomized_response(epsilon, classes)
     if plain.classes == 2:

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-_STEPS_COPIED = 20
-"""Until then the average is the weights themselves: later ones are not weighed down by where they started."""
-
 
 class WeightAverage:
-    """The exponential average `a ← a + (1-d)·(p - a)` of some weights, with decay d for each step.
+    """The exponential average `a ← a + (1-d_t)·(p - a)` of some weights, with `d_t = min(d, (1+t) / (10+t))` at step t.
 
-    It never changes the weights. Weights that `in_place` puts aside are the same memory when they come back.
+    Early on, the average looks back over about a tenth of the steps so far, so that a short run is not weighed down by
+    where it started. It never changes the weights. Weights that `in_place` puts aside are the same memory when they
+    come back.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], decay: float) -> None:
@@ -35,10 +34,11 @@ class WeightAverage:
     def update(self) -> None:
         """Take in the weights as they are after one more step."""
         self._steps += 1
-        if self._steps == _STEPS_COPIED:
+        if not self._averages:
             self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
+        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
         for name, average in self._averages.items():
-            average.lerp_(self._weights[name], 1 - self._decay)
+            average.lerp_(self._weights[name], 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -63,7 +63,7 @@ class WeightAverage:
         """Take over a state that `state` returned."""
         averages = {name: tensor for name, tensor in tensors.items() if name != "steps"}
         steps = int(tensors["steps"])
-        shapes = {name: weight.shape for name, weight in self._weights.items()} if steps >= _STEPS_COPIED else {}
+        shapes = {name: weight.shape for name, weight in self._weights.items()} if steps > 0 else {}
         if {name: average.shape for name, average in averages.items()} != shapes:
             raise ValueError("the averages in the state are those of other weights")
         self._steps = steps
