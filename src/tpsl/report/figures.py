@@ -5,13 +5,15 @@ They are the label party's: test and attack AUCs depend on true labels.
 
 from __future__ import annotations
 
+import functools
 import io
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
@@ -28,7 +30,7 @@ _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
 _LINES = ("-", "--", ":", "-.")
 _INK, _FAINT = "#1c1f24", "#8b8f96"
 _PANEL = (3.4, 2.6)  # inches: one column of a paper
-_STYLE = {
+_STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "legend.fontsize": 6.5,
@@ -59,46 +61,64 @@ def write_figures(
     AUC against ε and against the AUC of the shortest-distance attack, a panel for each data set), `curves` (test AUC
     after each epoch) and, of each run that was attacked, `roc-NAME`.
     """
-    drawings: dict[str, Callable[[], Figure]] = {}
-    left_out: dict[str, str] = {}
-    for name, draw, reason in (
-        ("epsilon", epsilon_figure, "needs two finished runs with a finite ε on the same data"),
-        ("attack", attack_figure, "needs two finished runs on the same data that were attacked by shortest_distance"),
-        ("curves", curves_figure, "needs a run with a finished epoch"),
-    ):
-        figure = draw(views)
-        if figure is None:
-            left_out[name] = reason
-        else:
-            drawings[name] = lambda figure=figure: figure  # type: ignore[misc]
-    attacked = [view for view in views if _roc_curves(view)]
-    if not attacked:
-        left_out["roc"] = "needs a run that was attacked (`tpsl attack RUN`)"
-    for view in attacked:
-        name, number = f"roc-{_file_name(view['name'])}", 2
-        while name in drawings:
-            name, number = f"roc-{_file_name(view['name'])}-{number}", number + 1
-        drawings[name] = lambda view=view: roc_figure(view)  # type: ignore[misc]
-    written = []
-    for name, make in drawings.items():
-        figure = make()
+    written: list[Path] = []
+
+    def write(name: str, figure: Figure) -> None:
         for kind in formats:
             path = folder / f"{name}.{kind}"
             write_atomically(path, _encoded(figure, kind))
             written.append(path)
+
+    left_out: dict[str, str] = {}
+    for name, (draw, needs) in _COMPARISONS.items():
+        figure = draw(views)
+        if figure is None:
+            left_out[name] = needs
+        else:
+            write(name, figure)
+    taken: set[str] = set()
+    for view in views:
+        if _roc_curves(view):
+            plain = f"roc-{_file_name(view['name'])}"
+            candidates = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
+            name = next(candidate for candidate in candidates if candidate not in taken)
+            taken.add(name)
+            write(name, roc_figure(view))
+    if not taken:
+        left_out["roc"] = "needs a run that was attacked (`tpsl attack RUN`)"
     return written, left_out
 
 
+P = ParamSpec("P")
+Drawn = TypeVar("Drawn")
+
+
+def _styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
+    """Let a function draw in our style, and leave that of the process as it is."""
+
+    @functools.wraps(draw)
+    def styled(*args: P.args, **kwargs: P.kwargs) -> Drawn:
+        from matplotlib import rc_context
+
+        with rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return styled
+
+
+@_styled
 def epsilon_figure(views: Sequence[RunView]) -> Figure | None:
     """Draw test AUC against ε, as the paper's figure 1 (a, c); None where no two runs can be compared."""
     return _trade_off(views, lambda view: view["promise"]["epsilon"] or None, "ε", logarithmic=True)
 
 
+@_styled
 def attack_figure(views: Sequence[RunView]) -> Figure | None:
     """Draw test AUC against attack AUC, as the paper's figure 1 (b, d); None where no two runs can be compared."""
     return _trade_off(views, _attack_auc, "shortest-distance attack AUC", logarithmic=False)
 
 
+@_styled
 def curves_figure(views: Sequence[RunView]) -> Figure | None:
     """Draw the test AUC after each epoch; None where there is none yet."""
     groups = _by_data([view for view in views if _curve(view)])
@@ -113,15 +133,16 @@ def curves_figure(views: Sequence[RunView]) -> Figure | None:
             panel.plot(
                 *zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=_text(view["name"])
             )
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.locator_params(axis="x", integer=True)
         _finish(panel, runs, "epoch", "test AUC")
     return figure
 
 
+@_styled
 def roc_figure(view: RunView) -> Figure:
     """Draw the ROC curves of every attack on a run, beside what ε allows and what the mechanism's table predicts."""
     promise = view["promise"]
-    figure, (panel,) = _panels(1, height=3.4)
+    figure, (panel,) = _panels(1, (5.2, 3.2))
     corner = 0.0 if promise["epsilon"] is None else (1 - promise["delta"]) / (1 + math.exp(promise["epsilon"]))
     panel.plot(
         [0, 0, corner, 1 - promise["delta"], 1],
@@ -134,21 +155,32 @@ def roc_figure(view: RunView) -> Figure:
     if promise["closed_form_roc"]:
         panel.plot(*promise["closed_form_roc"], color=_INK, linestyle="--", linewidth=0.9, label="best, by the formula")
     for number, (name, (attack, rates)) in enumerate(_roc_curves(view).items()):
-        colour, line = _COLOURS[number % len(_COLOURS)], _LINES[number % len(_LINES)]
+        colour = _COLOURS[number % len(_COLOURS)]
+        line = _LINES[(number + number // len(_COLOURS)) % len(_LINES)]
         label = f"{name.replace('_', ' ')} ({attack['auc']:.3f})" if attack["auc"] is not None else name
         panel.plot([0, *rates["fpr"]], [0, *rates["tpr"]], color=colour, linestyle=line, label=_text(label))
     panel.set_aspect("equal")
     panel.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     panel.set_title(f"{_text(view['name'])}, ε = {promise['epsilon_text']}", loc="left")
-    panel.legend(loc="lower right")
+    figure.legend(loc="outside right center")
     return figure
+
+
+_COMPARISONS: dict[str, tuple[Callable[[Sequence[RunView]], Figure | None], str]] = {
+    "epsilon": (epsilon_figure, "needs two finished runs with a finite ε on the same data"),
+    "attack": (attack_figure, "needs two finished runs on the same data that shortest_distance has attacked"),
+    "curves": (curves_figure, "needs a run with a finished epoch"),
+}
 
 
 def series_name(view: RunView) -> str:
     """Return what runs have in common that one line of a figure joins."""
     promise = view["promise"]
+    if promise["epsilon"] is None:
+        return "non-private"
     draws = f", {promise['draws']} draws" if promise["draws"] > 1 else ""
-    return f"{promise['mechanism']}, {promise['estimator']}{draws}" if promise["epsilon"] is not None else "non-private"
+    seeded = "" if promise["private"] else " (seeded: not private)"
+    return f"{promise['mechanism']}, {promise['estimator']}{draws}{seeded}"
 
 
 def _trade_off(
@@ -188,8 +220,11 @@ def _trade_off(
             ]
             panel.plot(*zip(*sorted(means), strict=True), color=colour)
         if logarithmic:
-            ticks = sorted({_number(x(view)) for view in runs})
             panel.set_xscale("log")
+            ticks: list[float] = []
+            for level in sorted({_number(x(view)) for view in runs}):
+                if not ticks or level > 1.3 * ticks[-1]:  # closer ones would run into each other
+                    ticks.append(level)
             if len(ticks) <= 8:
                 panel.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
                 panel.minorticks_off()
@@ -197,15 +232,13 @@ def _trade_off(
     return figure
 
 
-def _panels(count: int, height: float = _PANEL[1]) -> tuple[Figure, list[Axes]]:
-    from matplotlib import rc_context
+def _panels(count: int, size: tuple[float, float] = _PANEL) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     columns = min(count, 2)
     rows = -(-count // columns)
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(_PANEL[0] * columns, height * rows), layout="constrained")
-        return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
 
 
 def _finish(panel: Axes, runs: Sequence[RunView], across: str, up: str) -> None:
@@ -216,12 +249,10 @@ def _finish(panel: Axes, runs: Sequence[RunView], across: str, up: str) -> None:
         panel.legend()
 
 
+@_styled
 def _encoded(figure: Figure, kind: Format) -> bytes:
-    from matplotlib import rc_context
-
     content = io.BytesIO()
-    with rc_context(_STYLE):
-        figure.savefig(content, format=kind, dpi=300, metadata=_SAME_BYTES[kind])
+    figure.savefig(content, format=kind, dpi=300, metadata=_SAME_BYTES[kind])
     return content.getvalue()
 
 
@@ -274,4 +305,4 @@ def _text(text: str) -> str:
 
 
 def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "run"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:80] or "run"

@@ -9,9 +9,9 @@ from typing import Any
 
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
-from tpsl.report.words import MISSING, auc_text
+from tpsl.report.words import MISSING, auc_text, measured_text
 
-_LATEX = {
+_LATEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",
@@ -26,6 +26,9 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
+    # At the beginning of a row these two would belong to the command that ends the row before.
+    "[": "{[}",
+    "*": "{*}",
     "–": "--",
     "−": "$-$",
     "’": "'",
@@ -36,7 +39,7 @@ _LATEX = {
     "≥": r"$\ge$",
     "±": r"$\pm$",
 }
-_MARKDOWN = {character: f"\\{character}" for character in "\\|*_`<>[]#"}
+_MARKDOWN: dict[str, str | int | None] = {character: f"\\{character}" for character in "\\|*_`<>[]#"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def latex_text(text: str) -> str:
 
 
 def runs_table(views: Sequence[RunView]) -> PaperTable:
-    """Return the promise, the test AUC and the attack AUC of each run; columns in which no run has anything are left out."""
+    """Return promise, test AUC and attack AUC of each run; a column in which no run has anything is left out."""
     columns = {
         "Run": [view["name"] for view in views],
         "Mechanism": [view["promise"]["mechanism"] for view in views],
@@ -98,11 +101,11 @@ def runs_table(views: Sequence[RunView]) -> PaperTable:
         "Audited ε ≥": [_rounded_down((view["audit"] or {}).get("lower_bound")) for view in views],
     }
     shown = {head: cells for head, cells in columns.items() if set(cells) != {MISSING}}
-    caption = "Runs. Attack AUC and formula: the shortest-distance attack. Ceiling: what ε allows any attack."
-    intervals = (
-        " ± is half of a 95 % interval." if any("±" in cell for cells in shown.values() for cell in cells) else ""
+    caption = (
+        "Runs, AUCs with 95 % intervals. Attack AUC and formula: the shortest-distance attack. Ceiling: the most that "
+        "ε allows any attack that works from the transcript alone."
     )
-    return PaperTable("runs", caption + intervals, (tuple(shown), *zip(*shown.values(), strict=True)))
+    return PaperTable("runs", caption, (tuple(shown), *zip(*shown.values(), strict=True)))
 
 
 def attacks_table(views: Sequence[RunView]) -> PaperTable | None:
@@ -143,8 +146,7 @@ def _attacks(view: RunView) -> dict[str, Any]:
 
 
 def _measured(numbers: dict[str, Any], key: str) -> str:
-    area, low, high = (numbers.get(f"{key}{end}") for end in ("", "_low", "_high"))
-    return auc_text(area) if None in (area, low, high) else f"{area:.4f} ± {(high - low) / 2:.4f}"
+    return measured_text(*(numbers.get(f"{key}{end}") for end in ("", "_low", "_high")))
 
 
 def _rounded_down(bound: float | None) -> str:

@@ -73,7 +73,7 @@ class RunLogger(Silent):
             self._waiting.put(lambda sink: sink.begin(done))
         self._step = done
         since, before = self._mark
-        if now - since >= self._every:
+        if now > since and now - since >= self._every:
             self._mark = (now, records)
             self._write({"samples_per_second": (records - before) / (now - since)})
 
@@ -122,16 +122,19 @@ class TensorBoard:
 
     def begin(self, step: int) -> None:
         """Make points from this step on invisible, and go on in a new file."""
+        self._open(step)
+
+    def _open(self, purge_step: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         if self._writer is not None:
             self._writer.close()
-        self._writer = SummaryWriter(str(self._folder), purge_step=step, flush_secs=2)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=2)
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add the points; they are in the file within seconds."""
         if self._writer is None:
-            self.begin(step)
+            self._open(None)
         for key, value in values.items():
             self._writer.add_scalar(key, value, step, walltime=when)
 
@@ -154,41 +157,46 @@ class Mlflow:
             self._entities = importlib.import_module("mlflow.entities")
         except ImportError as error:
             raise LoggerError("MLflow is not installed: `pip install 'tpsl[mlflow]'` gets it") from error
+        self._name, self._facts, self._remembered = name, facts, remembered
+        self._run: str | None = None
         try:
             self._client = mlflow.MlflowClient(tracking_uri=uri)
-            self._run = self._resumed(remembered) or self._created(name, facts, remembered)
+            found = self._client.get_experiment_by_name("tpsl")
+            self._experiment = found.experiment_id if found else self._client.create_experiment("tpsl")
         except Exception as error:
             raise LoggerError(f"MLflow cannot be used at {_without_password(uri)} ({_first_line(error)})") from error
 
-    def _resumed(self, remembered: Path) -> str | None:
-        if not remembered.exists():
+    def begin(self, step: int) -> None:
+        """Begin the run there, or go on with it: what it has stays, and points that come again are the same."""
+        if self._run is None:
+            self._run = self._resumed() or self._created()
+
+    def _resumed(self) -> str | None:
+        if not self._remembered.exists():
             return None
-        run: str = remembered.read_text(encoding="utf-8").strip()
+        run: str = self._remembered.read_text(encoding="utf-8").strip()
         try:
             self._client.update_run(run, status="RUNNING")
         except Exception:  # of another server, or deleted there
             return None
         return run
 
-    def _created(self, name: str, facts: Mapping[str, str], remembered: Path) -> str:
-        found = self._client.get_experiment_by_name("tpsl")
-        experiment = found.experiment_id if found else self._client.create_experiment("tpsl")
-        run: str = self._client.create_run(experiment, run_name=name).info.run_id
-        self._client.log_batch(run, params=[self._entities.Param(key, value) for key, value in facts.items()])
-        write_atomically(remembered, run.encode())
+    def _created(self) -> str:
+        run: str = self._client.create_run(self._experiment, run_name=self._name).info.run_id
+        self._client.log_batch(run, params=[self._entities.Param(*fact) for fact in self._facts.items()])
+        write_atomically(self._remembered, run.encode())
         return run
-
-    def begin(self, step: int) -> None:
-        """Do nothing: what MLflow has stays, and the points that come again are the same."""
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add the points."""
+        self.begin(step)
         metrics = [self._entities.Metric(key, value, int(when * 1000), step) for key, value in values.items()]
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self, finished: bool) -> None:
         """Say how the run ended."""
-        self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
+        if self._run is not None:
+            self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
 
 
 def has_tensorboard() -> bool:
@@ -202,7 +210,7 @@ def run_logger(
 ) -> Iterator[RunLogger]:
     """Yield the observer that writes this party's curves of a run; they are complete when the block ends.
 
-    `tensorboard`: into RUN/PARTY/tensorboard; None means if it is installed. `mlflow`: the address of a tracking server.
+    `tensorboard`: into RUN/PARTY/tensorboard; None means if it is installed. `mlflow`: the address of a server.
     """
     sinks: list[Sink] = []
     own = RunFolder(run).party(party)
