@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
 from tpsl.experiments.committee import committee_weights, record_log_likelihoods
 from tpsl.experiments.space import describe
 from tpsl.experiments.tune import TuneResult, configuration, tune
+from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
 from tpsl.training.run_folder import RunFolder
@@ -103,6 +106,24 @@ def test_test_labels_choose_nothing(tuned: tuple[Path, TuneResult], data: Datase
     assert other.job == result.job
     assert [c.weight for c in other.candidates] == [c.weight for c in result.candidates]
     assert other.best.test.test_auc == pytest.approx(1 - result.best.test.test_auc)
+
+
+def test_true_labels_decide_nothing(tuned: tuple[Path, TuneResult], data: Dataset, tmp_path: Path) -> None:
+    """Record and replay of the whole search: half of all true labels flipped, every noisy label kept."""
+    before, first = tuned
+    changed = flip_half(data, seeded_words(5, "tune"))
+    shutil.copytree(before / "vault", tmp_path / "vault")
+    with Vault.open(tmp_path / "vault") as vault:
+        vault.add([(changed.ids.take(pa.array(changed.train)), changed.labels[changed.train], None)])
+    after = tmp_path / "after"
+    second = tune(base_job(), SPACE, after, vault=tmp_path / "vault", data=changed)
+    assert [candidate.weight for candidate in second.candidates] == [candidate.weight for candidate in first.candidates]
+    assert (second.best.configuration, second.best.epoch) == (first.best.configuration, first.best.epoch)
+    assert second.job == first.job
+    assert second.committee.test_auc != first.committee.test_auc  # it was measured against other labels
+    files = sorted(path.relative_to(before) for path in before.glob("runs/*/*/**/*.safetensors"))
+    assert len(files) > 20
+    assert all((before / file).read_bytes() == (after / file).read_bytes() for file in files)
 
 
 def test_the_best_job_gives_the_best_candidate_again(
