@@ -24,6 +24,7 @@ from tpsl.cli.local_options import (
     WaitOption,
     one_side,
 )
+from tpsl.cli.log_options import MlflowOption, TensorBoardOption
 
 app = typer.Typer(no_args_is_help=True, help="A feature party: has features, connects, sends embeddings.")
 
@@ -51,6 +52,8 @@ def join(
     metrics_port: MetricsPortOption = None,
     insecure_loopback: InsecureLoopbackFlag = False,
     log_json: LogJsonFlag = False,
+    tensorboard: TensorBoardOption = None,
+    log_mlflow: MlflowOption = None,
     record_transcript: RecordTranscriptFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -78,10 +81,17 @@ def join(
     from tpsl.cli.live import Live
     from tpsl.training import ALL_STEPS
     from tpsl.training.join import join as run
+    from tpsl.training.loggers import run_logger
 
     epochs, port = side.job.training.epochs, side.local.metrics_port
     try:
-        with Live("feature", side.party, peers=["label"], epochs=epochs, log_json=log_json, metrics_port=port) as live:
+        with (
+            Live("feature", side.party, peers=["label"], epochs=epochs, log_json=log_json, metrics_port=port) as live,
+            run_logger(
+                side.job, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow
+            ) as logger,
+        ):
+            live.loggers.append(logger)
             result = run(
                 side.job,
                 side.party,

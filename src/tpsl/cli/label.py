@@ -24,6 +24,7 @@ from tpsl.cli.local_options import (
     WaitOption,
     one_side,
 )
+from tpsl.cli.log_options import MlflowOption, TensorBoardOption
 from tpsl.cli.train import show_result
 
 app = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
@@ -52,6 +53,8 @@ def serve(
     metrics_port: MetricsPortOption = None,
     insecure_loopback: InsecureLoopbackFlag = False,
     log_json: LogJsonFlag = False,
+    tensorboard: TensorBoardOption = None,
+    log_mlflow: MlflowOption = None,
     record_transcript: RecordTranscriptFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -80,14 +83,19 @@ def serve(
     from tpsl.cli.live import Live
     from tpsl.data.dataset import feature_party_names
     from tpsl.training import ALL_STEPS
+    from tpsl.training.loggers import run_logger
     from tpsl.training.serve import serve as run
 
     agreed = side.job
     peers, port = feature_party_names(agreed.data), side.local.metrics_port
     try:
-        with Live(
-            "label", "label", peers=peers, epochs=agreed.training.epochs, log_json=log_json, metrics_port=port
-        ) as live:
+        with (
+            Live(
+                "label", "label", peers=peers, epochs=agreed.training.epochs, log_json=log_json, metrics_port=port
+            ) as live,
+            run_logger(agreed, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+        ):
+            live.loggers.append(logger)
             result = run(
                 agreed,
                 side.local,

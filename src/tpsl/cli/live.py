@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsl.cli.metrics_endpoint import MetricsEndpoint
-    from tpsl.training.observer import Fact
+    from tpsl.training.observer import Fact, Observer
     from tpsl.transport.channel import Channel
 
 FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
@@ -40,7 +40,10 @@ _LONGEST = 300  # characters of a sentence about a peer, who may have written pa
 
 
 class Live:
-    """Shows a running side until the `with` block ends. The step loop pays for an assignment, no more."""
+    """Shows a running side until the `with` block ends, and passes steps and events on to loggers.
+
+    The step loop pays for an assignment, no more; for a logger, what that costs.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,8 @@ class Live:
         self.side, self.party = side, party
         self.state = LiveState(peers, epochs)
         self.endpoint: MetricsEndpoint | None = None
+        self.loggers: list[Observer] = []
+        """Told of every step and event too."""
         self._metrics_port = metrics_port
         self._lock = threading.Lock()
         self._display: Display
@@ -93,6 +98,8 @@ class Live:
     def at_step(self, done: int, total: int, records: int) -> None:
         """Note how far the role is."""
         self.state.progress = (done, total, records)
+        for logger in self.loggers:
+            logger.at_step(done, total, records)
 
     def waiting_for(self, peer: str | None) -> None:
         """Note that the role waits."""
@@ -107,6 +114,8 @@ class Live:
         if isinstance(facts.get("test_auc"), float):
             self.state.test_auc = float(facts["test_auc"])
         self._display.event(name, facts)
+        for logger in self.loggers:
+            logger.event(name, **facts)
 
     def watch(self, peer: str, state: str) -> None:
         """Show a sentence of the transport about a peer that begins with one of WATCHED; from any thread."""

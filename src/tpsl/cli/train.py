@@ -12,6 +12,7 @@ import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, warn
 from tpsl.cli.data_options import DataName
+from tpsl.cli.log_options import MlflowOption, TensorBoardOption
 from tpsl.cli.privacy_options import (
     DeltaOption,
     DrawsOption,
@@ -112,6 +113,8 @@ def train(
     record_transcript: Annotated[
         bool, typer.Option("--record-transcript", help="Keep all that crossed the border, for attacks and audits.")
     ] = False,
+    tensorboard: TensorBoardOption = None,
+    log_mlflow: MlflowOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -122,6 +125,8 @@ def train(
     import torch
 
     from tpsl import training
+    from tpsl.training.loggers import run_logger
+    from tpsl.transport.peers import LABEL_PARTY
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -148,7 +153,10 @@ def train(
         warn("the noise is seeded: this run is NOT PRIVATE")
     run = out or Path("runs") / f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        with progress_bar("training") as progress:
+        with (
+            progress_bar("training") as progress,
+            run_logger(agreed, run, LABEL_PARTY, notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+        ):
             result = training.train(
                 agreed,
                 run,
@@ -156,6 +164,7 @@ def train(
                 record_steps=training.ALL_STEPS if record_transcript else 0,
                 progress=progress,
                 notice=notice,
+                observer=logger,
             )
     except KeyboardInterrupt:
         notice(f"the same command with --out {run} goes on where it stopped")

@@ -15,7 +15,7 @@ from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labe
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
-from tpsl.training.observer import Fact, Silent
+from tpsl.training.observer import Fact, Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport import InProcessMeeting, pair, run_together
@@ -36,6 +36,7 @@ def train(
     record_steps: int = 0,
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
+    observer: Observer | None = None,
     data: Dataset | None = None,
     device: torch.device | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
@@ -48,7 +49,7 @@ def train(
     Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
     label party, for experiments with other defences and for audits; the guarantee speaks of the default alone, and so
-    does `device`, where the networks of all parties are.
+    does `device`, where the networks of all parties are. `observer` watches the label party.
     """
     run = RunFolder(run_path)
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
@@ -67,9 +68,9 @@ def train(
         side = data.label_side
         if device is not None:
             make_label_party = partial(build_label_party, device=device)
-        observer, arrivals = _Progress(progress, notice, job), None
+        told, arrivals = _Progress(progress, notice, job, observer or Silent()), None
         if finished is None:
-            arrivals = arrivals_for(job, side, vault, wait=wait, observer=observer, notice=notice)
+            arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
         label = LabelRole(
             job,
             side,
@@ -77,7 +78,7 @@ def train(
             lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
             lambda noisy: make_label_party(job, len(names), side.classes, noisy, side.features),
             record_steps=record_steps,
-            observer=observer,
+            observer=told,
             device=device,
             arrivals=arrivals,
         )
@@ -103,10 +104,10 @@ def train(
 
 
 class _Progress(Silent):
-    """Shows how far the label party is; all other parties are as far."""
+    """Shows how far the label party is, and tells another observer; all other parties are as far."""
 
-    def __init__(self, progress: Progress, notice: Notice, job: Job) -> None:
-        self._progress, self._notice, self._epochs = progress, notice, job.training.epochs
+    def __init__(self, progress: Progress, notice: Notice, job: Job, beside: Observer) -> None:
+        self._progress, self._notice, self._epochs, self._beside = progress, notice, job.training.epochs, beside
         self._parties, self._done, self._told = feature_party_names(job.data), (0, 0), False
 
     def waiting_for(self, peer: str | None) -> None:
@@ -119,9 +120,11 @@ class _Progress(Silent):
 
     def at_step(self, done: int, total: int, records: int) -> None:
         self._done = (done, total)
+        self._beside.at_step(done, total, records)
         self._progress(done, total, f"epoch {-(-done * self._epochs // total)}")
 
     def event(self, name: str, **facts: Fact) -> None:
+        self._beside.event(name, **facts)
         if name == "resumed":
             self._notice(f"resuming after step {facts['step']:,}")
         elif name == "stopped early":

@@ -1,0 +1,45 @@
+"""`tpsl ui`: the report of a folder of runs, live in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say
+
+
+def ui(
+    folder: Annotated[Path, typer.Argument(help="Folder with runs, which may lie in folders of it.")] = Path("runs"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 takes a free one.")] = 0,
+    party: Annotated[
+        str | None,
+        typer.Option(help="Show what this feature party may know: nothing on the page depends on true labels."),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show the runs of a folder in a browser, live: runs in progress move by themselves.
+
+    It only reads, and only this machine can reach it. The address contains a secret: whoever has it can read the page.
+    Ctrl-C ends it.
+    """
+    from tpsl.report.live import LivePage
+    from tpsl.report.watching import WatchedFolder
+    from tpsl.transport.peers import LABEL_PARTY
+
+    watched = WatchedFolder(folder, party or LABEL_PARTY)
+    live = LivePage(watched, port)
+    with progress_bar("reading runs") as progress:
+        look = watched.look(progress)
+    if json:
+        print_json({"url": live.url, "folder": str(folder), "runs": len(look.views)})
+    else:
+        say(live.url)
+        notice(f"{len(look.views)} runs in {folder}; Ctrl-C ends the page, no run is touched")
+    for problem in look.problems:
+        notice(f"not shown: {problem}")
+    try:
+        live.serve()
+    except KeyboardInterrupt:
+        notice("the page has ended")

@@ -1,0 +1,47 @@
+"""`tpsl ui`: prints where the page is, serves it until Ctrl-C, and says in one sentence what is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def test_it_serves_until_it_is_interrupted(programs: Any, small_job: Path, tmp_path: Path) -> None:
+    # A run that has just begun: there is a job, and no more.
+    (tmp_path / "runs" / "begun" / "label").mkdir(parents=True)
+    (tmp_path / "runs" / "begun" / "job.yaml").write_text(small_job.read_text())
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "job.yaml").write_text("nonsense: 1")
+    ui = programs(tmp_path, "ui", "--json")
+    until = time.monotonic() + 60
+    while not ui.process.stdout.read_text().endswith("\n") and time.monotonic() < until:
+        assert ui.is_running(), ui.log()
+        time.sleep(0.05)
+    printed = json.loads(ui.process.stdout.read_text())
+    assert printed["folder"] == "runs" and printed["runs"] == 1
+    with urllib.request.urlopen(printed["url"] + "data", timeout=30) as answer:
+        (run,) = json.loads(answer.read())["runs"]
+    assert (run["name"], run["state"], run["promise"]["epsilon"]) == ("begun", "unfinished", 2.0)
+    ui.signal(signal.SIGINT)
+    outcome = ui.outcome()
+    assert outcome.status == 0 and json.loads(outcome.stdout) == printed
+    assert "Traceback" not in outcome.stderr and "the page has ended" in outcome.stderr
+    assert "not shown: runs/broken/job.yaml" in outcome.stderr
+
+
+def test_wrong_input_is_one_sentence(tpsl: Any, tmp_path: Path) -> None:
+    assert f"{tmp_path / 'absent'}: there is no such folder" in tpsl("ui", tmp_path / "absent").error()
+    (tmp_path / "file").write_text(yaml.safe_dump({}))
+    assert f"{tmp_path / 'file'}: there is no such folder" in tpsl("ui", tmp_path / "file").error()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sentence = tpsl("ui", tmp_path, "--port", port).error()
+    assert f"the page cannot be served on 127.0.0.1:{port} (Address already in use)" in sentence
+    assert "--port" in tpsl("ui", tmp_path, "--port", 70000).error(status=2)
