@@ -82,7 +82,7 @@ def test_places_of_files_stay_out(runs: Path) -> None:
         ("job.yaml", None, "is not a run folder, it has no job.yaml"),
         ("job.yaml", "data: [", "job.yaml: is not YAML"),
         ("result.json", "{", "result.json: is damaged"),
-        ("result.json", "{}", "result.json: is damaged (run is None)"),
+        ("result.json", "{}", "result.json: is damaged (it has no run"),
         ("label/metrics.jsonl", "{\n", "metrics.jsonl, line 1: is damaged"),
         ("label/metrics.jsonl", "{}\n", "metrics.jsonl: is damaged (an entry has no epoch)"),
         ("label/audit.json", "[]", "audit.json: is damaged"),

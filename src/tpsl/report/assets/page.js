@@ -375,7 +375,23 @@ const tpslReport = (() => {
     draw();
   };
 
-  const redraw = () => { for (const held of charts.values()) if (held.figure.isConnected) held.update?.(); };
+  // Of a page with many runs, charts that are out of sight are drawn one after the other when the browser has time.
+  const MANY = 40;
+  const soon = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 0));
+  let waitingCharts = [];
+  const drawOneWaiting = () => {
+    waitingCharts.shift()?.update();
+    if (waitingCharts.length) soon(drawOneWaiting);
+  };
+  const redraw = () => {
+    const all = [...charts.values()].filter((held) => held.figure.isConnected && held.update);
+    const inSight = (held) => held.figure.getBoundingClientRect().top < 2 * innerHeight;
+    const later = state.printing || state.data.runs.length <= MANY ? [] : all.filter((held) => !inSight(held));
+    for (const held of all) if (!later.includes(held)) held.update();
+    const idle = !waitingCharts.length;
+    waitingCharts = later;
+    if (idle && later.length) soon(drawOneWaiting);
+  };
   const start = () => {
     const remembered = stored();
     if (remembered === "dark" || remembered === "light") root.dataset.theme = remembered;
