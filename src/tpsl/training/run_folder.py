@@ -217,9 +217,13 @@ class RunFolder:
         entries = []
         for number, line in enumerate(lines, 1):
             try:
-                entries.append({**json.loads(line)})
+                entry = {**json.loads(line)}
             except (ValueError, TypeError) as error:
                 raise RunError(f"{path}, line {number}: is damaged ({error})") from error
+            for name in ("epoch", "step"):
+                if type(entry.get(name, 0)) is not int:
+                    raise RunError(f"{path}, line {number}: is damaged ({name} is {entry[name]!r})")
+            entries.append(entry)
         return entries
 
     def write_metrics(self, entries: list[dict[str, Any]]) -> None:

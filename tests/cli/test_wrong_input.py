@@ -1,0 +1,122 @@
+"""Every command, given a file that is missing, a broken run or one of an old format, says so in one clear sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.training import make_job, train
+
+RUN_COMMANDS = ("attack", "audit", "report", "figures", "ui")
+"""The commands that take a run; the others take a job, data or a vault."""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that make a folder of runs make it here."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    content = {
+        "data": {"source": "synthetic", "rows": 200, "numeric_fields": 2, "categorical_fields": 2},
+        "model": {"embedding_dim": 2, "bottom": [4], "top": [4]},
+        "training": {"epochs": 1, "batch_size": 80},
+    }
+    run = tmp_path_factory.mktemp("runs") / "finished"
+    train(make_job(content, {}, "test"), run, record_steps=2)
+    return run
+
+
+def old_format(run: Path) -> None:
+    """As a version wrote it that knew fewer fields."""
+    content = json.loads((run / "result.json").read_text())
+    del content["kept_epoch"]
+    (run / "result.json").write_text(json.dumps(content))
+
+
+def newer_job(run: Path) -> None:
+    (run / "job.yaml").write_text((run / "job.yaml").read_text() + "\nfuture: {field: 1}\n")
+
+
+def no_json(run: Path) -> None:
+    (run / "result.json").write_text("{")
+
+
+def no_yaml(run: Path) -> None:
+    (run / "job.yaml").write_text("data: {")
+
+
+def damaged_metrics(run: Path) -> None:
+    (run / "label" / "metrics.jsonl").write_text("not json\n")
+
+
+def odd_metrics(run: Path) -> None:
+    (run / "label" / "metrics.jsonl").write_text('{"epoch": "one", "step": []}\n')
+
+
+BREAK: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
+    "old format": (old_format, "another version of tpsl wrote it", ("report", "figures")),
+    "newer job": (newer_job, "future", ("attack", "audit", "report", "figures")),
+    "no JSON": (no_json, "result.json: is damaged", ("report", "figures")),
+    "no YAML": (no_yaml, "is not YAML", ("attack", "audit", "report", "figures")),
+    "odd metrics": (odd_metrics, "metrics.jsonl, line 1: is damaged", ("report", "figures")),
+    "damaged metrics": (damaged_metrics, "metrics.jsonl, line 1: is damaged", ("report", "figures")),
+}
+
+
+@pytest.mark.parametrize(("damage", "command"), [(name, command) for name in BREAK for command in BREAK[name][2]])
+def test_a_broken_run_is_one_sentence(tpsl: Any, finished: Path, tmp_path: Path, damage: str, command: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    breaking, words, _ = BREAK[damage]
+    breaking(run)
+    sentence = tpsl(command, run).error()
+    assert str(run) in sentence
+    assert words in sentence
+
+
+@pytest.mark.parametrize("command", RUN_COMMANDS)
+def test_a_run_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, command: str) -> None:
+    sentence = tpsl(command, tmp_path / "absent").error()
+    assert str(tmp_path / "absent") in sentence
+
+
+@pytest.mark.parametrize("command", [command for command in RUN_COMMANDS if command != "ui"])
+def test_a_folder_that_is_no_run_is_one_sentence(tpsl: Any, tmp_path: Path, command: str) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"\xff\xd8")
+    sentence = tpsl(command, tmp_path).error()
+    assert str(tmp_path) in sentence
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "{absent}"),
+        ("train", "--data", "criteo", "--path", "{absent}"),
+        ("train", "--data", "avazu", "--path", "{absent}"),
+        ("tune", "{absent}", "--out", "{out}"),
+        ("frontier", "{absent}", "--data", "criteo", "--out", "{out}"),
+        ("paper", "{absent}", "--data", "criteo", "--out", "{out}"),
+        ("certs", "{absent}"),
+        ("label", "serve", "{absent}"),
+        ("feature", "join", "{absent}"),
+        ("audit", "{absent}"),
+        ("vault", "ledger", "{absent}"),
+        ("vault", "verify", "{absent}"),
+        ("vault", "create", "{out}", "{absent}"),
+        ("vault", "add", "{out}", "{absent}"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:3]).replace("{absent}", "").strip(),
+)
+def test_a_file_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    absent = tmp_path / "absent"
+    filled = [argument.format(absent=absent, out=tmp_path / "out") for argument in arguments]
+    sentence = tpsl(*filled).error()
+    assert str(absent) in sentence or str(tmp_path / "out") in sentence
