@@ -305,7 +305,7 @@ const tpslFigures = (() => {
       summary: `${shown.length} runs; test AUC from ${auc(Math.min(...shown.map(testAuc)))} to ${auc(Math.max(...shown.map(testAuc)))}.`,
       traces,
       layout: base(look, {
-        height: 390, showlegend: true,
+        height: look.narrow ? 390 + 24 * traces.filter((trace) => trace.showlegend !== false).length : 390, showlegend: true,
         xaxis: against === "epsilon"
           ? { title: { text: "ε (logarithmic)" }, type: "log", tickvals: levels.length <= 8 ? levels : undefined, ticktext: levels.length <= 8 ? levels.map(significant) : undefined }
           : { title: { text: "shortest-distance attack AUC" } },

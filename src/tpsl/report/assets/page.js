@@ -253,7 +253,7 @@ const tpslReport = (() => {
     part("attack-intro").textContent = !label
       ? "What ε allows anybody who sees the transcript, on average, and what the best attack on the noisy labels reaches by the formula. ε bounds what the transcript adds, not what features alone say about a label."
       : found
-        ? `${run.name}: every attack is scored by the label party with true labels. The dark line is the most that ε allows whoever reads labels off the transcript alone. ${figures.aboveCeiling(run)
+        ? `${run.name}: every attack is scored by the label party with true labels. The line at the edge of the shaded area is the most that ε allows whoever reads labels off the transcript alone. ${figures.aboveCeiling(run)
           ? "An attack can lie beyond it, as here: gradients also carry what the network has learned about the features, and ε does not bound what features say about a label."
           : "ε does not bound what a feature party can predict from its own features."}`
         : `${run.name} was not attacked. Train it with --record-transcript and run tpsl attack on its folder to fill this section.`;
