@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, get_type_hints
 
 NOTHING_RELEASED = "nothing released"
@@ -61,7 +62,7 @@ class TrainResult:
         if not isinstance(content, dict):
             raise ValueError("it is no mapping")
         values: dict[str, Any] = {}
-        for name, kind in get_type_hints(cls).items():
+        for name, kind in _fields().items():
             if name not in content:
                 raise ValueError(f"it has no {name}: another version of tpsl wrote it")
             value = content[name]
@@ -85,6 +86,11 @@ class FeatureResult:
     epochs: int
     steps: int
     samples_per_second: float
+
+
+@cache
+def _fields() -> dict[str, Any]:
+    return get_type_hints(TrainResult)
 
 
 _INFINITE = ("epsilon", "ledger_epsilon")

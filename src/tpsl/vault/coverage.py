@@ -67,7 +67,7 @@ def histories(covers: Iterable[tuple[int, Mask]]) -> tuple[npt.NDArray[np.intp],
     index = np.zeros(CHUNK, np.intp)
     found: list[History] = [()]
     for entry, mask in covers:
-        for old in np.unique(index[mask]):
+        for old in np.flatnonzero(np.bincount(index[mask], minlength=len(found))):
             index[mask & (index == old)] = len(found)
             found.append((*found[old], entry))
     return index, found
