@@ -6,7 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-from tpsl.files import write_atomically
+import pytest
+
+from tpsl.files import read_yaml, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path: Path) -> None:
@@ -29,3 +31,32 @@ def test_a_kill_while_a_file_is_replaced_leaves_the_old_or_the_new_content(tmp_p
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert seen | {path.read_bytes()} <= {b"old", b"new" * 100_000}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot be read"),
+        (b"a: [", "is not YAML"),
+        (b"\xff\xfe\x00", "is not YAML"),
+        (b"!!python/name:os", "is not YAML"),
+    ],
+)
+def test_yaml_that_cannot_be_read_is_the_callers_error_in_one_line(
+    tmp_path: Path, content: bytes | None, sentence: str
+) -> None:
+    class Complaint(ValueError):
+        pass
+
+    path = tmp_path / "file.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Complaint) as raised:
+        read_yaml(path, Complaint)
+    assert str(raised.value).startswith(f"{path}: {sentence} (")
+    assert "\n" not in str(raised.value)
+
+
+def test_yaml_is_read_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text("a: {b: [1, ε]}\n", encoding="utf-8")
+    assert read_yaml(tmp_path / "file.yaml", ValueError) == {"a": {"b": [1, "ε"]}}

@@ -11,20 +11,19 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
 from tpsl.data.blocks import Block, is_frame, read_block
 from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features
 from tpsl.data.fitted import FittedEncoding
+from tpsl.models.threads import one_thread
 from tpsl.training import Job, make_job, train
 from tpsl.training.prediction import TrainedHalves, load_halves
 from tpsl.transport.peers import LABEL_PARTY
@@ -186,7 +185,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _store(Path(self.vault), ids, numbers, len(self.classes_))
         elif job.privacy.mechanism != "none" and job.privacy.noise_seed is None:
             _warn_of_repetition()
-        with _one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
+        with one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
             run, vault = Path(folder) / "run", None if self.vault is None else Path(self.vault)
             data = _dataset(features, ids, numbers, self.classes_)
             result = train(job, run, vault=vault, data=data)
@@ -205,7 +204,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for party, columns in self._shares.items()
         }
         own = features.pop(LABEL_PARTY, None)
-        with _one_thread():
+        with one_thread():
             probabilities = self.halves_.probabilities(features, own).astype(np.float64)
         if probabilities.ndim == 1:
             return np.column_stack([1.0 - probabilities, probabilities])
@@ -442,17 +441,6 @@ def _folder_in_memory() -> Path | None:
     """Return a folder in memory, if there is one: labels then touch no disk, and durable writes cost no time."""
     usable = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ENOUGH_MEMORY
     return _MEMORY if usable else None
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread: small batches gain nothing from more, and sums do not depend on the machine's cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _plain(value: Any) -> Any:

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tpsl.experiments.committee import Committee, committee_weights, record_log_likelihoods
-from tpsl.mechanisms import laplace, randomized_response
+from tpsl.experiments.committee import Committee, committee_weights
 
 
 def some_likelihoods(candidates: int, records: int, spread: float, seed: int = 0) -> list[np.ndarray]:
@@ -53,20 +52,6 @@ def test_likelihoods_that_are_not_finite_count_nothing_and_tiny_ones_do_not_hurt
     assert committee_weights(rows) == pytest.approx([0.5, 0.5, 0.0, 0.0])
     with pytest.raises(ValueError, match="all of them diverged"):
         committee_weights(rows[2:])
-
-
-def test_a_record_speaks_by_the_probability_of_its_noisy_label() -> None:
-    mechanism = randomized_response(1.0)
-    keep = math.e / (1 + math.e)
-    found = record_log_likelihoods(mechanism, [np.array([0, 1])], np.array([0.2, 0.2], dtype=np.float32))
-    said_0, said_1 = 0.8 * keep + 0.2 * (1 - keep), 0.2 * keep + 0.8 * (1 - keep)
-    assert np.exp(found) == pytest.approx([said_0, said_1], rel=1e-6)
-    many = laplace(1.0, 3)
-    outcomes = many.release([0, 1, 2], 5).outcomes
-    p = np.array([[0.2, 0.3, 0.5]] * 3)
-    by_class = np.exp(many.log_likelihood(outcomes))
-    assert record_log_likelihoods(many, [outcomes], p) == pytest.approx(np.log((p * by_class).sum(axis=1)))
-    assert record_log_likelihoods(many, [outcomes] * 2, p) == pytest.approx(np.log((p * by_class**2).sum(axis=1)))
 
 
 def test_a_committee_predicts_the_mixture() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
-from tpsl.experiments.committee import committee_weights, record_log_likelihoods
+from tpsl.experiments.committee import committee_weights
 from tpsl.experiments.space import describe
 from tpsl.experiments.tune import TuneResult, configuration, tune
 from tpsl.mechanisms import seeded_words
@@ -21,7 +21,7 @@ from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
-from tpsl.training.validation import noisy_validation
+from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}

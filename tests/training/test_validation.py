@@ -9,7 +9,7 @@ import pytest
 from tpsl import metrics
 from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, optimized_unary, randomized_response
 from tpsl.mechanisms import subset_selection as subset
-from tpsl.training.validation import corrected_auc, noisy_validation
+from tpsl.training.validation import corrected_auc, noisy_validation, record_log_likelihoods
 
 EXACT = [randomized_response(1.0, 2), randomized_response(0.7, 4), subset(1.0, 5), identity(2), identity(3)]
 
@@ -20,24 +20,26 @@ def outcome_probabilities(mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]
     return outcomes, np.exp(mechanism.log_likelihood(outcomes)).T
 
 
+def every_outcome(mechanism: Mechanism, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """One prediction, every outcome, the prediction once for each of them as a network gives it, and the table."""
+    k = mechanism.classes
+    p = np.random.default_rng(seed).dirichlet(np.ones(k))
+    outcomes, table = outcome_probabilities(mechanism)
+    return p, outcomes, np.full(len(outcomes), p[1]) if k == 2 else np.tile(p, (len(outcomes), 1)), table
+
+
 @pytest.mark.parametrize("mechanism", EXACT, ids=str)
 def test_the_expected_loss_is_the_log_loss_against_true_labels(mechanism: Mechanism) -> None:
-    k = mechanism.classes
-    p = np.random.default_rng(0).dirichlet(np.ones(k))
-    outcomes, table = outcome_probabilities(mechanism)
-    given = np.full(len(outcomes), p[1]) if k == 2 else np.tile(p, (len(outcomes), 1))
+    p, outcomes, given, table = every_outcome(mechanism, 0)
     single = [noisy_validation(mechanism, [outcomes[[i]]], given[[i]]) for i in range(len(outcomes))]
-    for y in range(k):
+    for y in range(mechanism.classes):
         expected = sum(prob * found.validation_loss for prob, found in zip(table[y], single, strict=True) if prob)
         assert expected == pytest.approx(-math.log(p[y]), rel=1e-5)
 
 
 @pytest.mark.parametrize("mechanism", EXACT, ids=str)
 def test_the_likelihood_is_that_of_the_outcomes(mechanism: Mechanism) -> None:
-    k = mechanism.classes
-    p = np.random.default_rng(1).dirichlet(np.ones(k))
-    outcomes, table = outcome_probabilities(mechanism)
-    given = np.full(len(outcomes), p[1]) if k == 2 else np.tile(p, (len(outcomes), 1))
+    p, outcomes, given, table = every_outcome(mechanism, 1)
     with np.errstate(divide="ignore"):
         expected = float(np.log(p @ table).sum())
     assert noisy_validation(mechanism, [outcomes], given).validation_log_likelihood == pytest.approx(expected)
@@ -104,3 +106,17 @@ def test_many_classes_have_no_auc_but_a_loss() -> None:
     found = noisy_validation(mechanism, [outcomes], p)
     assert math.isnan(found.validation_auc)
     assert abs(found.validation_loss + math.log(0.8)) < 5 * found.validation_loss_se
+
+
+def test_a_record_speaks_by_the_probability_of_its_noisy_label() -> None:
+    mechanism = randomized_response(1.0)
+    keep = math.e / (1 + math.e)
+    found = record_log_likelihoods(mechanism, [np.array([0, 1])], np.array([0.2, 0.2], dtype=np.float32))
+    said_0, said_1 = 0.8 * keep + 0.2 * (1 - keep), 0.2 * keep + 0.8 * (1 - keep)
+    assert np.exp(found) == pytest.approx([said_0, said_1], rel=1e-6)
+    many = laplace(1.0, 3)
+    outcomes = many.release([0, 1, 2], 5).outcomes
+    p = np.array([[0.2, 0.3, 0.5]] * 3)
+    by_class = np.exp(many.log_likelihood(outcomes))
+    assert record_log_likelihoods(many, [outcomes], p) == pytest.approx(np.log((p * by_class).sum(axis=1)))
+    assert record_log_likelihoods(many, [outcomes] * 2, p) == pytest.approx(np.log((p * by_class**2).sum(axis=1)))

@@ -5,12 +5,11 @@ Both score the records of one mini-batch, as in appendix A of the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from tpsl.models.threads import one_thread
 
 Float32s = npt.NDArray[np.float32]
 
@@ -31,21 +30,7 @@ def spectral_scores(vectors: Float32s) -> Float32s:
     # In double precision, because the squares of late, small gradients would run out of float32.
     wide = centred.double()
     covariance = wide.T @ wide
-    with _one_thread():
+    with one_thread():
         top = torch.linalg.eigh(covariance).eigenvectors[:, -1]
     scores: Float32s = (wide @ top).abs().float().numpy()
     return scores
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread: the threads of a small decomposition mostly wait for each other.
-
-    At width 128 one thread takes 3 ms, two threads on two busy cores took up to 400.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

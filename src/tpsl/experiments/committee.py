@@ -13,29 +13,14 @@ nothing but the release is used: it costs no budget.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism
-
 Floats = npt.NDArray[np.float64]
-_SMALLEST = 1e-7  # no prediction is taken to be surer than this
 _STEPS = 100
 _ENOUGH = 1e-9
 """Newton's method ends when a step promises less than this, in nats."""
-
-
-def record_log_likelihoods(
-    mechanism: Mechanism, draws: Sequence[npt.NDArray[Any]], probabilities: npt.NDArray[np.floating]
-) -> Floats:
-    """Return `ln Σ_j P(t_i|j)·p_ij` of each record, over all draws: what its noisy label says of the prediction."""
-    p = np.clip(np.asarray(probabilities, dtype=np.float64), _SMALLEST, 1 - _SMALLEST)
-    by_class = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
-    likelihood = np.sum([mechanism.log_likelihood(outcomes) for outcomes in draws], axis=0)
-    found: Floats = np.logaddexp.reduce(likelihood + np.log(by_class), axis=1)
-    return found
 
 
 def committee_weights(log_likelihoods: Sequence[npt.NDArray[np.floating]]) -> Floats:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tpsl.files import read_yaml
 from tpsl.training.job import Job, make_job
 
 _BOTH_OPTIMIZERS = "training.feature_optimizer.", "training.label_optimizer."
@@ -24,12 +23,7 @@ def changed(job: Job, changes: Mapping[str, Mapping[str, Any]], origin: str) -> 
 
 def load_space(path: Path) -> list[Any]:
     """Read a space: a YAML list, each entry the parts and fields of the job that a configuration changes."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    content = read_yaml(path, ValueError)
     if not isinstance(content, list) or not content:
         raise ValueError(f"{path}: a space is a list, each entry the fields of a job that a configuration changes")
     return content

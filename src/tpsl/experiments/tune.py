@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.experiments.committee import Committee, committee_weights, record_log_likelihoods
+from tpsl.experiments.committee import Committee, committee_weights
 from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.experiments.pretrained import hand_over, prepare_pretrained, pretraining_key
 from tpsl.experiments.space import changed, describe
@@ -31,7 +31,7 @@ from tpsl.training.job import Job
 from tpsl.training.loop import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
-from tpsl.training.validation import Validation, noisy_validation
+from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.transport import BadMessage
 from tpsl.vault import NoisyLabels
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tpsl.data.config import DataConfig, FlightsData
 from tpsl.data.dataset import feature_party_names
+from tpsl.files import read_yaml
 from tpsl.mechanisms import (
     Mechanism,
     best_for,
@@ -270,22 +271,13 @@ class Job(_Model):
         return _first_difference(self.agreed(), other.agreed(), "")
 
 
-_SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe loader in C, where it is there: a folder of many runs opens eight times as fast."""
-
-
 class JobError(ValueError):
     """A job that cannot be understood; the message names the file and the field."""
 
 
 def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> Job:
     """Read a job file; `overrides` replace single fields of its parts."""
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_SAFE_LOADER)  # noqa: S506
-    except OSError as error:
-        raise JobError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise JobError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    content = read_yaml(path, JobError)
     if content is None:
         content = {}
     if not isinstance(content, dict):

@@ -14,11 +14,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tpsl.data.config import AvazuData, CriteoData, TableData
 from tpsl.data.dataset import feature_party_names
+from tpsl.files import read_yaml
 from tpsl.training.job import Job
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
@@ -75,12 +75,7 @@ class Local(BaseModel):
 
 def load_local(path: Path) -> Local:
     """Read a local file; its paths are made absolute, so that they hold wherever the process goes."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LocalError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LocalError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    content = read_yaml(path, LocalError)
     if content is None:
         content = {}
     if not isinstance(content, dict):

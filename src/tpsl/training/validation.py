@@ -18,7 +18,7 @@ from tpsl.mechanisms import Mechanism
 from tpsl.perturb import LogitGradient
 
 Floats = npt.NDArray[np.float64]
-_SMALLEST = 1e-7
+_SMALLEST = 1e-7  # no prediction is taken to be surer than this
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,35 @@ def noisy_validation(
     `-Σ_j t̂_j ln p_j`. The log-likelihood is `ln Σ_j P(t|j)·p_j`: its expectation is greatest for the true
     probabilities, too, and it varies less.
     """
-    p = np.clip(np.asarray(probabilities, dtype=np.float64), _SMALLEST, 1 - _SMALLEST)
-    by_class = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
-    debiased, likelihood = np.zeros_like(by_class), np.zeros(by_class.shape)
+    p, by_class = _clipped(probabilities)
+    debiased = np.zeros_like(by_class)
     unbiased = LogitGradient(mechanism, "unbiased")
     for outcomes in draws:
         estimate = unbiased.evidence(outcomes).numpy().astype(np.float64)
         debiased += np.stack([1 - estimate, estimate], axis=1) if estimate.ndim == 1 else estimate
-        likelihood += mechanism.log_likelihood(outcomes)
     debiased /= len(draws)
     losses = -(debiased * np.log(by_class)).sum(axis=1)
-    total = np.logaddexp.reduce(likelihood + np.log(by_class), axis=1).sum()
     return Validation(
         validation_loss=float(losses.mean()),
         validation_loss_se=float(losses.std(ddof=1) / math.sqrt(len(losses))) if len(losses) > 1 else math.nan,
-        validation_log_likelihood=float(total),
+        validation_log_likelihood=float(record_log_likelihoods(mechanism, draws, p).sum()),
         validation_auc=corrected_auc(p, debiased[:, 1]) if p.ndim == 1 else math.nan,
     )
+
+
+def record_log_likelihoods(
+    mechanism: Mechanism, draws: Sequence[npt.NDArray[Any]], probabilities: npt.NDArray[np.floating]
+) -> Floats:
+    """Return `ln Σ_j P(t_i|j)·p_ij` of each record, over all draws: what its noisy label says of the prediction."""
+    likelihood = np.sum([mechanism.log_likelihood(outcomes) for outcomes in draws], axis=0)
+    found: Floats = np.logaddexp.reduce(likelihood + np.log(_clipped(probabilities)[1]), axis=1)
+    return found
+
+
+def _clipped(probabilities: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+    """Return probabilities a little away from 0 and 1: as they came, and with a column for each class."""
+    p = np.clip(np.asarray(probabilities, dtype=np.float64), _SMALLEST, 1 - _SMALLEST)
+    return p, np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
 
 
 def corrected_auc(scores: Floats, debiased: Floats) -> float:
