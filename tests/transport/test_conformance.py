@@ -14,6 +14,7 @@ from tpsl.transport import Channel, WireDtype
 from tpsl.transport.messages import (
     Bye,
     Embeddings,
+    Estimates,
     Finished,
     Gradients,
     HeadEmbeddings,
@@ -97,6 +98,7 @@ def every_kind() -> list[Message]:
         Embeddings(0, 0, numbers),
         Embeddings(2**40, 63, numbers[:1]),
         Gradients(7, 2, numbers[:2]),
+        Estimates(0, 1, numbers[:, :1]),
         TestEmbeddings(9, 1, numbers),
         HeadEmbeddings(9, 2, numbers),
         Verdict(0, best=False, stop=False),
@@ -112,6 +114,7 @@ def every_kind() -> list[Message]:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_kind_of_message_arrives_equal_and_in_order(transport: Transport, dtype: WireDtype) -> None:
     messages = every_kind()
+    assert {type(message) for message in messages} == set(get_args(Message))
     for received, sent in zip(transport(sender(messages), receiver(len(messages)), dtype)[1], messages, strict=True):
         assert_same(received, sent)
     for received, sent in zip(transport(receiver(len(messages)), sender(messages), dtype)[0], messages, strict=True):

@@ -30,6 +30,7 @@ from tpsl.transport.frames import (
 from tpsl.transport.messages import (
     Bye,
     Embeddings,
+    Estimates,
     Finished,
     Gradients,
     HeadEmbeddings,
@@ -38,6 +39,7 @@ from tpsl.transport.messages import (
     Rewind,
     Start,
     Stop,
+    TensorMessage,
     TestEmbeddings,
     Verdict,
 )
@@ -87,6 +89,7 @@ printable = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
 messages: st.SearchStrategy[Message] = st.one_of(
     tensor_messages(Embeddings),
     tensor_messages(Gradients),
+    tensor_messages(Estimates),
     tensor_messages(TestEmbeddings),
     tensor_messages(HeadEmbeddings),
     st.builds(Rewind, UINT64),
@@ -135,10 +138,10 @@ headers = st.one_of(
 
 
 def assert_equal(received: Message | None, sent: Message) -> None:
-    if not isinstance(sent, Embeddings | Gradients | TestEmbeddings | HeadEmbeddings):
+    if not isinstance(sent, TensorMessage):
         assert received == sent
         return
-    assert isinstance(received, Embeddings | Gradients | TestEmbeddings | HeadEmbeddings)
+    assert isinstance(received, TensorMessage)
     assert (type(received), received.step, received.part) == (type(sent), sent.step, sent.part)
     assert received.tensor.shape == sent.tensor.shape
     assert received.tensor.dtype == torch.float32

@@ -53,6 +53,7 @@ from tpsl.party import FeatureParty
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
+from tpsl.training.wide import load_wide, newly_scored_features
 
 ATTACKS: dict[str, str] = {
     "norm": "transcript",
@@ -243,6 +244,8 @@ class _Suite:
     def _trained_parties(self) -> dict[str, FeatureParty]:
         parties = {}
         for name, held in self._held_features.items():
+            if self.job.model.wide:
+                held = newly_scored_features(held, load_wide(self._run.party(name)))
             parties[name] = build_feature_party(self.job, name, held)
             parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))
         return parties

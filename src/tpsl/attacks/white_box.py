@@ -65,7 +65,7 @@ class WhiteBox:
         if model.members == 1:
             return cls(trajectory, Top(cut_width, classes, model, torch.Generator()))
         starts = range(0, cut_width, model.cut_width)  # of each party's share, which lies member after member
-        columns = np.concatenate([np.arange(start, start + model.bottom[-1]) for start in starts])
+        columns = np.concatenate([np.arange(start, start + model.share_width) for start in starts])
         return cls(trajectory, Top(len(columns), classes, model, torch.Generator()), columns)
 
     def fits(self) -> bool:

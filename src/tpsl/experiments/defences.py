@@ -154,9 +154,10 @@ def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
     """Return a builder of label parties with this defence, for `tpsl.training.train`."""
 
     def build(job: Job, parties: int, classes: int, noisy: NoisyLabels, features: Features | None) -> LabelParty:
-        if parties != 1 or features is not None or job.model.members != 1 or job.training.averaging:
+        if parties != 1 or features is not None or job.model.members != 1 or job.model.wide or job.training.averaging:
             raise ValueError(
-                f"{defence.name} is for one feature party, a label party without features, one member and no averaging"
+                f"{defence.name} is for one feature party, a label party without features, "
+                "one member, no wide part and no averaging"
             )
         top = Top(job.model.bottom[-1], classes, job.model, weight_generator(job.training.seed, "label top"))
         return DefendedLabelParty(

@@ -3,6 +3,10 @@
 `Bottom` is f: an embedding layer and two 128-unit ReLU layers; its output is the cut. `Top` is h: two 128-unit ReLU
 layers and the output. A label party with features of its own has a `Bottom` too, whose output joins the others at
 the cut. These are the halves of one network; `members` puts several side by side.
+
+With a wide part (Wide & Deep, Cheng et al. 2016) each party's last number is a score that it has fitted on noisy labels
+(`tpsl.party.wide`). The bottom half reads it and also passes it on beside its output; the top half adds the scores of
+all parties to its logit, and starts from nothing else.
 """
 
 from __future__ import annotations
@@ -37,15 +41,28 @@ class ModelConfig(BaseModel):
         le=64,
         description="Networks trained side by side on the same noisy labels; their mean logit predicts. Costs no ε.",
     )
+    wide: bool = Field(
+        False,
+        description="Each party first fits an additive model of its own fields on the noisy labels; the network learns "
+        "what that leaves over. Two classes. Costs no ε.",
+    )
+
+    @property
+    def share_width(self) -> int:
+        """The width of one member's part of a party's share: the last width of `bottom`, and the score if any."""
+        return self.bottom[-1] + self.wide
 
     @property
     def cut_width(self) -> int:
-        """The width of one party's share of the cut: the last width of `bottom` for each member."""
-        return self.members * self.bottom[-1]
+        """The width of one party's share of the cut: a part for each member."""
+        return self.members * self.share_width
 
 
 class Bottom(nn.Module):
-    """`f`: categories and numbers of one party → its share of the cut."""
+    """`f`: categories and numbers of one party → its share of the cut.
+
+    With a wide part the last number is the score: it goes into the layers, and beside their output into the cut.
+    """
 
     def __init__(
         self,
@@ -62,11 +79,16 @@ class Bottom(nn.Module):
         self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields
         self.layers = _relu_layers(width, config.bottom)
-        self.width = config.bottom[-1]
+        self.deep_width, self.width = config.bottom[-1], config.share_width
         _gaussian_initialisation(self, generator)
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
         """Return the embeddings `e = f(x)` of a batch, shape `[n, width]`."""
+        output = self.deep(categorical, numeric)
+        return output if self.width == self.deep_width else torch.cat([output, numeric[:, -1:]], dim=1)
+
+    def deep(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        """Return what the layers say, without the score: shape `[n, deep_width]`."""
         inputs = []
         if self.embedding is not None:
             inputs.append(self.embedding(categorical).flatten(start_dim=1))
@@ -77,16 +99,33 @@ class Bottom(nn.Module):
 
 
 class Top(nn.Module):
-    """`h`: the cut → logits, one for two classes, k for k classes."""
+    """`h`: the cut → logits, one for two classes, k for k classes.
+
+    With a wide part the logit is what the layers say plus the weighted scores. It begins as the mean of the scores.
+    """
 
     def __init__(self, cut_width: int, classes: int, config: ModelConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.layers = _relu_layers(cut_width, config.top)
-        self.output = nn.Linear(config.top[-1] if config.top else cut_width, 1 if classes == 2 else classes)
+        self._share_width = config.share_width
+        shares = cut_width // config.share_width
+        deep_width = cut_width - shares if config.wide else cut_width
+        self.layers = _relu_layers(deep_width, config.top)
+        self.output = nn.Linear(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
         _gaussian_initialisation(self, generator)
+        self.score_weights = None
+        if config.wide:
+            if classes != 2:
+                raise ValueError(f"a wide part is for two classes, not for {classes}: set model.wide to false")
+            nn.init.zeros_(self.output.weight)
+            self.score_weights = nn.Parameter(torch.full((shares,), 1 / shares))
 
     def forward(self, cut: Tensor) -> Tensor:
         """Return the logits, shape `[n]` for two classes and `[n, k]` for k."""
+        if self.score_weights is not None:
+            shares = cut.reshape(len(cut), -1, self._share_width)
+            deep: Tensor = self.output(self.layers(shares[:, :, :-1].flatten(start_dim=1)))
+            logit: Tensor = deep.squeeze(1) + shares[:, :, -1] @ self.score_weights
+            return logit
         logits: Tensor = self.output(self.layers(cut))
         return logits.squeeze(1) if logits.shape[1] == 1 else logits
 

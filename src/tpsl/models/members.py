@@ -65,7 +65,7 @@ def make_bottom(
 def make_top(shares: int, classes: int, config: ModelConfig, generators: Sequence[torch.Generator]) -> Top | TopMembers:
     """Return the top half for a cut of so many parties' shares, with one generator for each member."""
     _check(config, generators)
-    members = [Top(shares * config.bottom[-1], classes, config, g) for g in generators]
+    members = [Top(shares * config.share_width, classes, config, g) for g in generators]
     return members[0] if len(members) == 1 else TopMembers(members, shares)
 
 

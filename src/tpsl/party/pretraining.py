@@ -159,7 +159,7 @@ class Reconstruction(nn.Module):
         super().__init__()
         self.share = share
         fields = len(features.categorical_fields)
-        self.decoder = _linear(bottom.width, _DECODER_WIDTH, generator)
+        self.decoder = _linear(bottom.deep_width, _DECODER_WIDTH, generator)
         if fields:
             assert bottom.embedding is not None
             self.queries = _linear(_DECODER_WIDTH, fields * _VALUE_WIDTH, generator)
@@ -264,14 +264,14 @@ class Contrast(nn.Module):
     def __init__(self, bottom: Bottom, share: float, generator: torch.Generator) -> None:
         super().__init__()
         self.share = share
-        self.hidden = _linear(bottom.width, _PROJECTION_WIDTH, generator)
+        self.hidden = _linear(bottom.deep_width, _PROJECTION_WIDTH, generator)
         self.output = _linear(_PROJECTION_WIDTH, _PROJECTION_WIDTH, generator)
 
     def forward(self, bottom: Bottom, categorical: Tensor, numeric: Tensor, generator: torch.Generator) -> Tensor:
         """Return the mean of `-ln softmax(cosine with the own corrupted record against all of the batch)`."""
         corrupted = [self._corrupt(part, generator) for part in (categorical, numeric)]
         projected, of_corrupted = (
-            functional.normalize(self.output(functional.relu(self.hidden(bottom(*record)))), dim=1)
+            functional.normalize(self.output(functional.relu(self.hidden(bottom.deep(*record)))), dim=1)
             for record in ((categorical, numeric), corrupted)
         )
         own = torch.arange(len(categorical), device=categorical.device)
@@ -322,8 +322,8 @@ def _rate(done: float) -> float:
 
 @torch.no_grad()
 def _root_mean_square(bottom: Bottom, inputs: FeatureTensors, batches: Sequence[Rows]) -> float:
-    cuts = [bottom(*inputs.batch(part)).square().sum(dtype=torch.float64) for part in batches]
-    return math.sqrt(float(torch.stack(cuts).sum()) / (sum(map(len, batches)) * bottom.width))
+    cuts = [bottom.deep(*inputs.batch(part)).square().sum(dtype=torch.float64) for part in batches]
+    return math.sqrt(float(torch.stack(cuts).sum()) / (sum(map(len, batches)) * bottom.deep_width))
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
 from tpsl.transport import Agreement
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _IDS_AT_ONCE = 1 << 20

@@ -17,6 +17,7 @@ from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.pretraining import Progress, pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
+from tpsl.training.wide import unscored_features
 from tpsl.vault import NoisyLabels, Vault
 
 Notice = Callable[[str], None]
@@ -31,7 +32,7 @@ def weight_generator(seed: int, half: str) -> torch.Generator:
 
 
 def build_feature_party(job: Job, name: str, features: Features, device: torch.device | None = None) -> FeatureParty:
-    """Return a feature party with its initial weights."""
+    """Return a feature party with its initial weights; with a wide part the features include the score."""
     bottom = _bottom(job, name, features).to(device)
     optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging)
     return FeatureParty(bottom, optimizer, features, run_ahead=job.training.staleness > 0)
@@ -43,11 +44,12 @@ def pretrained_weights(
     """Return weights of a feature party's half that it has learned from its own features alone, member by member."""
     if job.training.pretrain is None:
         raise ValueError("the job has no pre-training")
-    bottom = build_feature_party(job, side.party, side.features, device).bottom
+    features = unscored_features(side.features) if job.model.wide else side.features
+    bottom = build_feature_party(job, side.party, features, device).bottom
     members = list(bottom.members) if isinstance(bottom, BottomMembers) else [bottom]
     for number, member in enumerate(members):
         seed = job.training.seed + number
-        pretrain(member, side.features, side.train, job.training.pretrain, seed, progress)  # type: ignore[arg-type]
+        pretrain(member, features, side.train, job.training.pretrain, seed, progress)  # type: ignore[arg-type]
     return bottom.state_dict()
 
 

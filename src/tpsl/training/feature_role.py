@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
 from tpsl.files import write_atomically
 from tpsl.party import FeatureParty
@@ -31,12 +32,15 @@ from tpsl.training.result import FeatureResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.transcript import TranscriptWriter
+from tpsl.training.wide import FILE as WIDE_FILE
+from tpsl.training.wide import fit_wide, scored_features, unscored_features
 from tpsl.transport import (
     MESSAGE_OVERHEAD,
     WINDOW,
     BadMessage,
     Bye,
     Embeddings,
+    Estimates,
     Finished,
     Gradients,
     HeadEmbeddings,
@@ -118,6 +122,8 @@ class FeatureRole:
         start = await self._expect(Start)
         if start.round != order.round or start.step not in (0, *offered):
             raise BadMessage(f"{self.channel.peer} wants to start at step {start.step}, which was not offered")
+        if self.schedule.sends_estimates:
+            await self._learn_wide_part()
         self._load(start.step)
         done = await self._steps(start.step)
         if self.schedule.patience and done:
@@ -125,6 +131,27 @@ class FeatureRole:
         if self.schedule.sends_head_embeddings:
             await self._send_head_embeddings(done)
         return await self._farewell(done)
+
+    async def _learn_wide_part(self) -> None:
+        """Receive what the noisy labels say of the records and fit the wide part, unless it is there already."""
+        received = []
+        for part, positions in enumerate(self.schedule.estimate_parts()):
+            message = await self._expect(Estimates)
+            if (message.step, message.part) != (0, part):
+                raise BadMessage(f"{self.channel.peer} sent part {message.part} of the estimates; expected was {part}")
+            shape, sender = (len(positions), 1), self.channel.peer
+            received.append(checked_tensor(message.tensor, shape, sender=sender, what="estimates", step=0))
+        estimates = torch.cat(received)[:, 0].numpy()
+        if self.record_steps:
+            write_atomically(self.folder / "transcript" / "estimates.f32", estimates.tobytes())
+        if not (self.folder / WIDE_FILE).exists():
+            self.observer.event("wide part", records=len(estimates))
+        rows = self.schedule.train[self.schedule.trained]
+        fit_wide(self.side.features, rows, estimates, self.job.training.seed, self.folder)
+
+    def _features(self) -> Features:
+        """Return this party's features, with the score of its wide part if it has one."""
+        return scored_features(self.side.features, self.folder) if self.job.model.wide else self.side.features
 
     async def _steps(self, start: int) -> int:
         """Return the number of steps done in all: fewer than planned if the label party stops early."""
@@ -214,7 +241,8 @@ class FeatureRole:
         """Send embeddings of all records for the local head, after the frozen pre-trained ones if there are any."""
         frozen = None
         if self.job.sends_frozen:
-            frozen = build_feature_party(self.job, self.side.party, self.side.features, self.device)
+            features = unscored_features(self.side.features) if self.job.model.wide else self.side.features
+            frozen = build_feature_party(self.job, self.side.party, features, self.device)
             frozen.bottom.load_state_dict(self._pretrained())
         for part, rows in enumerate(self.schedule.head_parts()):
             embeddings = self.party.embed(rows)
@@ -247,7 +275,7 @@ class FeatureRole:
 
     def _load(self, step: int) -> None:
         """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
-        self.party = build_feature_party(self.job, self.side.party, self.side.features, self.device)
+        self.party = build_feature_party(self.job, self.side.party, self._features(), self.device)
         if not step and self.job.training.pretrain is not None:
             self.party.bottom.load_state_dict(self._pretrained())
         self._kept.clear()

@@ -225,6 +225,14 @@ class Job(_Model):
             raise ValueError("with privacy.gradients 'none' only a local head learns: set training.head to 'local'")
         return self
 
+    @model_validator(mode="after")
+    def _wide_part_has_its_labels(self) -> Self:
+        if self.model.wide and self.privacy.gradients == "none":
+            raise ValueError("model.wide is fitted on noisy labels, and with privacy.gradients 'none' there are none")
+        if self.model.wide and self.training.labels == "arriving":
+            raise ValueError("model.wide is fitted before the first step: training.labels must be 'stored'")
+        return self
+
     @property
     def has_late_labels(self) -> bool:
         """Whether labels arrive in the vault while the job runs."""

@@ -39,11 +39,13 @@ from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Rows, Schedule
 from tpsl.training.transcript import TrajectoryWriter
 from tpsl.training.validation import noisy_validation
+from tpsl.training.wide import label_estimates
 from tpsl.transport import (
     BadMessage,
     Bye,
     Channel,
     Embeddings,
+    Estimates,
     Finished,
     Gradients,
     HeadEmbeddings,
@@ -115,6 +117,7 @@ class LabelRole:
                 self.observer.gathered(self.channels)
                 try:
                     start = await self._agree_on_a_step()
+                    await self._send_estimates()
                     result = self.run.result()
                     if result is None:
                         self._load(start)
@@ -147,6 +150,15 @@ class LabelRole:
         for channel in self.channels.values():
             await channel.send(Start(self._round, max(common)))
         return max(common)
+
+    async def _send_estimates(self) -> None:
+        """Tell the feature parties what the noisy labels say of the records, for the wide part; with two draws, the
+        draw whose gradients they receive. It is post-processing of the release."""
+        if self.schedule.sends_estimates:
+            estimates = label_estimates(self._noisy()[0])
+            for part, positions in enumerate(self.schedule.estimate_parts()):
+                for channel in self.channels.values():
+                    await channel.send(Estimates(0, part, estimates[positions, None]))
 
     async def _position(self, channel: Channel) -> Position:
         """Return the answer to this round's rewind; what the party sent before it came is of no use any more."""

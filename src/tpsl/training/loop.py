@@ -18,6 +18,7 @@ from tpsl.training.label_role import LabelRole
 from tpsl.training.observer import Fact, Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.wide import label_features
 from tpsl.transport import InProcessMeeting, pair, run_together
 
 Progress = Callable[[int, int, str], None]
@@ -76,7 +77,9 @@ def train(
             side,
             run,
             lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
-            lambda noisy: make_label_party(job, len(names), side.classes, noisy, side.features),
+            lambda noisy: make_label_party(
+                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label)
+            ),
             record_steps=record_steps,
             observer=told,
             device=device,
@@ -140,3 +143,5 @@ class _Preparation(Silent):
     def event(self, name: str, **facts: Fact) -> None:
         if name == "pretraining":
             self._notice(f"{self._party}: {facts['text']}")
+        elif name == "wide part":
+            self._notice(f"{self._party}: fitting the wide part on {facts['records']:,} noisy labels")

@@ -22,9 +22,11 @@ from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
 from tpsl.models import Bottom, BottomMembers, Top, TopMembers, make_top
 from tpsl.party.feature_party import FeatureTensors, Rows
+from tpsl.party.wide import AdditiveModel
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import TEST_ROWS_AT_ONCE
+from tpsl.training.wide import load_wide, newly_scored_features, unscored_features
 from tpsl.transport.peers import LABEL_PARTY
 
 Probabilities = npt.NDArray[np.float32]
@@ -42,6 +44,8 @@ class TrainedHalves:
     label_bottom: Bottom | BottomMembers | None
     """The label party's own bottom half, if it has features."""
     top: Top | TopMembers
+    wide: Mapping[str, AdditiveModel]
+    """The wide part of each party with features, by its name; empty if the network has none."""
 
     @torch.no_grad()
     def probabilities(
@@ -49,11 +53,12 @@ class TrainedHalves:
     ) -> Probabilities:
         """Return the probabilities of these rows (all, if None): of class 1 for two classes (`[n]`), of each for k.
 
-        They are, bit for bit, those that the label party computes in a run for the same rows.
+        They are, bit for bit, those that the label party computes in a run for the same rows; with a wide part, for
+        rows that it was not fitted on.
         """
-        held = [(bottom, _fitting(bottom, name, feature_parties.get(name))) for name, bottom in self.bottoms.items()]
+        held = [(bottom, self._read(bottom, name, feature_parties.get(name))) for name, bottom in self.bottoms.items()]
         if self.label_bottom is not None:
-            held.append((self.label_bottom, _fitting(self.label_bottom, LABEL_PARTY, label_features)))
+            held.append((self.label_bottom, self._read(self.label_bottom, LABEL_PARTY, label_features)))
         inputs = [(bottom, FeatureTensors(features)) for bottom, features in held]
         wanted = np.arange(len(held[0][1]), dtype=np.int64) if rows is None else rows
         parts = []
@@ -64,6 +69,15 @@ class TrainedHalves:
             z = z.mean(dim=0) if isinstance(self.top, TopMembers) else z
             parts.append((torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)).numpy())
         return np.concatenate(parts)
+
+    def _read(self, half: Bottom | BottomMembers, party: str, features: Features | None) -> Features:
+        """Return a party's features as its half reads them, if they are there and of the right kind."""
+        if features is not None and party in self.wide:
+            model = self.wide[party]
+            if (len(model.effects), len(model.slopes)) != (features.categorical.shape[1], features.numeric.shape[1]):
+                raise PredictionError(f"the party {party!r} has other features than the network was trained with")
+            features = newly_scored_features(features, model)
+        return _fitting(half, party, features)
 
 
 def load_halves(
@@ -83,7 +97,11 @@ def load_halves(
             raise PredictionError(
                 f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
             )
-    bottoms = {name: build_feature_party(job, name, feature_parties[name]).bottom for name in names}
+
+    def as_read(features: Features) -> Features:
+        return unscored_features(features) if job.model.wide else features
+
+    bottoms = {name: build_feature_party(job, name, as_read(feature_parties[name])).bottom for name in names}
     for name, bottom in bottoms.items():
         _load_into(bottom, run.party(name) / "bottom.safetensors")
     own_path = run.label / "bottom.safetensors"
@@ -92,12 +110,17 @@ def load_halves(
         raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
     own = None
     if label_features is not None:
-        own = build_feature_party(job, "label bottom", label_features).bottom
+        own = build_feature_party(job, "label bottom", as_read(label_features)).bottom
         _load_into(own, own_path)
     shares = len(bottoms) + (own is not None)
     top = make_top(shares, result.classes, job.model, [torch.Generator() for _ in range(job.model.members)])
     _load_into(top, run.label / "top.safetensors")
-    return TrainedHalves(bottoms, own, top)
+    parties = [*names, *([LABEL_PARTY] if own is not None else [])]
+    try:
+        wide = {name: load_wide(run.party(name)) for name in parties} if job.model.wide else {}
+    except ValueError as error:
+        raise PredictionError(str(error)) from error
+    return TrainedHalves(bottoms, own, top, wide)
 
 
 def predict(run_path: Path, data: Dataset, rows: Rows | None = None) -> Probabilities:

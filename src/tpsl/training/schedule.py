@@ -31,19 +31,20 @@ class Schedule:
     def __init__(self, job: Job, train: Rows, test: Rows) -> None:
         settings = job.training
         self.held_out = held_out(len(train), settings.validation, settings.seed)
-        self._trained = np.delete(np.arange(len(train), dtype=np.int64), self.held_out)
-        self.plan = BatchPlan(len(self._trained), settings.batch_size, settings.seed, settings.order)
+        self.trained = np.delete(np.arange(len(train), dtype=np.int64), self.held_out)
+        self.plan = BatchPlan(len(self.trained), settings.batch_size, settings.seed, settings.order)
         self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0
         self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
         self.part_rows = -(-min(settings.batch_size, self.plan.rows) // settings.micro_batches)
         self.sends_head_embeddings = settings.head == "local"
+        self.sends_estimates = job.model.wide
         self.train, self.test = train, test
 
     def batch(self, step: int) -> Rows:
         """Return the positions among the training records of a step's batch."""
         positions = self.plan.batch(step)
-        return self._trained[positions] if len(self.held_out) else positions
+        return self.trained[positions] if len(self.held_out) else positions
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""
@@ -58,10 +59,15 @@ class Schedule:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
         return _in_parts(np.concatenate([self.train, self.test]))
 
+    def estimate_parts(self) -> list[Rows]:
+        """Return the positions among the training records of those that are trained on, in parts of bounded size."""
+        return _in_parts(self.trained)
+
     @property
     def largest_part(self) -> int:
         """The most rows that any message of the job carries."""
         largest = len(self.test) + len(self.train if self.sends_head_embeddings else self.held_out)
+        largest = max(largest, len(self.trained) if self.sends_estimates else 0)
         return max(self.part_rows, min(TEST_ROWS_AT_ONCE, largest))
 
     def epoch_ends(self, done: int) -> bool:

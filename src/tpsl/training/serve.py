@@ -18,6 +18,7 @@ from tpsl.training.local import Local, LocalError, certificates_of, own_data
 from tpsl.training.observer import Observer
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.wide import label_features
 from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Watch
@@ -73,7 +74,9 @@ def serve(
             side,
             run,
             lambda: noisy_labels_for(job, side, vault, notice),
-            lambda noisy: build_label_party(job, len(names), side.classes, noisy, side.features, device),
+            lambda noisy: build_label_party(
+                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
+            ),
             record_steps=record_steps,
             observer=observer,
             device=device,

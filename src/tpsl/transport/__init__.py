@@ -20,6 +20,7 @@ from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 from tpsl.transport.messages import (
     Bye,
     Embeddings,
+    Estimates,
     Finished,
     Gradients,
     HeadEmbeddings,
@@ -40,6 +41,7 @@ __all__ = [
     "Bye",
     "Channel",
     "Embeddings",
+    "Estimates",
     "Finished",
     "Gradients",
     "HeadEmbeddings",

@@ -21,6 +21,7 @@ from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import (
     Bye,
     Embeddings,
+    Estimates,
     Finished,
     Gradients,
     HeadEmbeddings,
@@ -51,6 +52,7 @@ _NUMBER: dict[WireDtype, wire_pb2.Dtype] = {
 _TENSORS: dict[str, type[TensorMessage]] = {
     "embeddings": Embeddings,
     "gradients": Gradients,
+    "estimates": Estimates,
     "test_embeddings": TestEmbeddings,
     "head_embeddings": HeadEmbeddings,
 }
@@ -129,6 +131,8 @@ def encode_message(message: Message, sequence: int, acknowledged: int, dtype: Wi
             return _encode_tensor(header, header.embeddings, message, dtype)
         case Gradients():
             return _encode_tensor(header, header.gradients, message, dtype)
+        case Estimates():
+            return _encode_tensor(header, header.estimates, message, dtype)
         case TestEmbeddings():
             return _encode_tensor(header, header.test_embeddings, message, dtype)
         case HeadEmbeddings():

@@ -2,7 +2,8 @@
 
 A step is `Embeddings` forward and `Gradients` back, in `micro_batches` parts. `Rewind`, `Position` and `Start` agree on
 the step to go on from; `TestEmbeddings` let the label party predict held-out and test records, `HeadEmbeddings` train
-its local head; `Verdict` says what noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
+its local head; `Estimates` let feature parties fit the wide part of the model on noisy labels; `Verdict` says what
+noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
 Nothing here can carry a loss, a metric or a count that depends on true labels.
 """
 
@@ -25,6 +26,18 @@ class Embeddings:
 @dataclass(frozen=True)
 class Gradients:
     """Label party → feature party: the perturbed `g̃_i` for one part of a step's batch."""
+
+    step: int
+    part: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Label party → feature party, before the first step (so `step` is 0): what noisy labels say of some labels.
+
+    For one part of the trained records an unbiased estimate of each label, `[rows, 1]`: post-processing of the release.
+    """
 
     step: int
     part: int
@@ -104,5 +117,5 @@ class Stop:
     reason: str
 
 
-TensorMessage = Embeddings | Gradients | TestEmbeddings | HeadEmbeddings
+TensorMessage = Embeddings | Gradients | Estimates | TestEmbeddings | HeadEmbeddings
 Message = TensorMessage | Rewind | Position | Start | Verdict | Finished | Bye | Stop

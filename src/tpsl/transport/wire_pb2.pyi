@@ -48,6 +48,7 @@ class Header(_message.Message):
         "stop",
         "head_embeddings",
         "verdict",
+        "estimates",
     )
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +69,7 @@ class Header(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     HEAD_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     acknowledged: int
     hello: Hello
@@ -87,6 +89,7 @@ class Header(_message.Message):
     stop: Stop
     head_embeddings: Tensor
     verdict: Verdict
+    estimates: Tensor
     def __init__(
         self,
         sequence: _Optional[int] = ...,
@@ -108,6 +111,7 @@ class Header(_message.Message):
         stop: _Optional[_Union[Stop, _Mapping]] = ...,
         head_embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
         verdict: _Optional[_Union[Verdict, _Mapping]] = ...,
+        estimates: _Optional[_Union[Tensor, _Mapping]] = ...,
     ) -> None: ...
 
 class Hello(_message.Message):
