@@ -5,9 +5,12 @@ says that skipping is not acceptable.
 """
 
 import base64
+import functools
+import gc
 import json
 import multiprocessing
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -30,6 +33,50 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Only a power failure shows whether a file is on the disk. Forked programs and SQLite wait for it even so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: os.fstat(file) and None)
+        yield
+
+
+COMPUTED_ONCE = {
+    "tpsl.mechanisms.laplace": ("laplace_table",),
+    "tpsl.mechanisms.gaussian": ("gaussian_table", "epsilon_of_table", "epsilon_of_two_coordinates"),
+    "tpsl.data.synthetic": ("World", "World._chunk"),
+    "tpsl.data.flights": ("_read",),
+}
+"""Functions of their arguments alone whose results nobody changes. They may take some 20 MB each, so few are kept."""
+
+
+@pytest.fixture(scope="session")
+def _remembering() -> list[tuple[object, str, Any]]:
+    found = []
+    for module, names in COMPUTED_ONCE.items():
+        for name in names:
+            if module in sys.modules:  # or none of these tests needs it
+                *path, own = name.split(".")
+                holder = functools.reduce(getattr, path, sys.modules[module])
+                found.append((holder, own, functools.lru_cache(maxsize=8)(getattr(holder, own))))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def computed_once(_remembering: list[tuple[object, str, Any]]) -> Iterator[None]:
+    """Tables of integers and records are computed once for all tests that are not about them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for holder, name, remembering in _remembering:
+            patch.setattr(holder, name, remembering)
+        yield
 
 
 class Browser:
@@ -246,3 +293,29 @@ def fork(forks: ForkServerContext) -> Iterator[Callable[..., Forked]]:
     yield start
     for process in started:
         process.end()
+
+
+SERVE = """
+import runpy
+
+runpy.run_path(program)["serve"](address)
+"""
+
+
+@pytest.fixture(scope="session")
+def quick_programs(forks: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `python` and `tpsl` that start in a moment: `tests/quick_start.py` says how."""
+    folder = tmp_path_factory.mktemp("quick")
+    address, quick_start = folder / "address", Path(__file__).parent / "quick_start.py"
+    scope = {"program": str(quick_start), "address": str(address)}
+    server = forks.Process(target=exec, args=(SERVE, scope))
+    server.start()
+    while not address.exists():
+        assert server.is_alive()
+        time.sleep(0.01)
+    write_client = runpy.run_path(str(quick_start))["write_client"]
+    write_client(folder / "python", address, [])
+    write_client(folder / "tpsl", address, [str(Path(sys.executable).with_name("tpsl"))])
+    yield folder
+    server.kill()
+    server.join()

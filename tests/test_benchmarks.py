@@ -27,10 +27,11 @@ SHORT = {
 }
 SECONDS = 300
 
-# What `python PROGRAM ARGUMENTS` does, but that torch is there already.
+# What `python PROGRAM ARGUMENTS` does, but that torch is there already, as it is in the programs that it starts.
 PROGRAM = """
 import runpy, sys
 
+sys.executable = python
 sys.path.insert(0, os.path.dirname(program))
 sys.argv = [program, *arguments]
 runpy.run_path(program, run_name="__main__")
@@ -38,8 +39,9 @@ runpy.run_path(program, run_name="__main__")
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_the_short_form_runs(name: str, fork: Callable[..., Any], tmp_path: Path) -> None:
-    done = fork(PROGRAM, tmp_path, program=str(BENCHMARKS / name), arguments=SHORT[name])
+def test_the_short_form_runs(name: str, fork: Callable[..., Any], quick_programs: Path, tmp_path: Path) -> None:
+    python = str(quick_programs / "python")
+    done = fork(PROGRAM, tmp_path, program=str(BENCHMARKS / name), arguments=SHORT[name], python=python)
     assert done.status(SECONDS) == 0, done.stderr.read_text()
     printed = done.stdout.read_text()
     assert printed.strip()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,6 @@ from tpsl.training import load_job
 from tpsl.training.transcript import Transcript
 from tpsl.vault import Vault
 
-SCRIPT = Path(sys.executable).with_name("tpsl")
 PROMISED = {
     "run",
     "mechanism",
@@ -43,12 +39,10 @@ def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
     }
 
 
-def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(tmp_path: Path) -> None:
+def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(programs: Any, tmp_path: Path) -> None:
     options = "--data flights --rows 6000 --mechanism laplace --epsilon 1 --estimator linear --epochs 1 --seed 0 --json"
-    command = [SCRIPT, "train", *options.split(), "--out", tmp_path / "run"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    done = programs(tmp_path, "train", *options.split(), "--out", tmp_path / "run").outcome()
+    result = done.json()
     assert set(result) >= PROMISED
     assert result["run"] == str(tmp_path / "run")
     assert (result["mechanism"], result["estimator"], result["epochs"]) == ("laplace", "linear", 1)

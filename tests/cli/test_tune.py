@@ -69,9 +69,10 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     content = tpsl(*command, "--json").json()
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
-        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl")),
+        ("tpsl", None),
+        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl", "tpsl with Laplace noise")),
     }
-    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 5
+    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 7
     for file in content["files"]:
         assert Path(file).stat().st_size > 100
     monkeypatch.setattr("tpsl.experiments.frontier.run_cell", None)

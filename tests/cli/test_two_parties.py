@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import socket
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -92,11 +93,12 @@ def office(programs: Callable[..., Any], tmp_path: Path, certificates: Path) -> 
 
 
 def test_two_programs_train_the_weights_of_one(office: Office) -> None:
-    """Everything as in the README."""
-    office.write_job({"data": {"source": "flights", "rows": 4000}, **SMALL})
+    """Everything as in the README, but the data."""
     shutil.rmtree(office.folder / "certs")
     office.tpsl("certs", "job.yaml").result()
-    label = office.listening(office.serve("--metrics-port", "0", installed=True))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        office.port = str(free.getsockname()[1])
+    label = office.serve("--metrics-port", "0", installed=True)
     feature = office.join("feature", "--metrics-port", "0", "--record-transcript", installed=True)
     labels, features = label.result(), feature.result()
     assert labels["steps"] == features["steps"] == 26

@@ -58,3 +58,8 @@ def criteo_lines() -> Lines:
 def avazu_lines() -> Lines:
     """Return a function of (rows, seed) that invents lines of Avazu's `train.csv`, the header first."""
     return _avazu_lines
+
+
+@pytest.fixture(autouse=True)
+def computed_once() -> None:
+    """These tests are about what is computed: each computes it anew."""

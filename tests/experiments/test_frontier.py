@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tpsl.experiments import frontier as module
-from tpsl.experiments.frontier import OURS, Cell, Row, cells, frontier
+from tpsl.experiments.frontier import OURS, OURS_WITH_LAPLACE, Cell, Row, cells, frontier
 from tpsl.experiments.frontier_figure import frontier_figure
 from tpsl.experiments.frontier_report import (
     HEADLINE,
@@ -51,7 +51,8 @@ def small_spaces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tpsl.party.local_head.WIDTHS", (16,))
         patch.setattr(module, "BASELINE_SPACE", (configuration(1e-2), configuration(3e-2)))
-        patch.setattr(module, "RECOMMENDED_SPACE", (configuration(1e-2), configuration(1e-2, pretrain=PRETRAIN)))
+        wide = {**configuration(1e-2), "model": {"wide": True}}
+        patch.setattr(module, "RECOMMENDED_SPACE", (configuration(1e-2), wide))
         patch.setattr(module, "_MASKED", PRETRAIN)
         yield
 
@@ -72,35 +73,36 @@ def test_each_cell_leaves_a_row_and_no_run(computed: tuple[Path, list[Row], list
     out, rows, notes = computed
     assert [(row["part"], row["algorithm"], row["epsilon"]) for row in rows] == [
         ("private", NON_PRIVATE, None),
-        *(("private", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, OURS)),
+        ("private", OURS, None),
+        *(("private", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, OURS, OURS_WITH_LAPLACE)),
         ("local", OURS, 0.0),
         *(("local", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, OURS)),
     ]
     assert not any(row["private"] for row in rows)
     assert {path.name for path in out.iterdir()} == {"cells", "pretrained"}
-    assert notes[0] == "0/10 "
-    assert notes[1].startswith("0/10 pre-training "), "what others wait for comes first"
-    assert notes[-1] == "10/10 tpsl, local head, ε = 2, seed 0"
-    assert len(notes) == 1 + 1 + 10, "one pre-training for all that share it"
+    assert notes[0] == "0/12 "
+    assert notes[1].startswith("0/12 pre-training "), "what others wait for comes first"
+    assert notes[-1] == "12/12 tpsl, local head, ε = 2, seed 0"
+    assert len(notes) == 1 + 1 + 12, "one pre-training for all that share it"
 
 
 def test_a_tuned_cell_reports_all_rules(computed: tuple[Path, list[Row], list[str]]) -> None:
     _, rows, _ = computed
-    for row in rows[:5]:
+    for row in rows[:7]:
         candidates, results = row["candidates"], row["results"]
         assert len(candidates) == 2
         chosen = max(candidates, key=lambda candidate: candidate["validation_log_likelihood"])
         assert results["best"]["test_auc"] == chosen["test_auc"]
         assert results["oracle"]["test_auc"] == max(candidate["test_auc"] for candidate in candidates)
         assert 0 < results["committee"]["test_auc"] < 1
-    assert rows[0]["exact_epsilon"] is None
-    assert rows[1]["exact_epsilon"] == pytest.approx(2.0)
-    assert rows[4]["mechanism"] == "discrete", "what auto takes for two classes"
+    assert rows[0]["exact_epsilon"] is rows[1]["exact_epsilon"] is None
+    assert rows[2]["exact_epsilon"] == pytest.approx(2.0)
+    assert [row["mechanism"] for row in rows[5:7]] == ["discrete", "laplace"], "what auto takes for two classes"
 
 
 def test_a_local_cell_reports_the_local_head(computed: tuple[Path, list[Row], list[str]]) -> None:
     _, rows, _ = computed
-    nothing_sent, laplace = rows[5], rows[6]
+    nothing_sent, laplace = rows[7], rows[8]
     assert nothing_sent["private_head_auc"] is None
     assert nothing_sent["exact_epsilon"] == 0
     assert 0 < nothing_sent["results"]["local"]["test_auc"] < 1
@@ -113,13 +115,13 @@ def test_what_has_a_row_is_not_computed_again(
     out, rows, _ = computed
     monkeypatch.setattr(module, "run_cell", None)
     assert list(frontier(base, out, seeds=[0], epsilons=[2.0])) == [rows]
-    assert list(frontier(base, out, seeds=[0], epsilons=[2.0], parts=["local"])) == [rows[5:]]
+    assert list(frontier(base, out, seeds=[0], epsilons=[2.0], parts=["local"])) == [rows[7:]]
 
 
 def test_a_cell_that_was_lost_comes_out_the_same(computed: tuple[Path, list[Row], list[str]], base: Job) -> None:
     out, rows, _ = computed
     (out / "cells" / f"{Cell('private', OURS, 2.0, 0).key(base)}.json").unlink()
-    assert len(next(iter(frontier(base, out, seeds=[0], epsilons=[2.0])))) == 9
+    assert len(next(iter(frontier(base, out, seeds=[0], epsilons=[2.0])))) == 11
     *_, again = frontier(base, out, seeds=[0], epsilons=[2.0])
     for old, new in zip(rows, again, strict=True):
         assert {**old, "seconds": 0} == {**new, "seconds": 0}
@@ -141,11 +143,12 @@ def test_cells_differ_in_what_they_say_and_in_nothing_else(base: Job, small_spac
     assert (ours.privacy.mechanism, ours.privacy.estimator) == ("auto", "posterior")
     assert (local.training.head, local.training.patience, local.training.validation) == ("local", 1, 0.1)
     assert local.training.pretrain is not None
+    assert (ours.model.wide, local.model.wide) == (False, True), "in the part `private` the space says so"
     assert Cell("local", LAPLACE, 0.5, 3).job(base).training.pretrain is None
     assert not Cell("local", OURS, 0.0, 3).job(base).trains
     everything = cells(range(5), (0.1, 0.5, 1.0, 2.0), ("private", "local"))
-    assert len({cell.key(base) for cell in everything}) == len({cell.name for cell in everything}) == 5 * (17 + 17)
-    assert {cell.seed for cell in everything[:34]} == {0}
+    assert len({cell.key(base) for cell in everything}) == len({cell.name for cell in everything}) == 5 * (22 + 17)
+    assert {cell.seed for cell in everything[:39]} == {0}
 
 
 # Made-up rows: what the tables say can be computed by hand.

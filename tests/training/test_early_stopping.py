@@ -166,7 +166,7 @@ def test_gradients_none_uses_the_label_partys_own_features(tmp_path: Path) -> No
     )
     train(agreed, tmp_path / "run")
     head = load_file(tmp_path / "run" / "label" / "NOT-PRIVATE" / "local_head.safetensors")
-    assert head["mean"].shape == (16,)  # eight numbers from each party
+    assert head["parts.0.mean"].shape == (16,)  # eight numbers from each party
 
 
 @pytest.mark.parametrize(

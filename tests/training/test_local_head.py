@@ -122,7 +122,7 @@ def test_a_crash_after_the_job_and_before_the_head_is_made_good(
     agreed = job()
     train(agreed, tmp_path / "whole", vault=tmp_path / "vault")
 
-    def crash(*arguments: Any) -> Any:
+    def crash(*arguments: Any, **named: Any) -> Any:
         raise Interrupted
 
     with monkeypatch.context() as patch:

@@ -5,8 +5,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -327,7 +325,6 @@ def test_a_half_open_network_is_noticed_and_survived(tcp_proxy: Callable[[str], 
 
 
 ECHO = """
-import sys
 from pathlib import Path
 from tpsl.transport import Agreement, Limits, run_alone
 from tpsl.transport.credentials import Certificates
@@ -341,8 +338,8 @@ async def echo(client):
         await label.send(message)
 
 with FeatureClient(
-    sys.argv[1], "airport", Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids"),
-    Limits(512, 256), "float32", credentials=Certificates.load(Path(sys.argv[2])).channel(),
+    address, "airport", Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids"),
+    Limits(512, 256), "float32", credentials=Certificates.load(Path(certificates)).channel(),
     patience=Patience(2, 20), watch=lambda *news: None,
 ) as client:
     run_alone(echo(client))
@@ -350,21 +347,15 @@ with FeatureClient(
 
 
 @pytest.fixture
-def echo(net: Net) -> Iterator[tuple[Channel, subprocess.Popen[str]]]:
+def echo(net: Net, fork: Callable[..., Any], tmp_path: Path) -> tuple[Channel, Any]:
     """A feature party in a process of its own that sends back whatever it receives, and our channel to it."""
     server = net.server()
-    process = subprocess.Popen(
-        [sys.executable, "-c", ECHO, f"127.0.0.1:{server.port}", net.certificates / "airport"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    with process:
-        yield gathered(server)["airport"], process
-        process.kill()
+    own = {"address": f"127.0.0.1:{server.port}", "certificates": str(net.certificates / "airport")}
+    process = fork(ECHO, tmp_path, **own)
+    return gathered(server)["airport"], process
 
 
-def test_a_stopped_process_is_noticed_and_goes_on(net: Net, echo: tuple[Channel, subprocess.Popen[str]]) -> None:
+def test_a_stopped_process_is_noticed_and_goes_on(net: Net, echo: tuple[Channel, Any]) -> None:
     airport, process = echo
     sent = 0
 
@@ -375,36 +366,35 @@ def test_a_stopped_process_is_noticed_and_goes_on(net: Net, echo: tuple[Channel,
             sent += 1
 
     send_some(20)
-    process.send_signal(signal.SIGSTOP)
+    process.signal(signal.SIGSTOP)
     begun = time.monotonic()
     send_some(20)
     assert net.sees("airport", "lost: not heard for 2 s")
     assert time.monotonic() - begun < 3
     send_some(20)
-    process.send_signal(signal.SIGCONT)
+    process.signal(signal.SIGCONT)
     assert [receive(airport).step for _ in range(sent)] == list(range(sent))  # type: ignore[union-attr]
     assert "connected again" in net.states("airport")
     send(airport, Bye())
-    assert process.wait(SOON) == 0
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
+    assert process.status(SOON) == 0
+    assert process.stderr.read_text() == ""
 
 
-def test_a_process_stopped_for_a_moment_is_not_given_up(net: Net, echo: tuple[Channel, subprocess.Popen[str]]) -> None:
+def test_a_process_stopped_for_a_moment_is_not_given_up(net: Net, echo: tuple[Channel, Any]) -> None:
     airport, process = echo
     for number in range(3):
-        process.send_signal(signal.SIGSTOP)
+        process.signal(signal.SIGSTOP)
         send(airport, Finished(number))
         time.sleep(0.7)
-        process.send_signal(signal.SIGCONT)
+        process.signal(signal.SIGCONT)
         assert receive(airport) == Finished(number)
     assert not [state for state in net.states("airport") if state.startswith("lost")]
 
 
-def test_a_killed_process_is_noticed_at_once(net: Net, echo: tuple[Channel, subprocess.Popen[str]]) -> None:
+def test_a_killed_process_is_noticed_at_once(net: Net, echo: tuple[Channel, Any]) -> None:
     _, process = echo
     begun = time.monotonic()
-    process.kill()
+    process.signal(signal.SIGKILL)
     assert net.sees("airport", "lost: the connection ended")
     assert time.monotonic() - begun < 1
 

@@ -7,10 +7,11 @@ TPSL_DRILL_KILLS says how many kills (12 by default).
 import hashlib
 import os
 import random
-import subprocess
-import sys
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ ONCE, TWICE = laplace(1.0), randomized_response(0.5)
 
 # The worker works until it is killed. It notes what it has seen only after it has seen it.
 WORKER = """
-import hashlib, sys, tempfile
+import hashlib
 import numpy as np
 from tpsl.mechanisms import laplace, randomized_response
 from tpsl.vault import Vault, VaultError
@@ -46,24 +47,14 @@ def work(vault):
     note("twice", len(vault), *vault.noisy_labels(twice, range(0, len(vault), 2), draws=2).draws)
     vault.add([records(len(vault), len(vault) + 700)])
 
-with tempfile.TemporaryDirectory() as scratch:  # so that libraries are loaded when the clock starts
-    seen = scratch + "/seen"
-    work(Vault.create(scratch + "/vault", batches=[records(0, 10)]))
 print("ready", flush=True)
-folder, seen = sys.stdin.readline().split()
 try:
-    vault = Vault.create(folder, batches=[records(0, 3000)])
+    vault = Vault.create(place, batches=[records(0, 3000)])
 except VaultError:
-    vault = Vault.open(folder)
+    vault = Vault.open(place)
 while True:
     work(vault)
 """
-
-
-def started() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 def digest(draws: tuple[np.ndarray, ...]) -> str:
@@ -96,37 +87,27 @@ def check(folder: Path, seen: Path) -> bool:
     return True
 
 
-def wait_for_more(seen: Path) -> None:
-    before, patience = seen.stat().st_size, time.monotonic() + 120
-    while seen.stat().st_size == before:
+def wait_for_more(file: Path, than: int) -> None:
+    patience = time.monotonic() + 120
+    while file.stat().st_size <= than:
         assert time.monotonic() < patience, "the worker does nothing"
         time.sleep(0.002)
 
 
 @pytest.mark.drill
-def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(tmp_path: Path, fork: Callable[..., Any]) -> None:
     random_moment = random.Random(0)
-    alive = next_alive = None
     existed = 0
-    try:
-        next_alive = started()
-        for kill in range(KILLS):
-            alive, next_alive = next_alive, started()  # the next one imports while this one works
-            folder, seen = (tmp_path / f"{name}-{kill // KILLS_PER_VAULT}" for name in ("vault", "seen"))
-            seen.touch()
-            assert alive.stdout.readline() == "ready\n"
-            alive.stdin.write(f"{folder} {seen}\n")
-            alive.stdin.flush()
-            if kill % 2:  # on every other kill the vault has certainly come into being, however slow the machine
-                wait_for_more(seen)
-            time.sleep(random_moment.uniform(0, 0.4))
-            assert alive.poll() is None, alive.stderr.read()
-            alive.kill()
-            alive.wait()
-            existed += check(folder, seen)
-    finally:
-        for process in (alive, next_alive):
-            if process is not None:
-                process.kill()
-                process.communicate()
+    for kill in range(KILLS):
+        vault, seen = (tmp_path / f"{name}-{kill // KILLS_PER_VAULT}" for name in ("vault", "seen"))
+        seen.touch()
+        worker = fork(WORKER, tmp_path, place=str(vault), seen=str(seen))
+        wait_for_more(worker.stdout, than=0)
+        if kill % 2:  # on every other kill the vault has certainly come into being, however slow the machine
+            wait_for_more(seen, than=seen.stat().st_size)
+        time.sleep(random_moment.uniform(0, 0.15))  # in which it does its work about five times
+        assert worker.status() is None, worker.stderr.read_text()
+        worker.signal(signal.SIGKILL)
+        assert worker.status(60) == -signal.SIGKILL
+        existed += check(vault, seen)
     assert existed >= KILLS // 2

@@ -1,8 +1,7 @@
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,15 +174,17 @@ def test_an_interrupted_release_is_undone(vault: Vault) -> None:
     assert vault.verify() == []
 
 
-def test_processes_that_release_at_once_draw_once(vault: Vault, folder: Path) -> None:
+def test_processes_that_release_at_once_draw_once(
+    vault: Vault, folder: Path, fork: Callable[..., Any], tmp_path: Path
+) -> None:
     code = (
-        "import sys; from tpsl.vault import Vault; from tpsl.mechanisms import laplace; v = Vault.open(sys.argv[1]);"
+        "from tpsl.vault import Vault; from tpsl.mechanisms import laplace; v = Vault.open(place);"
         "released = v.release(laplace(1.0)).released; given = v.noisy_labels(laplace(1.0), range(1000)).draws[0];"
         "print(released, given.tobytes().hex())"
     )
-    command = [sys.executable, "-c", code, str(folder)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    answers = [process.communicate()[0].split() for process in running]
+    running = [fork(code, tmp_path, place=str(folder)) for _ in range(4)]
+    assert [process.status(60) for process in running] == [0] * 4
+    answers = [process.stdout.read_text().split() for process in running]
     assert sorted(int(released) for released, _ in answers) == [0, 0, 0, 1000]
     assert len({given for _, given in answers}) == 1
     assert [entry.kind for entry in vault.ledger().entries] == ["created", "added", "released"]

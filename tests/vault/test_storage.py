@@ -1,10 +1,10 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,15 +95,15 @@ def test_a_truncated_database_is_told(vault: Vault, folder: Path) -> None:
             assert "truncated" in str(error) or "no vault" in str(error)
 
 
-def test_an_interrupted_creation_is_taken_over(folder: Path) -> None:
+def test_an_interrupted_creation_is_taken_over(folder: Path, fork: Callable[..., Any], tmp_path: Path) -> None:
     code = (
-        "import os, sys, signal; from tpsl.vault import Vault\n"
+        "import os, signal; from tpsl.vault import Vault\n"
         "def batches():\n"
         "    yield [str(i) for i in range(300000)], [0] * 300000, None\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "Vault.create(sys.argv[1], batches=batches())"
+        "Vault.create(place, batches=batches())"
     )
-    assert subprocess.run([sys.executable, "-c", code, str(folder)]).returncode == -9
+    assert fork(code, tmp_path, place=str(folder)).status(60) == -9
     assert not Vault.exists(folder)
     with pytest.raises(VaultError, match="creation is under way or was interrupted; create it again"):
         Vault.open(folder)

@@ -18,7 +18,7 @@ def tune(
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
     space: Annotated[
         Path | None,
-        typer.Option(help="YAML list of changes to the job to try. Default: pre-training × learning rate."),
+        typer.Option(help="YAML list of changes to the job to try. Default: with and without a wide part."),
     ] = None,
     vault: Annotated[Path | None, typer.Option(help="The label party's vault. Default: a new one in OUT.")] = None,
     workers: WorkersOption = 1,
@@ -31,7 +31,6 @@ def tune(
     already: the budget is spent once. Writes OUT/tune.json and OUT/best.yaml.
     """
     from tpsl.experiments.space import load_space
-    from tpsl.experiments.tune import RECOMMENDED_SPACE
     from tpsl.experiments.tune import tune as run_tune
     from tpsl.report.words import rounded_up
     from tpsl.training import load_job
@@ -39,7 +38,7 @@ def tune(
     base = load_job(job)
     if base.privacy.noise_seed is not None:
         warn("the noise is seeded: these runs are NOT PRIVATE")
-    configurations = load_space(space) if space else RECOMMENDED_SPACE
+    configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress:
         result = run_tune(
             base,

@@ -25,7 +25,6 @@ import torch
 from tpsl.experiments.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.experiments.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
-from tpsl.experiments.space import changed
 from tpsl.experiments.sweep import gaussian_sigma_like_laplace
 from tpsl.experiments.tune import RECOMMENDED_SPACE, configuration, tune
 from tpsl.files import write_atomically
@@ -40,6 +39,8 @@ Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 OURS = "tpsl"
+OURS_WITH_LAPLACE = "tpsl with Laplace noise"
+"""All of ours but the mechanism: what the noise itself costs."""
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 BASELINES = (LAPLACE, DISCRETE, GAUSSIAN)
 BASELINE_SPACE: tuple[dict[str, Any], ...] = tuple(
@@ -89,10 +90,13 @@ class Cell:
         if self.algorithm == GAUSSIAN:
             sigma = gaussian_sigma_like_laplace(self.epsilon or math.nan)
             return {"mechanism": "gaussian", "sigma": sigma, "delta": 1e-5, "estimator": "linear"} | self._noise()
+        if self.epsilon is None:
+            return {"mechanism": "none", "estimator": "posterior"}
         mechanism, estimator = {
             LAPLACE: ("laplace", "linear"),
             DISCRETE: ("discrete", "linear"),
             OURS: ("auto", "posterior"),
+            OURS_WITH_LAPLACE: ("laplace", "posterior"),
         }[self.algorithm]
         return {"mechanism": mechanism, "epsilon": self.epsilon, "estimator": estimator} | self._noise()
 
@@ -102,7 +106,7 @@ class Cell:
     @property
     def space(self) -> tuple[dict[str, Any], ...]:
         """What the cell is tuned over, in the part `private`."""
-        if self.algorithm == OURS:
+        if self.algorithm in (OURS, OURS_WITH_LAPLACE):
             return RECOMMENDED_SPACE
         return BASELINE_SPACE if self.algorithm in (NON_PRIVATE, LAPLACE) else BASELINE_SPACE[:2]
 
@@ -120,22 +124,19 @@ class Cell:
     def job(self, base: Job) -> Job:
         """Return the job that the cell is tuned from, or in the part `local` trains."""
         content = {**base.model_dump(mode="json", exclude_none=True), "privacy": self.privacy()}
-        return make_job(content, {"training": self.training(base)}, self.name)
+        wide = self.part == "local" and self.algorithm == OURS and self.epsilon != 0
+        changes = {"training": self.training(base), "model": {"wide": True} if wide else {}}
+        return make_job(content, changes, self.name)
 
     def pretraining_jobs(self, base: Job) -> list[Job]:
         """Return jobs whose pre-trained weights the cell needs; what they say of noise does not matter."""
-        configurations = [self.training(base)] if self.part == "local" else [c["training"] for c in self.space]
-        methods = [c["pretrain"] for c in configurations if c.get("pretrain") is not None]
-        return [
-            changed(base, {"training": {"seed": self.seed, "pretrain": method}}, self.name)
-            for at, method in enumerate(methods)
-            if method not in methods[:at]
-        ]
+        job = self.job(base)
+        return [job] if self.part == "local" and job.training.pretrain is not None else []
 
     def key(self, base: Job) -> str:
         """Return the name of this cell's files: a digest of all that decides its result."""
         space = self.space if self.part == "private" else None
-        content = [base.agreed(), asdict(self), self.privacy(), self.training(base), space]
+        content = [self.job(base).agreed(), asdict(self), space]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -149,8 +150,9 @@ def cells(seeds: Sequence[int], epsilons: Sequence[float], parts: Sequence[Part]
     found = []
     for seed in seeds:
         if "private" in parts:
-            found.append(Cell("private", NON_PRIVATE, None, seed))
-            found += [Cell("private", name, epsilon, seed) for epsilon in epsilons for name in (*BASELINES, OURS)]
+            found += [Cell("private", NON_PRIVATE, None, seed), Cell("private", OURS, None, seed)]
+            names = (*BASELINES, OURS, OURS_WITH_LAPLACE)
+            found += [Cell("private", name, epsilon, seed) for epsilon in epsilons for name in names]
         if "local" in parts:
             found.append(Cell("local", OURS, 0.0, seed))
             found += [Cell("local", name, epsilon, seed) for epsilon in epsilons for name in (*BASELINES, OURS)]

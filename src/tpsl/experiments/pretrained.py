@@ -23,7 +23,7 @@ def pretraining_key(job: Job) -> str | None:
     """Return a name that jobs share exactly if their pre-trained weights are the same; None without pre-training."""
     if job.training.pretrain is None:
         return None
-    agreed = job.agreed()
+    agreed = job.without_wide_part().agreed()
     content = [agreed["data"], agreed["model"], agreed["training"]["seed"], agreed["training"]["pretrain"]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 

@@ -24,6 +24,7 @@ from tpsl.experiments.committee import Committee, committee_weights
 from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.experiments.pretrained import hand_over, prepare_pretrained, pretraining_key
 from tpsl.experiments.space import changed, describe
+from tpsl.experiments.wide_parts import hand_over_wide_parts, prepare_wide_parts
 from tpsl.files import write_atomically
 from tpsl.training.build import noisy_labels_for
 from tpsl.training.evaluation import TestMetrics, evaluate
@@ -56,13 +57,24 @@ def configuration(
     return {"training": {**optimizers, **training}}
 
 
-RECOMMENDED_SPACE: tuple[dict[str, Any], ...] = tuple(
+def _members(training: dict[str, Any], *, wide: bool) -> dict[str, Any]:
+    return {**training, "model": {"members": 4, "wide": wide}}
+
+
+RECOMMENDED_SPACE: tuple[dict[str, Any], ...] = (
+    _members(configuration(1e-3, averaging=0.995), wide=True),
+    _members(configuration(3e-4, averaging=0.995), wide=True),
+    _members(configuration(3e-3, averaging=0.995, weight_decay=1e-4), wide=False),
+)
+"""For two classes. The deep part learns what the wide one leaves over, at one of two rates; or there is no wide one."""
+
+MANY_CLASSES_SPACE: tuple[dict[str, Any], ...] = tuple(
     configuration(learning_rate, weight_decay=1e-4, averaging=0.995, **start)
     for start in ({"pretrain": None}, {"pretrain": _MASKED}, {"pretrain": _MASKED, "features": 0.1})
     for learning_rate in (1e-3, 3e-3)
 )
-"""The feature parties' halves start from nowhere, from pre-training, or from there and learn ten times slower than the
-label party's; each with two learning rates."""
+"""For more classes. The feature parties' halves start from nowhere, from pre-training, or from there and learn ten
+times slower than the label party's; each with two learning rates."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +138,7 @@ class TuneResult:
 
 def tune(
     base: Job,
-    space: Sequence[Mapping[str, Any]],
+    space: Sequence[Mapping[str, Any]] | None,
     out: Path,
     *,
     vault: Path | None = None,
@@ -137,7 +149,7 @@ def tune(
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
 ) -> TuneResult:
-    """Train every configuration of the space (changes to the base job) on one release, and compare them by it.
+    """Train every configuration of the space (changes to the base job; None: ours) on one release, and compare them.
 
     Guarantee: labels are released once, in the vault (`out/vault` if none is given), and everything else is
     post-processing of that release. Test metrics depend on true labels and choose nothing. A job without a hold-out
@@ -146,6 +158,9 @@ def tune(
 
     Writes `out/tune.json` and `out/best.yaml`, the job of the best candidate.
     """
+    if space is None:
+        data = load_once(base.data) if data is None else data
+        space = RECOMMENDED_SPACE if data.classes == 2 else MANY_CLASSES_SPACE
     jobs = _jobs(base, space)
     names = describe(jobs)
     data = load_once(jobs[0].data) if data is None else data
@@ -161,9 +176,12 @@ def tune(
     for key, job in {pretraining_key(job): job for job in jobs}.items():
         if key is not None:
             tasks.append(Task(f"pre-training {key}", partial(_pretrain, job, pretrained, device, own_data)))
+    for wire, job in {job.training.wire: job for job in jobs if job.model.wide}.items():
+        tasks.append(Task(_wide_task(wire), partial(_fit_wide_parts, job, out, vault, own_data)))
     for job, name, run in zip(jobs, names, runs, strict=True):
         needs = frozenset({f"pre-training {pretraining_key(job)}"})
-        tasks.append(Task(name, partial(_train, job, run, vault, pretrained, device, own_data), needs))
+        needs |= {_wide_task(job.training.wire)} if job.model.wide else set()
+        tasks.append(Task(name, partial(_train, job, run, vault, pretrained, out / "wide", device, own_data), needs))
     progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         progress(done, len(tasks), name)
@@ -224,14 +242,26 @@ def _pretrain(job: Job, folder: Path, device: torch.device | None, data: Dataset
     prepare_pretrained(job, load_once(job.data) if data is None else data, folder, device)
 
 
+def _wide_task(wire: str) -> str:
+    return f"wide part, estimates in {wire}"
+
+
+def _fit_wide_parts(job: Job, out: Path, vault: Path, data: Dataset | None) -> None:
+    data = load_once(job.data) if data is None else data
+    noisy, _ = noisy_labels_for(job, data.label_side, vault, lambda text: None)
+    prepare_wide_parts(job, data, noisy, out / "wide")
+
+
 def _train(
-    job: Job, run: Path, vault: Path, pretrained: Path, device: torch.device | None, data: Dataset | None
+    job: Job, run: Path, vault: Path, pretrained: Path, wide: Path, device: torch.device | None, data: Dataset | None
 ) -> None:
     """Train one configuration, unless it is finished; numbers that are not finite end it."""
     if (run / _DIVERGED).exists():
         return
     data = load_once(job.data) if data is None else data
     hand_over(job, data, pretrained, RunFolder(run))
+    if job.model.wide:
+        hand_over_wide_parts(job, data, wide, RunFolder(run))
     try:
         train(job, run, vault=vault, data=data, device=device)
     except BadMessage as error:

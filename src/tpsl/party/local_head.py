@@ -8,7 +8,7 @@ it exists. Whoever gets this head, or its scores, gets something of every traini
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from tpsl.models import HalfOptimizer, OptimizerConfig
 
 Inputs = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Columns = npt.NDArray[np.int64]
 Progress = Callable[[int, int, str], None]
 
 WIDTHS = (256, 256)
@@ -31,18 +33,20 @@ _ROWS_AT_ONCE = 16_384
 _OPTIMIZER = OptimizerConfig(name="adam", learning_rate=1e-3, weight_decay=1e-5)
 
 
-class LocalHead(nn.Module):
-    """Standardises its inputs and maps them to logits. NOT PRIVATE: it stays with the label party."""
+class HeadPart(nn.Module):
+    """Standardises some of the inputs and maps them to logits."""
 
+    columns: Tensor
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, inputs: int, classes: int, generator: torch.Generator) -> None:
+    def __init__(self, columns: Columns, classes: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(inputs))
-        self.register_buffer("scale", torch.ones(inputs))
+        self.register_buffer("columns", torch.from_numpy(columns))
+        self.register_buffer("mean", torch.zeros(len(columns)))
+        self.register_buffer("scale", torch.ones(len(columns)))
         layers: list[nn.Module] = []
-        for width, next_width in zip((inputs, *WIDTHS[:-1]), WIDTHS, strict=True):
+        for width, next_width in zip((len(columns), *WIDTHS[:-1]), WIDTHS, strict=True):
             layers += [nn.Linear(width, next_width), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(WIDTHS[-1], classes))
         for part in self.layers:
@@ -53,8 +57,33 @@ class LocalHead(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits, shape `[n, k]`."""
-        logits: Tensor = self.layers((inputs - self.mean) / self.scale)
+        logits: Tensor = self.layers((inputs.index_select(1, self.columns) - self.mean) / self.scale)
         return logits
+
+
+class LocalHead(nn.Module):
+    """A weighted sum of the logits of its parts and of the private head. NOT PRIVATE: it stays with the label party."""
+
+    private: Tensor
+    weights: Tensor
+
+    def __init__(self, parts: Sequence[HeadPart], private: Columns) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.register_buffer("private", torch.from_numpy(private))
+        self.register_buffer("weights", torch.tensor([0.0] * (len(parts) - 1) + [1.0] + [0.0] * (len(private) > 0)))
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Return the logits of each part and, at last, of the private head: shape `[J, n, k]`."""
+        logits = [part(inputs) for part in self.parts]
+        if len(self.private):
+            private = inputs.index_select(1, self.private)
+            logits.append(functional.pad(private, (1, 0)) if private.shape[1] == 1 else private)
+        return torch.stack(logits)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return logits, shape `[n, k]`."""
+        return torch.einsum("j,jnk->nk", self.weights, self.logits(inputs))
 
     @torch.no_grad()
     def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
@@ -74,19 +103,58 @@ def train_local_head(
     seed: int,
     progress: Progress = lambda done, total, note: None,
     device: torch.device | None = None,
+    *,
+    judges: Rows | None = None,
+    clean: Columns | None = None,
+    private: Columns | None = None,
 ) -> LocalHead:
-    """Return a head trained on true labels; a twentieth of the records decides when to stop.
+    """Return a head trained on true labels; `judges` decide when to stop, or a twentieth of the records.
+
+    Halves that were trained on noisy labels know those of their training records, and a noisy label tells something of
+    the true one: on these records the trained cut says more than it will on others. `judges` are records that nothing
+    was trained on, the noisy hold-out. `clean` are the columns of the inputs that no record's own label had a part in
+    (pre-trained embeddings, scores of the wide part), `private` those of the private head's logits. One part of the
+    head sees the clean columns, one sees all; with judges, these decide how far each of them, and the private head, is
+    to be trusted. Without judges the part that sees all is the head.
 
     `inputs` may be a memory-mapped file: a batch is read at a time. The result is a function of the arguments.
     """
     generator = torch.Generator().manual_seed(_seed(seed))
-    head = LocalHead(inputs.shape[1], classes, generator)
-    _standardise(head, inputs)
-    head.to(device)
+    every = np.arange(inputs.shape[1], dtype=np.int64)
+    views = [every]
+    if judges is not None and clean is not None and 0 < len(clean) < len(every):
+        views.insert(0, clean)
+    parts = [HeadPart(columns, classes, generator) for columns in views]
+    if judges is None:
+        order = torch.randperm(len(inputs), generator=generator).numpy()
+        held = max(1, round(_HELD_OUT * len(inputs)))
+        held_out, fitted = np.sort(order[:held]), order[held:]
+    else:
+        held_out, fitted = judges, np.delete(np.arange(len(inputs), dtype=np.int64), judges)
+    for number, part in enumerate(parts):
+
+        def of_all(done: int, total: int, note: str, number: int = number) -> None:
+            progress(number * total + done, len(parts) * total, note)
+
+        _standardise(part, inputs)
+        _train_part(part.to(device), inputs, labels, fitted, held_out, generator, of_all)
+    none = np.empty(0, dtype=np.int64)
+    head = LocalHead(parts, none if judges is None or private is None else private).to(device)
+    if judges is not None:
+        _weigh(head, inputs, labels, judges)
+    return head
+
+
+def _train_part(
+    head: HeadPart,
+    inputs: Inputs,
+    labels: Labels,
+    fitted: Rows,
+    held_out: Rows,
+    generator: torch.Generator,
+    progress: Progress,
+) -> None:
     optimizer = HalfOptimizer(head, _OPTIMIZER, averaging=_AVERAGING)
-    order = torch.randperm(len(inputs), generator=generator).numpy()
-    held = max(1, round(_HELD_OUT * len(inputs)))
-    held_out, fitted = np.sort(order[:held]), order[held:]
     best, best_loss, waited = _copy(head), np.inf, 0
     total = _EPOCHS * -(-len(fitted) // _BATCH)
     done = 0
@@ -108,15 +176,37 @@ def train_local_head(
         if waited >= _PATIENCE:
             break
     head.load_state_dict(best)
-    return head
 
 
-def _standardise(head: LocalHead, inputs: Inputs) -> None:
+def _weigh(head: LocalHead, inputs: Inputs, labels: Labels, judges: Rows) -> None:
+    """Set the weights to those that make the judges' true labels most likely; they begin equal."""
+    with torch.no_grad():
+        found = [
+            head.logits(_tensor(inputs[judges[start : start + _ROWS_AT_ONCE]], head)).cpu().double()
+            for start in range(0, len(judges), _ROWS_AT_ONCE)
+        ]
+    logits, truth = torch.cat(found, dim=1), torch.from_numpy(labels[judges])
+    equal = torch.full((len(logits),), 1 / len(logits), dtype=torch.float64)
+    weights = equal.clone().requires_grad_()
+    solver = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        loss = functional.cross_entropy(torch.einsum("j,jnk->nk", weights, logits), truth, reduction="sum")
+        loss = loss + (weights - equal).square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    solver.step(closure)  # type: ignore[no-untyped-call]
+    head.weights.copy_(weights.detach())
+
+
+def _standardise(head: HeadPart, inputs: Inputs) -> None:
     """Masked pre-training leaves units that are nearly always on: without this half of its gain is lost."""
-    total = np.zeros(inputs.shape[1])
-    squares = np.zeros(inputs.shape[1])
+    columns = head.columns.numpy()
+    total, squares = np.zeros(len(columns)), np.zeros(len(columns))
     for start in range(0, len(inputs), _ROWS_AT_ONCE):
-        part = np.asarray(inputs[start : start + _ROWS_AT_ONCE], dtype=np.float64)
+        part = np.asarray(inputs[start : start + _ROWS_AT_ONCE][:, columns], dtype=np.float64)
         total += part.sum(axis=0)
         squares += np.square(part).sum(axis=0)
     mean = total / len(inputs)
@@ -126,7 +216,7 @@ def _standardise(head: LocalHead, inputs: Inputs) -> None:
 
 
 @torch.no_grad()
-def _loss(head: LocalHead, inputs: Inputs, labels: Labels, rows: npt.NDArray[np.int64]) -> float:
+def _loss(head: HeadPart, inputs: Inputs, labels: Labels, rows: Rows) -> float:
     summed = 0.0
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = rows[start : start + _ROWS_AT_ONCE]
@@ -135,13 +225,13 @@ def _loss(head: LocalHead, inputs: Inputs, labels: Labels, rows: npt.NDArray[np.
     return summed / len(rows)
 
 
-def _copy(head: LocalHead) -> dict[str, Tensor]:
+def _copy(head: HeadPart) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in head.state_dict().items()}
 
 
-def _tensor(values: Inputs | Labels, head: LocalHead) -> Tensor:
+def _tensor(values: Inputs | Labels, head: nn.Module) -> Tensor:
     """Return a copy of a part of what may be a file, where the head is."""
-    return torch.from_numpy(np.array(values)).to(head.mean.device)
+    return torch.from_numpy(np.array(values)).to(next(head.parameters()).device)
 
 
 def _seed(seed: int) -> int:

@@ -1,19 +1,23 @@
 """The wide part of the network: an additive model of one party's own fields, fitted on noisy labels.
 
-    mean + Σ_f effect of the category in field f + Σ_j slope_j·x_j + Σ_(f,g) effect of the cell in the pair (f, g)
+    log-odds of a record = base + Σ_f effect of its category in field f + Σ_j slope_j·x_j + Σ_(f,g) effect of its cell
 
-A deep network learns what the labels say of a field only while it learns everything else, and at small ε the noise is
-learned faster. Here every field has few effects, each is shrunk by how much the field's effects vary (empirical Bayes),
-and nothing has to be tuned. All of it is post-processing of the noisy labels.
+where the cells are those of some pairs of fields (f, g). A deep network learns what the labels say of a field only
+while it learns everything else, and at small ε the noise is learned faster. Here every field has few effects, each is
+shrunk by how much the field's effects vary (empirical Bayes), and nothing has to be tuned. All of it is post-processing
+of the noisy labels.
 
 Fitting is backfitting: field after field, the effects that explain what the others leave over. Within a field the
 categories share no record, so their posterior means are a division each, and a sweep over all fields costs no more than
-reading the table. How much a field's effects vary is estimated in the same sweep (MacKay 1992). Pairs of fields that
-explain more of what is left than noise would are found by a test, and the strongest of them join.
+reading the table. How much a field's effects vary is estimated in the same sweep (MacKay 1992). Every other sweep the
+curve from log-odds to probability is straightened anew at the model as it is: Newton's method for a logistic model,
+with unbiased estimates of the labels in place of labels. Pairs of fields that explain more of what is left than noise
+would are found by a test, and the strongest of them join.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -35,16 +39,17 @@ SCORE_FIELD = "wide score"
 
 _FOLDS = 5
 _SWEEPS_BEFORE_PAIRS, _SWEEPS = 4, 8
+_SWEEPS_ON_A_LINE = 2
 _EXPLAINED, _EXPLAINED_BY_PAIRS = 0.03, 0.01
 """The variance of the label that fields, and pairs, are expected to explain before any label is seen."""
-_PRIOR_WEIGHT = 4.0
+_PRIOR_WEIGHT = 8.0
 """How many effects that expectation is worth."""
 _PAIRED_CATEGORIES = 400  # a field with more of them has too few records in a cell
 _BINS = 8  # of a number, in pairs
 _MOST_PAIRS = 64
 _SIGNIFICANT = 2.0  # standard deviations above what noise explains
 _FAR = 5.0  # a number counts at most so many standard deviations
-_SHARE_AT_LEAST = 0.1  # no score is surer than a tenth of the base rate, or of its opposite
+_STEEPNESS_AT_LEAST = 0.1  # of the curve from log-odds to probability, against that at the base rate
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Axis:
 class AdditiveModel:
     """A fitted model; it reads features that are encoded as those it was fitted on."""
 
-    mean: float
+    base: float
     lows: Codes
     """The lowest category of each field."""
     effects: tuple[Floats, ...]
@@ -80,29 +85,21 @@ class AdditiveModel:
     pairs: tuple[tuple[Axis, Axis], ...]
     cells: tuple[Floats, ...]
 
-    def estimates(self, features: Features, rows: Rows) -> Floats:
-        """Return the estimates of the label of these rows; they may leave the range from 0 to 1."""
-        found = np.full(len(rows), self.mean)
+    def scores(self, features: Features, rows: Rows) -> npt.NDArray[np.float32]:
+        """Return the log-odds of class 1 for these rows."""
+        found = np.full(len(rows), self.base)
         for field, (low, effects) in enumerate(zip(self.lows, self.effects, strict=True)):
             found += effects[_codes(features.categorical[rows, field], int(low), len(effects) - 1)]
         found += _numbers(features, rows) @ self.slopes
-        for pair, effects in zip(self.pairs, self.cells, strict=True):
-            found += effects[_cell(pair, features, rows)]
-        return found
-
-    def scores(self, features: Features, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the log-odds of class 1 for these rows."""
-        base = min(max(self.mean, 1e-3), 1 - 1e-3)
-        lowest, highest = _SHARE_AT_LEAST * base, 1 - _SHARE_AT_LEAST * (1 - base)
-        share = np.clip(self.estimates(features, rows), lowest, highest)
-        scores: npt.NDArray[np.float32] = np.log(share / (1 - share)).astype(np.float32)
-        return scores
+        for (one, other), effects in zip(self.pairs, self.cells, strict=True):
+            found += effects[one.codes(features, rows) * (other.size + 1) + other.codes(features, rows)]
+        return found.astype(np.float32)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the model as named tensors, for a file."""
         axes = [axis for pair in self.pairs for axis in pair]
         arrays: dict[str, npt.NDArray[np.generic]] = {
-            "mean": np.array([self.mean]),
+            "base": np.array([self.base]),
             "lows": self.lows,
             "categories": np.array([len(effects) for effects in self.effects], dtype=np.int64),
             "effects": _joined(self.effects),
@@ -124,7 +121,7 @@ class AdditiveModel:
             at += count
         pairs = tuple(zip(axes[::2], axes[1::2], strict=True))
         return cls(
-            mean=float(arrays["mean"][0]),
+            base=float(arrays["base"][0]),
             lows=arrays["lows"],
             effects=_parted(arrays["effects"], arrays["categories"].tolist()),
             slopes=arrays["slopes"],
@@ -185,38 +182,58 @@ class _Fitting:
     """Backfitting: each group of effects in turn explains what all others leave over."""
 
     def __init__(self, features: Features, rows: Rows, estimates: Floats) -> None:
-        self._features, self._rows = features, rows
-        self._mean = float(estimates.mean())
-        self._left = estimates - self._mean
-        self._noise = max(float(self._left.var()), 1e-12)
+        self._features, self._rows, self._estimates = features, rows, estimates
+        rate = min(max(float(estimates.mean()), 1e-3), 1 - 1e-3)
+        self._base, self._steepness = math.log(rate / (1 - rate)), rate * (1 - rate)
+        self._noise = max(float(estimates.var()), 1e-12)
+        self._log_odds = np.full(len(rows), self._base)
         categorical = features.categorical[rows]
         self._lows = categorical.min(axis=0).astype(np.int64)
         self._codes = [categorical[:, field] - np.int32(low) for field, low in enumerate(self._lows)]
         self._numbers = _numbers(features, rows)
-        self._squares = np.square(self._numbers).sum(axis=0)
         self._slopes = np.zeros(self._numbers.shape[1])
-        groups = max(1, len(self._codes) + len(self._slopes))
-        self._expected = _EXPLAINED / groups
+        # A variance of the label's probability, as one of its log-odds.
+        self._expected = _EXPLAINED / max(1, len(self._codes) + len(self._slopes)) / self._steepness**2
         self._slope_variance = np.full(len(self._slopes), self._expected)
-        self._fields = [_Group(codes, int(codes.max()) + 1, self._expected) for codes in self._codes]
+        self._fields = [_Group(int(codes.max()) + 1, self._expected) for codes in self._codes]
         self._pairs: list[tuple[Axis, Axis]] = []
+        self._paired: list[tuple[int, int]] = []
         self._cells: list[_Group] = []
         self._axis_codes: list[npt.NDArray[np.int16]] = []
-        self._paired: list[tuple[int, int]] = []
+        self._linearise()
+
+    def _linearise(self) -> None:
+        """Straighten the curve from log-odds to probability at the model as it is.
+
+        An estimate e of the label then stands for `(e - p) / (p·(1-p))` more of log-odds, with the weight `(p·(1-p))²`.
+        """
+        probability = 1 / (1 + np.exp(-np.clip(self._log_odds, -30, 30)))
+        steepness = np.maximum(probability * (1 - probability), _STEEPNESS_AT_LEAST * self._steepness)
+        self._weights = np.square(steepness)
+        self._left = (self._estimates - probability) / steepness
+        self._squares = self._weights @ np.square(self._numbers)
+        for codes, group in zip(self._codes, self._fields, strict=True):
+            group.weigh(codes, self._weights)
+        for pair, numbers, group in zip(self._pairs, self._paired, self._cells, strict=True):
+            group.weigh(self._cell(pair, numbers), self._weights)
 
     def sweep(self, times: int) -> None:
-        for _ in range(times):
+        for done in range(times):
+            if done % _SWEEPS_ON_A_LINE == 0:
+                self._linearise()
+            before = self._left.copy()
             for number in range(len(self._slopes)):
                 self._update_slope(number)
             for codes, group in zip(self._codes, self._fields, strict=True):
-                group.update(codes, self._left, self._noise)
+                group.update(codes, self._left, self._weights, self._noise)
             for pair, numbers, group in zip(self._pairs, self._paired, self._cells, strict=True):
-                group.update(self._cell(pair, numbers), self._left, self._noise)
+                group.update(self._cell(pair, numbers), self._left, self._weights, self._noise)
+            self._log_odds += before - self._left
 
     def _update_slope(self, number: int) -> None:
         values, square = self._numbers[:, number], self._squares[number]
         penalty = self._noise / self._slope_variance[number]
-        slope = (values @ self._left + square * self._slopes[number]) / (square + penalty)
+        slope = ((self._weights * values) @ self._left + square * self._slopes[number]) / (square + penalty)
         self._left -= (slope - self._slopes[number]) * values
         self._slopes[number] = slope
         known = square / (square + penalty)
@@ -230,10 +247,10 @@ class _Fitting:
         for numbers in combinations(range(len(axes)), 2):
             pair = (axes[numbers[0]], axes[numbers[1]])
             cells = self._cell(pair, numbers)
-            counts = np.bincount(cells, minlength=_cells(pair))
-            sums = np.bincount(cells, weights=self._left, minlength=_cells(pair))
-            seen = counts > 0
-            explained = float((np.square(sums[seen]) / counts[seen]).sum()) / self._noise
+            weights = np.bincount(cells, weights=self._weights, minlength=_cells(pair))
+            sums = np.bincount(cells, weights=self._weights * self._left, minlength=_cells(pair))
+            seen = weights > 0
+            explained = float((np.square(sums[seen]) / weights[seen]).sum()) / self._noise
             degrees = int(seen.sum())
             surprise = (explained - degrees) / np.sqrt(2 * degrees)
             if surprise > _SIGNIFICANT:
@@ -241,8 +258,8 @@ class _Fitting:
         for _, numbers, pair in sorted(found, key=lambda entry: entry[:2])[:_MOST_PAIRS]:
             self._pairs.append(pair)
             self._paired.append(numbers)
-            cells = self._cell(pair, numbers)
-            self._cells.append(_Group(cells, _cells(pair) - 1, _EXPLAINED_BY_PAIRS / _MOST_PAIRS))
+            expected = _EXPLAINED_BY_PAIRS / _MOST_PAIRS / self._steepness**2
+            self._cells.append(_Group(_cells(pair) - 1, expected))
 
     def _cell(self, pair: tuple[Axis, Axis], numbers: tuple[int, int]) -> Codes:
         one, other = (self._axis_codes[number] for number in numbers)
@@ -264,7 +281,7 @@ class _Fitting:
 
     def model(self) -> AdditiveModel:
         return AdditiveModel(
-            mean=self._mean,
+            base=self._base,
             lows=self._lows,
             effects=tuple(group.effects for group in self._fields),
             slopes=self._slopes,
@@ -276,20 +293,24 @@ class _Fitting:
 class _Group:
     """The effects of one field or pair, a normal prior on them, and how much they vary."""
 
-    def __init__(self, codes: npt.NDArray[np.integer], size: int, expected: float) -> None:
+    def __init__(self, size: int, expected: float) -> None:
         self.size = size
         self.effects = np.zeros(size + 1)
-        self._counts = np.bincount(codes, minlength=size + 1).astype(np.float64)
+        self._sums: Floats = np.zeros(size + 1)
         self._expected = self._variance = expected
 
-    def update(self, codes: npt.NDArray[np.integer], left: Floats, noise: float) -> None:
+    def weigh(self, codes: npt.NDArray[np.integer], weights: Floats) -> None:
+        """Note how much weight lies on each effect."""
+        self._sums = np.bincount(codes, weights=weights, minlength=self.size + 1).astype(np.float64)
+
+    def update(self, codes: npt.NDArray[np.integer], left: Floats, weights: Floats, noise: float) -> None:
         """Set the effects to their posterior means given what all other groups leave over; `left` is kept up."""
         penalty = noise / self._variance
-        sums = np.bincount(codes, weights=left, minlength=self.size + 1)
-        effects = (sums + self._counts * self.effects) / (self._counts + penalty)
+        explained = np.bincount(codes, weights=weights * left, minlength=self.size + 1)
+        effects = (explained + self._sums * self.effects) / (self._sums + penalty)
         left -= (effects - self.effects)[codes]
         self.effects = effects
-        known = float((self._counts / (self._counts + penalty)).sum())
+        known = float((self._sums / (self._sums + penalty)).sum())
         square = float(np.square(effects).sum())
         self._variance = (square + _PRIOR_WEIGHT * self._expected) / (known + _PRIOR_WEIGHT)
 
@@ -302,11 +323,6 @@ def _codes(categories: npt.NDArray[np.int32], low: int, size: int) -> Codes:
     """Return categories as numbers from 0; `size` for one that training did not see."""
     codes = categories.astype(np.int64) - low
     return np.where((codes >= 0) & (codes < size), codes, size)
-
-
-def _cell(pair: tuple[Axis, Axis], features: Features, rows: Rows) -> Codes:
-    one, other = pair
-    return one.codes(features, rows) * (other.size + 1) + other.codes(features, rows)
 
 
 def _cells(pair: tuple[Axis, Axis]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.pretraining import Progress, pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
-from tpsl.training.wide import unscored_features
 from tpsl.vault import NoisyLabels, Vault
 
 Notice = Callable[[str], None]
@@ -41,16 +40,27 @@ def build_feature_party(job: Job, name: str, features: Features, device: torch.d
 def pretrained_weights(
     job: Job, side: FeatureSide, device: torch.device | None = None, progress: Progress = lambda done, total, note: None
 ) -> dict[str, Tensor]:
-    """Return weights of a feature party's half that it has learned from its own features alone, member by member."""
+    """Return weights of a feature party's half that it has learned from its own features alone, member by member.
+
+    They are those of a half without a wide part, whose score there is only with labels.
+    """
     if job.training.pretrain is None:
         raise ValueError("the job has no pre-training")
-    features = unscored_features(side.features) if job.model.wide else side.features
-    bottom = build_feature_party(job, side.party, features, device).bottom
+    bottom = build_feature_party(job.without_wide_part(), side.party, side.features, device).bottom
     members = list(bottom.members) if isinstance(bottom, BottomMembers) else [bottom]
     for number, member in enumerate(members):
         seed = job.training.seed + number
-        pretrain(member, features, side.train, job.training.pretrain, seed, progress)  # type: ignore[arg-type]
+        pretrain(member, side.features, side.train, job.training.pretrain, seed, progress)  # type: ignore[arg-type]
     return bottom.state_dict()
+
+
+def load_pretrained(bottom: Bottom | BottomMembers, weights: Mapping[str, Tensor]) -> None:
+    """Put pre-trained weights into a half; where it also reads a score, the score's own weights stay as they are."""
+    state = bottom.state_dict()
+    for name, weight in weights.items():
+        narrower = weight.ndim == 2 and weight.shape[1] < state[name].shape[1]
+        state[name] = torch.cat([weight, state[name][:, weight.shape[1] :].cpu()], dim=1) if narrower else weight
+    bottom.load_state_dict(state)
 
 
 def build_label_party(

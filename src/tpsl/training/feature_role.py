@@ -13,7 +13,7 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
 from tpsl.files import write_atomically
 from tpsl.party import FeatureParty
-from tpsl.training.build import build_feature_party, pretrained_weights
+from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.checkpoint import (
     Halves,
     forget_after,
@@ -33,7 +33,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.transcript import TranscriptWriter
 from tpsl.training.wide import FILE as WIDE_FILE
-from tpsl.training.wide import fit_wide, scored_features, unscored_features
+from tpsl.training.wide import fit_wide, scored_features
 from tpsl.transport import (
     MESSAGE_OVERHEAD,
     WINDOW,
@@ -143,6 +143,7 @@ class FeatureRole:
             received.append(checked_tensor(message.tensor, shape, sender=sender, what="estimates", step=0))
         estimates = torch.cat(received)[:, 0].numpy()
         if self.record_steps:
+            (self.folder / "transcript").mkdir(exist_ok=True)
             write_atomically(self.folder / "transcript" / "estimates.f32", estimates.tobytes())
         if not (self.folder / WIDE_FILE).exists():
             self.observer.event("wide part", records=len(estimates))
@@ -241,9 +242,9 @@ class FeatureRole:
         """Send embeddings of all records for the local head, after the frozen pre-trained ones if there are any."""
         frozen = None
         if self.job.sends_frozen:
-            features = unscored_features(self.side.features) if self.job.model.wide else self.side.features
-            frozen = build_feature_party(self.job, self.side.party, features, self.device)
-            frozen.bottom.load_state_dict(self._pretrained())
+            plain = self.job.without_wide_part()
+            frozen = build_feature_party(plain, self.side.party, self.side.features, self.device)
+            load_pretrained(frozen.bottom, self._pretrained())
         for part, rows in enumerate(self.schedule.head_parts()):
             embeddings = self.party.embed(rows)
             if frozen is not None:
@@ -277,7 +278,7 @@ class FeatureRole:
         """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
         self.party = build_feature_party(self.job, self.side.party, self._features(), self.device)
         if not step and self.job.training.pretrain is not None:
-            self.party.bottom.load_state_dict(self._pretrained())
+            load_pretrained(self.party.bottom, self._pretrained())
         self._kept.clear()
         self._early.clear()
         self._unanswered = 0

@@ -251,7 +251,11 @@ class Job(_Model):
     @property
     def head_width(self) -> int:
         """Width of what a feature party sends for the local head: its cut, after the frozen pre-trained one if any."""
-        return self.model.cut_width * (2 if self.sends_frozen else 1)
+        return self.model.cut_width + (self.without_wide_part().model.cut_width if self.sends_frozen else 0)
+
+    def without_wide_part(self) -> Job:
+        """Return the job of the same network without a wide part: what is pre-trained, and frozen."""
+        return self.model_copy(update={"model": self.model.model_copy(update={"wide": False})})
 
     def agreed(self) -> dict[str, Any]:
         """Return what the parties must agree on: everything but where each of them keeps its files."""

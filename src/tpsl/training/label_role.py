@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.files import write_atomically
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.party.local_head import train_local_head
+from tpsl.party.local_head import Columns, train_local_head
 from tpsl.training.arrivals import Arrivals
 from tpsl.training.build import build_feature_party
 from tpsl.training.checkpoint import (
@@ -309,13 +310,38 @@ class LabelRole:
         train, test = self.side.train, self.side.test
         inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
         labels, classes = self.side.labels, self.side.classes
+        judges = self.schedule.held_out
+        clean, private = self._head_columns()
         head = train_local_head(
-            inputs[: len(train)], labels[train], classes, self.job.training.seed, progress, self.device
+            inputs[: len(train)],
+            labels[train],
+            classes,
+            self.job.training.seed,
+            progress,
+            self.device,
+            judges=judges if len(judges) else None,
+            clean=clean,
+            private=private,
         )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self.run.finish_local_head(save(head.state_dict()), asdict(found))
         path.unlink()
         self.observer.event("local head", **asdict(found))
+
+    def _head_columns(self) -> tuple[Columns, Columns]:
+        """Return which inputs of the local head no record's own noisy label had a part in, and the private logits."""
+        model, parties = self.job.model, len(feature_party_names(self.job.data))
+        scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else np.arange(0)
+        trained = [self.job.head_width * (party + 1) - model.cut_width for party in range(parties)]
+        clean = [np.arange(self.job.head_width * party, begin) for party, begin in enumerate(trained)]
+        clean += [begin + scores for begin in trained]
+        first = self.job.head_width * parties
+        logits = (1 if self.side.classes == 2 else self.side.classes) if self.job.trains else 0
+        if self.side.features is not None and self.job.trains:
+            clean.append(first + logits + scores)
+        if not self.job.trains:
+            clean = []  # nothing was learned from any label: all of it is clean
+        return np.sort(np.concatenate([np.arange(0), *clean])), first + np.arange(logits)
 
     async def _tensor(
         self,
