@@ -1,7 +1,7 @@
 """What the means against noise cost where there is no noise: differences in test AUC against plain training.
 
-Flights, without privacy (`mechanism: none`), by the paper's Algorithm 1; then with weight averaging, members,
-pre-training and the estimator `posterior`, and with `auto` at an ε so large that it flips no label. A seed fixes
+Flights, without privacy (`mechanism: none`), by the paper's Algorithm 1; then with weight averaging, members, a wide
+part, pre-training and the estimator `posterior`, and with `auto` at an ε so large that it flips no label. A seed fixes
 initial weights and batches, so the differences are paired.
 """
 
@@ -31,15 +31,17 @@ AUTO = {"privacy": {"mechanism": "auto", "epsilon": LARGE_EPSILON, "estimator": 
 
 def changes(pretraining_epochs: int) -> dict[str, dict[str, dict[str, Any]]]:
     """Return what each way of training changes in the plain job."""
-    pretrain = {"pretrain": {"method": "masked", "epochs": pretraining_epochs}}
+    pretrain: dict[str, Any] = {"pretrain": {"method": "masked", "epochs": pretraining_epochs}}
+    network: dict[str, Any] = {"wide": True, "members": 4}
     return {
         PLAIN: {},
         "averaging": AVERAGING,
         "4 members": {"model": {"members": 4}},
+        "wide part": {"model": {"wide": True}},
         "masked pre-training": {"training": pretrain},
         "posterior": POSTERIOR,
         f"auto, ε = {LARGE_EPSILON:g}": AUTO,
-        "averaging, pre-training, auto": {"training": AVERAGING["training"] | pretrain} | AUTO,
+        "all of it": {"training": AVERAGING["training"] | pretrain, "model": network} | AUTO,
     }
 
 

@@ -86,6 +86,8 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Width of each category's embedding.
     members : int
         Networks trained side by side on the same noisy labels; costs no ε.
+    wide : bool
+        Fit an additive model of each party's columns first, for two classes; helps at small ε and costs none.
     averaging : float
         Decay of the weight average that predicts, as 0.995; 0: none.
     min_count : int
@@ -139,6 +141,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         top: Sequence[int] = (128, 128),
         embedding_dim: int = 16,
         members: int = 1,
+        wide: bool = False,
         averaging: float = 0.0,
         min_count: int = 2,
         vault: str | os.PathLike[str] | None = None,
@@ -156,6 +159,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.top = top
         self.embedding_dim = embedding_dim
         self.members = members
+        self.wide = wide
         self.averaging = averaging
         self.min_count = min_count
         self.vault = vault
@@ -329,6 +333,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "top": _plain(self.top),
                 "embedding_dim": _plain(self.embedding_dim),
                 "members": _plain(self.members),
+                "wide": _plain(self.wide),
             },
             "training": {
                 "epochs": epochs,

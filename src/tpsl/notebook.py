@@ -54,6 +54,7 @@ def job(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     members: int | None = None,
+    wide: bool | None = None,
     averaging: float | None = None,
     seed: int | None = None,
     noise_seed: int | None = None,
@@ -82,7 +83,7 @@ def job(
             **(privacy or {}),
             **_given(epsilon=epsilon, mechanism=mechanism, estimator=estimator, noise_seed=noise_seed),
         },
-        "model": {**(model or {}), **_given(members=members)},
+        "model": {**(model or {}), **_given(members=members, wide=wide)},
         "training": {
             **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
             **(training or {}),

@@ -70,9 +70,9 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
         ("tpsl", None),
-        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl", "tpsl with Laplace noise")),
+        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl")),
     }
-    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 7
+    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 6
     for file in content["files"]:
         assert Path(file).stat().st_size > 100
     monkeypatch.setattr("tpsl.experiments.frontier.run_cell", None)

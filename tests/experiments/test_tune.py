@@ -25,7 +25,8 @@ from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
-SPACE = [configuration(1e-3), configuration(1e-2, weight_decay=1e-4, pretrain=PRETRAIN), configuration(1e-2)]
+WIDE: dict[str, Any] = {**configuration(1e-2), "model": {"wide": True}}
+SPACE = [configuration(1e-3), configuration(1e-2, weight_decay=1e-4, pretrain=PRETRAIN), WIDE]
 
 
 def base_job(**privacy: Any) -> Job:
@@ -124,6 +125,26 @@ def test_true_labels_decide_nothing(tuned: tuple[Path, TuneResult], data: Datase
     files = sorted(path.relative_to(before) for path in before.glob("runs/*/*/**/*.safetensors"))
     assert len(files) > 20
     assert all((before / file).read_bytes() == (after / file).read_bytes() for file in files)
+
+
+def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
+    tuned: tuple[Path, TuneResult], data: Dataset, tmp_path: Path
+) -> None:
+    out, _ = tuned
+    shared = next(folder for folder in runs(out).values() if folder.job().model.wide)
+    train(shared.job(), tmp_path / "alone", vault=out / "vault", data=data)
+    for file in ("feature/wide.safetensors", "feature/bottom.safetensors", "label/top.safetensors"):
+        assert (tmp_path / "alone" / file).read_bytes() == (shared.path / file).read_bytes()
+
+
+def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = base_job().model_dump(mode="json", exclude_none=True)
+    monkeypatch.setattr("tpsl.experiments.tune.RECOMMENDED_SPACE", (WIDE,))
+    monkeypatch.setattr("tpsl.experiments.tune.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
+    for classes, configurations in ((2, 1), (3, 2)):
+        job = make_job(base, {"data": {"classes": classes}}, "test")
+        result = tune(job, None, tmp_path / str(classes))
+        assert {candidate.number for candidate in result.candidates} == set(range(configurations))
 
 
 def test_the_best_job_gives_the_best_candidate_again(
@@ -233,11 +254,11 @@ def test_names_say_what_differs() -> None:
     content = base_job().model_dump(mode="json", exclude_none=True)
     jobs = [make_job(content, dict(changes), "test") for changes in SPACE]
     assert describe(jobs) == [
-        "learning rate 0.001, weight decay 0, pretrain none",
-        "learning rate 0.01, weight decay 0.0001, pretrain masked",
-        "learning rate 0.01, weight decay 0, pretrain none",
+        "wide off, learning rate 0.001, weight decay 0, pretrain none",
+        "wide off, learning rate 0.01, weight decay 0.0001, pretrain masked",
+        "wide on, learning rate 0.01, weight decay 0, pretrain none",
     ]
     split = make_job(content, {"training": {"feature_optimizer": {"learning_rate": 0.5}}}, "test")
     assert describe([jobs[0], split]) == ["learning rate 0.001", "learning rate 0.5 and 0.001"]
     slower = make_job(content, configuration(1e-2, features=0.1), "test")
-    assert describe([jobs[2], slower]) == ["learning rate 0.01", "learning rate 0.001 and 0.01"]
+    assert describe([jobs[2], slower]) == ["wide on, learning rate 0.01", "wide off, learning rate 0.001 and 0.01"]

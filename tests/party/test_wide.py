@@ -1,4 +1,4 @@
-"""The wide part finds effects and pairs in noisy labels, shrinks what noise explains, and scores no record by its own."""
+"""The wide part finds effects and pairs in noisy labels, shrinks noise, and scores no record by its own label."""
 
 import numpy as np
 import pytest

@@ -27,3 +27,10 @@ def test_a_local_head_stays() -> None:
         "never",
         "yes; it must not leave",
     )
+
+
+def test_with_a_wide_part_the_noisy_labels_cross() -> None:
+    job = make_job({"model": {"wide": True}}, {}, "test")
+    shown = {row["what"]: row["feature"] for row in sightings(job, promise_of(job, 2))}
+    assert shown["Noisy labels"].startswith("yes, as estimates")
+    assert rows({"epsilon": 1.0})["Noisy labels"][0].startswith("not sent")

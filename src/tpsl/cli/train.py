@@ -96,6 +96,10 @@ def train(
     members: Annotated[
         int | None, typer.Option(help="Networks trained side by side; their mean predicts. Costs no budget.")
     ] = None,
+    wide: Annotated[
+        bool | None,
+        typer.Option("--wide/--no-wide", help="First fit an additive model of each party's fields. Costs no budget."),
+    ] = None,
     head: Annotated[
         HeadName | None, typer.Option(help="'local': also a head trained on true labels, which never leaves.")
     ] = None,
@@ -137,7 +141,7 @@ def train(
             **privacy_fields(mechanism, epsilon, sigma, delta),
             **given(estimator=estimator, draws=draws, gradients=gradients),
         },
-        "model": given(members=members),
+        "model": given(members=members, wide=wide),
         "training": {
             **given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed, head=head),
             **given(validation=validation, patience=patience),

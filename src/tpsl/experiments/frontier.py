@@ -39,8 +39,6 @@ Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 OURS = "tpsl"
-OURS_WITH_LAPLACE = "tpsl with Laplace noise"
-"""All of ours but the mechanism: what the noise itself costs."""
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 BASELINES = (LAPLACE, DISCRETE, GAUSSIAN)
 BASELINE_SPACE: tuple[dict[str, Any], ...] = tuple(
@@ -60,6 +58,9 @@ TRAINING: dict[str, Any] = {
 
 MOST_EPOCHS_AT_SMALL_EPSILON = 2
 """Below ε = 2 a third epoch learns the recorded noise by heart, with every mechanism."""
+
+ONE_EPOCH_BELOW = 0.25
+"""With a wide part, whose deep part has little to add at such an ε and much to spoil."""
 
 _LOCAL = configuration(1e-3, weight_decay=1e-4, averaging=0.995)["training"]
 _MASKED = {"method": "masked"}
@@ -96,7 +97,6 @@ class Cell:
             LAPLACE: ("laplace", "linear"),
             DISCRETE: ("discrete", "linear"),
             OURS: ("auto", "posterior"),
-            OURS_WITH_LAPLACE: ("laplace", "posterior"),
         }[self.algorithm]
         return {"mechanism": mechanism, "epsilon": self.epsilon, "estimator": estimator} | self._noise()
 
@@ -106,7 +106,7 @@ class Cell:
     @property
     def space(self) -> tuple[dict[str, Any], ...]:
         """What the cell is tuned over, in the part `private`."""
-        if self.algorithm in (OURS, OURS_WITH_LAPLACE):
+        if self.algorithm == OURS:
             return RECOMMENDED_SPACE
         return BASELINE_SPACE if self.algorithm in (NON_PRIVATE, LAPLACE) else BASELINE_SPACE[:2]
 
@@ -114,7 +114,10 @@ class Cell:
         """Return what the cell changes of the base job's training part, besides what it is tuned over."""
         changes: dict[str, Any] = {"seed": self.seed}
         if self.epsilon is not None and self.epsilon < 2:
-            changes["epochs"] = min(base.training.epochs, MOST_EPOCHS_AT_SMALL_EPSILON)
+            most = MOST_EPOCHS_AT_SMALL_EPSILON
+            if (self.part, self.algorithm) == ("private", OURS) and self.epsilon < ONE_EPOCH_BELOW:
+                most = 1
+            changes["epochs"] = min(base.training.epochs, most)
         if self.part == "local":
             stopping = {"validation": 0.0} if self.epsilon == 0 else {"patience": 1}
             pretrain = _MASKED if self.algorithm == OURS else None
@@ -151,7 +154,7 @@ def cells(seeds: Sequence[int], epsilons: Sequence[float], parts: Sequence[Part]
     for seed in seeds:
         if "private" in parts:
             found += [Cell("private", NON_PRIVATE, None, seed), Cell("private", OURS, None, seed)]
-            names = (*BASELINES, OURS, OURS_WITH_LAPLACE)
+            names = (*BASELINES, OURS)
             found += [Cell("private", name, epsilon, seed) for epsilon in epsilons for name in names]
         if "local" in parts:
             found.append(Cell("local", OURS, 0.0, seed))

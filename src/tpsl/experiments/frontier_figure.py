@@ -36,6 +36,10 @@ def frontier_figure(rows: Sequence[Row], data: str, paths: Sequence[Path]) -> No
     for panel, title, rule in zip(panels[0], ("private head", "local head"), ("best", "local"), strict=True):
         if reference is not None:
             panel.axhline(reference.value, color="#1d1d1b", linestyle="--", linewidth=1, label="non-private")
+        without_noise = auc(rows, HEADLINE, None)
+        if without_noise is not None:
+            own = {"color": _STYLES[OURS][0], "linestyle": "--", "linewidth": 1}
+            panel.axhline(without_noise.value, label=f"non-private, {OURS}", **own)
         for algorithm, (colour, marker, line) in _STYLES.items():
             series = HEADLINE if (algorithm, rule) == (OURS, "best") else Series(algorithm, rule)
             found = [(epsilon, auc(rows, series, epsilon)) for epsilon in epsilons]

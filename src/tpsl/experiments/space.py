@@ -56,6 +56,8 @@ def _varies(key: str, flat: Sequence[dict[str, Any]]) -> bool:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

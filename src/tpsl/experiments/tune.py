@@ -57,14 +57,10 @@ def configuration(
     return {"training": {**optimizers, **training}}
 
 
-def _members(training: dict[str, Any], *, wide: bool) -> dict[str, Any]:
-    return {**training, "model": {"members": 4, "wide": wide}}
-
-
 RECOMMENDED_SPACE: tuple[dict[str, Any], ...] = (
-    _members(configuration(1e-3, averaging=0.995), wide=True),
-    _members(configuration(3e-4, averaging=0.995), wide=True),
-    _members(configuration(3e-3, averaging=0.995, weight_decay=1e-4), wide=False),
+    {**configuration(1e-3, averaging=0.995), "model": {"members": 8, "wide": True}},
+    {**configuration(3e-4, averaging=0.995), "model": {"members": 2, "wide": True}},
+    {**configuration(3e-3, averaging=0.995, weight_decay=1e-4), "model": {"members": 4, "wide": False}},
 )
 """For two classes. The deep part learns what the wide one leaves over, at one of two rates; or there is no wide one."""
 

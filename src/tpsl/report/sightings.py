@@ -22,6 +22,9 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
         ("Weights", "of its own half", "of its own half"),
         ("Step numbers, checkpoints, the job", "yes", "yes"),
     ]
+    if job.model.wide:
+        sent = "yes, as estimates of the labels; the gradients are computed from them too"
+        rows[1] = ("Noisy labels", sent, "yes, drawn once for each record")
     if job.privacy.gradients == "none":
         rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
     if job.training.patience:
