@@ -132,6 +132,7 @@ def test_two_feature_parties_and_a_label_party_with_features(office: Office) -> 
         {**airport, "party": "airport", "numeric": []},
         {**airport, "party": "weather", "categorical": [], "numeric": fields[1]},
     ]
+    content["model"] = {**content["model"], "wide": True}
     office.write_job(content, "data/job.yaml")
     # Each party has a copy of the job in a folder of its own, with its own file and no other.
     own = {"label": content["data"]["label"]["path"], "airport": airport["path"], "weather": airport["path"]}
@@ -147,7 +148,7 @@ def test_two_feature_parties_and_a_label_party_with_features(office: Office) -> 
     assert result["train_records"] == 2400
     one = office.train_in_one_process(job="data/job.yaml")
     assert office.weights(*(f"runs/job-{party}" for party in own)) == one
-    assert set(one) >= {"label/bottom.safetensors", "airport/bottom.safetensors", "weather/bottom.safetensors"}
+    assert set(one) >= {f"{party}/{half}.safetensors" for party in own for half in ("bottom", "wide")}
 
 
 def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> None:
@@ -206,7 +207,7 @@ def test_without_tls_only_on_this_machine(office: Office) -> None:
 
 def test_a_killed_side_is_waited_for_and_goes_on(office: Office) -> None:
     """The short form of the drill: each side is killed once with SIGKILL; the weights are those of one process."""
-    office.write_job(SYNTHETIC, epochs=15)
+    office.write_job({**SYNTHETIC, "model": {**SMALL["model"], "wide": True}}, epochs=15)
     label = office.listening(office.serve())
     feature = office.join("feature")
     feature.wait_for("checkpoint", step="..")

@@ -220,7 +220,7 @@ STEPS = 12
 """Steps of an epoch of `three_parties`."""
 MODEL: dict[str, Any] = {
     "privacy": {"mechanism": "laplace", "epsilon": 1.0},
-    "model": {"embedding_dim": 3, "bottom": [6], "top": [5]},
+    "model": {"embedding_dim": 3, "bottom": [6], "top": [5], "wide": True},
 }
 
 

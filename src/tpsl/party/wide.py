@@ -10,9 +10,9 @@ of the noisy labels.
 Fitting is backfitting: field after field, the effects that explain what the others leave over. Within a field the
 categories share no record, so their posterior means are a division each, and a sweep over all fields costs no more than
 reading the table. How much a field's effects vary is estimated in the same sweep (MacKay 1992). Every other sweep the
-curve from log-odds to probability is straightened anew at the model as it is: Newton's method for a logistic model,
-with unbiased estimates of the labels in place of labels. Pairs of fields that explain more of what is left than noise
-would are found by a test, and the strongest of them join.
+curve from log-odds to probability is straightened anew at the model as it is: the Gauss-Newton method for the squared
+error of the probabilities against unbiased estimates of the labels, whose noise is the same for all. Pairs of fields
+that explain more of what is left than noise would are found by a test, and the strongest of them join.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class FeatureRole:
             (self.folder / "transcript").mkdir(exist_ok=True)
             write_atomically(self.folder / "transcript" / "estimates.f32", estimates.tobytes())
         if not (self.folder / WIDE_FILE).exists():
-            self.observer.event("wide part", records=len(estimates))
+            self.observer.event("wide part", text=f"fitting the wide part on {len(estimates):,} noisy labels")
         rows = self.schedule.train[self.schedule.trained]
         fit_wide(self.side.features, rows, estimates, self.job.training.seed, self.folder)
 

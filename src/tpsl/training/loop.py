@@ -141,7 +141,5 @@ class _Preparation(Silent):
         self._party, self._notice = party, notice
 
     def event(self, name: str, **facts: Fact) -> None:
-        if name == "pretraining":
+        if name in ("pretraining", "wide part"):
             self._notice(f"{self._party}: {facts['text']}")
-        elif name == "wide part":
-            self._notice(f"{self._party}: fitting the wide part on {facts['records']:,} noisy labels")
