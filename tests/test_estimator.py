@@ -82,6 +82,19 @@ def test_two_organisations(records: tuple[pd.DataFrame, pd.Series]) -> None:
         both.fit(X, X, X, y)  # type: ignore[call-overload]
 
 
+def test_a_wide_part_predicts_new_records_and_travels(records: tuple[pd.DataFrame, pd.Series]) -> None:
+    frame, labels = records
+    model = SplitClassifier(1.0, noise_seed=1, wide=True, **QUICK)
+    model.fit(frame[["number"]][:300], frame[["word", "noise"]][:300], labels[:300])
+    unseen = frame[["number"]][300:], frame[["word", "noise"]][300:].assign(word="never seen")
+    assert model.score(frame[["number"]][300:], frame[["word", "noise"]][300:], labels[300:]) > 0.75
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(model)).predict_proba(*unseen), model.predict_proba(*unseen)
+    )
+    with pytest.raises(ValueError, match="two classes, not for 3"):
+        SplitClassifier(1.0, noise_seed=1, wide=True, **QUICK).fit(frame[["number"]], frame["word"])
+
+
 def test_parties_are_groups_of_columns(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
     parties = {"airport": ["number"], "label": ["word"], "weather": [2]}

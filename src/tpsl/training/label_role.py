@@ -329,19 +329,23 @@ class LabelRole:
         self.observer.event("local head", **asdict(found))
 
     def _head_columns(self) -> tuple[Columns, Columns]:
-        """Return which inputs of the local head no record's own noisy label had a part in, and the private logits."""
-        model, parties = self.job.model, len(feature_party_names(self.job.data))
-        scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else np.arange(0)
-        trained = [self.job.head_width * (party + 1) - model.cut_width for party in range(parties)]
-        clean = [np.arange(self.job.head_width * party, begin) for party, begin in enumerate(trained)]
-        clean += [begin + scores for begin in trained]
-        first = self.job.head_width * parties
-        logits = (1 if self.side.classes == 2 else self.side.classes) if self.job.trains else 0
-        if self.side.features is not None and self.job.trains:
-            clean.append(first + logits + scores)
+        """Return which inputs of the local head no record's own noisy label had a part in, and the private logits.
+
+        A feature party's share is its frozen embedding, if any, and its cut; after them come the logits and the label
+        party's own cut. In a cut only the scores of the wide part are clean. Without gradients there are no labels.
+        """
+        nothing = np.arange(0)
         if not self.job.trains:
-            clean = []  # nothing was learned from any label: all of it is clean
-        return np.sort(np.concatenate([np.arange(0), *clean])), first + np.arange(logits)
+            return nothing, nothing
+        model, share = self.job.model, self.job.head_width
+        scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else nothing
+        logits = len(feature_party_names(self.job.data)) * share
+        own = logits + (1 if self.side.classes == 2 else self.side.classes)
+        clean = [own + scores] if self.side.features is not None else []
+        for begin in range(0, logits, share):
+            cut = begin + share - model.cut_width
+            clean += [np.arange(begin, cut), cut + scores]
+        return np.sort(np.concatenate([nothing, *clean])), np.arange(logits, own)
 
     async def _tensor(
         self,
