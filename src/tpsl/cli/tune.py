@@ -18,7 +18,7 @@ def tune(
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
     space: Annotated[
         Path | None,
-        typer.Option(help="YAML list of changes to the job to try. Default: with and without a wide part."),
+        typer.Option(help="YAML list of changes to the job to try. Default: what suits the number of classes."),
     ] = None,
     vault: Annotated[Path | None, typer.Option(help="The label party's vault. Default: a new one in OUT.")] = None,
     workers: WorkersOption = 1,

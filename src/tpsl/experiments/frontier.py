@@ -131,11 +131,6 @@ class Cell:
         changes = {"training": self.training(base), "model": {"wide": True} if wide else {}}
         return make_job(content, changes, self.name)
 
-    def pretraining_jobs(self, base: Job) -> list[Job]:
-        """Return jobs whose pre-trained weights the cell needs; what they say of noise does not matter."""
-        job = self.job(base)
-        return [job] if self.part == "local" and job.training.pretrain is not None else []
-
     def key(self, base: Job) -> str:
         """Return the name of this cell's files: a digest of all that decides its result."""
         space = self.space if self.part == "private" else None
@@ -154,8 +149,7 @@ def cells(seeds: Sequence[int], epsilons: Sequence[float], parts: Sequence[Part]
     for seed in seeds:
         if "private" in parts:
             found += [Cell("private", NON_PRIVATE, None, seed), Cell("private", OURS, None, seed)]
-            names = (*BASELINES, OURS)
-            found += [Cell("private", name, epsilon, seed) for epsilon in epsilons for name in names]
+            found += [Cell("private", name, epsilon, seed) for epsilon in epsilons for name in (*BASELINES, OURS)]
         if "local" in parts:
             found.append(Cell("local", OURS, 0.0, seed))
             found += [Cell("local", name, epsilon, seed) for epsilon in epsilons for name in (*BASELINES, OURS)]
@@ -209,7 +203,8 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
     folder = out / "pretrained"
     for cell in missing:
         needs = set()
-        for job in cell.pretraining_jobs(base):
+        job = cell.job(base)
+        if job.training.pretrain is not None:
             name = f"pre-training {pretraining_key(job)}"
             needs.add(name)
             if name not in known and not is_prepared(job, folder):

@@ -256,8 +256,7 @@ def _train(
         return
     data = load_once(job.data) if data is None else data
     hand_over(job, data, pretrained, RunFolder(run))
-    if job.model.wide:
-        hand_over_wide_parts(job, data, wide, RunFolder(run))
+    hand_over_wide_parts(job, data, wide, RunFolder(run))
     try:
         train(job, run, vault=vault, data=data, device=device)
     except BadMessage as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from tpsl.data.dataset import Dataset
+from tpsl.files import write_atomically
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
@@ -16,8 +16,6 @@ from tpsl.vault import NoisyLabels
 
 def prepare_wide_parts(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path) -> None:
     """Make sure that `folder` holds the wide parts of a job, those that a run of it would fit by itself."""
-    if not job.model.wide:
-        return
     schedule = Schedule(job, data.train, data.test)
     sent = as_received(as_sent(label_estimates(noisy)[schedule.trained, None], job.training.wire))
     rows = data.train[schedule.trained]
@@ -27,11 +25,12 @@ def prepare_wide_parts(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path
 
 
 def hand_over_wide_parts(job: Job, data: Dataset, folder: Path, run: RunFolder) -> None:
-    """Put the wide parts of a job into the folder of a run that has none yet."""
+    """Put the wide parts of a job, if it has any, into the folder of a run that has none yet."""
+    if not job.model.wide:
+        return
     parties = [*data.feature_parties, "label"]
     with run.started(job, parties):
         for name in parties:
             source, target = folder / job.training.wire / name / FILE, run.party(name) / FILE
-            if job.model.wide and source.exists() and not target.exists():
-                shutil.copyfile(source, target.with_suffix(".new"))
-                target.with_suffix(".new").replace(target)
+            if source.exists() and not target.exists():  # a label party without features has none
+                write_atomically(target, source.read_bytes())
