@@ -49,6 +49,12 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_place_for_vaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a place of its own for vaults: none finds what another has released."""
+    monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "vaults"))
+
+
 COMPUTED_ONCE = {
     "tpsl.mechanisms.laplace": ("laplace_table",),
     "tpsl.mechanisms.gaussian": ("gaussian_table", "epsilon_of_table", "epsilon_of_two_coordinates"),
