@@ -87,7 +87,7 @@ class Live:
     ) -> None:
         self._display.stop()
         if error is not None:
-            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or repr(error)
+            reason = str(error) or ("interrupted" if isinstance(error, KeyboardInterrupt) else repr(error))
             self._display.event("error", {"reason": reason})
         if self.endpoint:
             self.endpoint.stop()
