@@ -128,9 +128,10 @@ def can_connect(port: int) -> bool:
 def open_connections(port: int | None) -> int:
     """How many sockets with this local port this machine has not closed: its end is what the other side sees."""
     count = 0
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, _, state, *_ = line.split()
-        count += int(local.partition(":")[2], 16) == port and state in (ESTABLISHED, CLOSE_WAIT, LISTENING)
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # gRPC listens with sockets of the second kind
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            count += int(local.rpartition(":")[2], 16) == port and state in (ESTABLISHED, CLOSE_WAIT, LISTENING)
     return count
 
 
