@@ -126,7 +126,7 @@ def test_a_crash_after_the_job_and_before_the_head_is_made_good(
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr("tpsl.training.label_role.train_local_head", crash)
+        patch.setattr("tpsl.training.after_training.train_local_head", crash)
         with pytest.raises(Interrupted):
             train(agreed, tmp_path / "broken", vault=tmp_path / "vault")
     assert RunFolder(tmp_path / "broken").local_head() is None

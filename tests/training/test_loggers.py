@@ -13,6 +13,7 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job
+from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import build_label_party, noisy_labels_for
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.label_role import LabelRole
@@ -59,7 +60,7 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
         side, ends = data.label_side, pair(("label", "feature"), job.training.wire)
         label = LabelRole(
             job,
-            side,
+            side.records,
             run,
             lambda: noisy_labels_for(job, side, run.label / "vault", lambda text: None),
             lambda noisy: build_label_party(job, 1, side.classes, noisy, side.features),
@@ -69,6 +70,7 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
         run_together(
             label.attend(InProcessMeeting({"feature": ends[0]})), feature.attend(InProcessMeeting({"label": ends[1]}))
         )
+        AfterTraining(job, side, run, observer=at_label).complete()
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +105,14 @@ def test_the_label_partys_curves_are_its_metrics(watched: tuple[Path, Rememberin
     path, at_label, _ = watched
     entries = RunFolder(path).metrics()
     assert len(entries) == 3
-    told = [(step, values) for step, values in at_label.points if "test_auc" in values]
-    assert told == [(entry["step"], {key: entry[key] for key in entry if key != "step"}) for entry in entries]
+    told: dict[int, dict[str, float]] = {}
+    for step, values in at_label.points:
+        told[step] = {**told.get(step, {}), **{key: values[key] for key in values if key != "samples_per_second"}}
+    expected = {entry["step"]: {key: entry[key] for key in entry if key != "step"} for entry in entries}
+    assert {step: values for step, values in told.items() if values} == expected
+    # As two processes do it: test metrics come when the roles have ended, at the steps that they belong to.
+    tested = ["test_auc" in values for _, values in at_label.points]
+    assert tested == [False] * (len(tested) - 3) + [True] * 3
     speeds = [values["samples_per_second"] for _, values in at_label.points if "samples_per_second" in values]
     assert speeds and all(speed > 0 for speed in speeds)
     assert at_label.begun == [1] and at_label.finished is True

@@ -72,7 +72,7 @@ def label_against(script: Script, tmp_path: Path, **training: Any) -> RunFolder:
     with run.started(agreed, ["label"]):
         role = LabelRole(
             agreed,
-            side,
+            side.records,
             run,
             lambda: noisy_labels_for(agreed, side, run.label / "vault", lambda text: None),
             lambda noisy: build_label_party(agreed, 1, side.classes, noisy, side.features),

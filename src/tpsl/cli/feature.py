@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, say
+from tpsl.cli.console import JsonFlag, print_json, say
 from tpsl.cli.local_options import (
     CertsOption,
     DeviceOption,
@@ -25,6 +25,7 @@ from tpsl.cli.local_options import (
     one_side,
 )
 from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.termination import stoppable
 
 app = typer.Typer(no_args_is_help=True, help="A feature party: has features, connects, sends embeddings.")
 
@@ -84,29 +85,24 @@ def join(
     from tpsl.training.loggers import run_logger
 
     epochs, port = side.job.training.epochs, side.local.metrics_port
-    try:
-        with (
-            Live("feature", side.party, peers=["label"], epochs=epochs, log_json=log_json, metrics_port=port) as live,
-            run_logger(
-                side.job, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow
-            ) as logger,
-        ):
-            live.loggers.append(logger)
-            result = run(
-                side.job,
-                side.party,
-                side.local,
-                side.out,
-                observer=live,
-                watch=live.watch,
-                progress=live.progress,
-                notice=live.notice,
-                record_steps=ALL_STEPS if record_transcript else 0,
-                insecure_loopback=insecure_loopback,
-            )
-    except KeyboardInterrupt:
-        notice("the same command goes on where it stopped; the label party waits for it")
-        raise
+    with (
+        stoppable("the same command goes on where it stopped; the label party waits for it", log_json=log_json),
+        Live("feature", side.party, peers=["label"], epochs=epochs, log_json=log_json, metrics_port=port) as live,
+        run_logger(side.job, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+    ):
+        live.loggers.append(logger)
+        result = run(
+            side.job,
+            side.party,
+            side.local,
+            side.out,
+            observer=live,
+            watch=live.watch,
+            progress=live.progress,
+            notice=live.notice,
+            record_steps=ALL_STEPS if record_transcript else 0,
+            insecure_loopback=insecure_loopback,
+        )
     if json:
         print_json(asdict(result))
         return

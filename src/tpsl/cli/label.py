@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice
+from tpsl.cli.console import JsonFlag
 from tpsl.cli.local_options import (
     CertsOption,
     DeviceOption,
@@ -25,6 +25,7 @@ from tpsl.cli.local_options import (
     one_side,
 )
 from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
 
 app = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
@@ -88,26 +89,23 @@ def serve(
 
     agreed = side.job
     peers, port = feature_party_names(agreed.data), side.local.metrics_port
-    try:
-        with (
-            Live(
-                "label", "label", peers=peers, epochs=agreed.training.epochs, log_json=log_json, metrics_port=port
-            ) as live,
-            run_logger(agreed, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
-        ):
-            live.loggers.append(logger)
-            result = run(
-                agreed,
-                side.local,
-                side.out,
-                observer=live,
-                watch=live.watch,
-                progress=live.progress,
-                notice=live.notice,
-                record_steps=ALL_STEPS if record_transcript else 0,
-                insecure_loopback=insecure_loopback,
-            )
-    except KeyboardInterrupt:
-        notice("the same command goes on where it stopped; the feature parties wait for it")
-        raise
+    with (
+        stoppable("the same command goes on where it stopped; the feature parties wait for it", log_json=log_json),
+        Live(
+            "label", "label", peers=peers, epochs=agreed.training.epochs, log_json=log_json, metrics_port=port
+        ) as live,
+        run_logger(agreed, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+    ):
+        live.loggers.append(logger)
+        result = run(
+            agreed,
+            side.local,
+            side.out,
+            observer=live,
+            watch=live.watch,
+            progress=live.progress,
+            notice=live.notice,
+            record_steps=ALL_STEPS if record_transcript else 0,
+            insecure_loopback=insecure_loopback,
+        )
     show_result(result, json)

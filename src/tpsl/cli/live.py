@@ -5,8 +5,9 @@
     with Live("label", "label", peers=["airport"], epochs=2) as live:
         serve(job, ..., observer=live, watch=live.watch, progress=live.progress, notice=live.notice)
 
-The events of a JSON log are listening, connected, lost, waiting, refused, resumed, restarted, checkpoint, epoch,
-progress, notice, finished and error.
+The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
+stopped early, evaluated, local head, progress, notice, finished and error. Those with test metrics, evaluated and local
+head, come when no peer is connected any more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
 """All that an event of the feature side may carry: no name here stands for something that depends on labels."""
 
-WATCHED = ("connected", "lost", "waiting", "refused")
+WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
 
 _EVERY = 5.0  # seconds between two plain lines or two progress events
@@ -86,7 +87,7 @@ class Live:
     ) -> None:
         self._display.stop()
         if error is not None:
-            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or repr(error)
+            reason = str(error) or ("interrupted" if isinstance(error, KeyboardInterrupt) else repr(error))
             self._display.event("error", {"reason": reason})
         if self.endpoint:
             self.endpoint.stop()

@@ -23,6 +23,8 @@ class Peer:
     """One peer as the transport last described it."""
 
     connected: bool = False
+    left: bool = False
+    """It has said goodbye: nobody waits for it."""
     connections: int = 0
     state: str = "not here yet"
 
@@ -64,12 +66,12 @@ class LiveState:
         if peer is None:
             return True
         if event == "connected":
-            peer.connected, peer.connections, peer.state = True, peer.connections + 1, state
+            peer.connected, peer.left, peer.connections, peer.state = True, False, peer.connections + 1, state
             return True
         if event == "refused" and peer.connected:
             return True  # somebody else came in its name
         news = (peer.connected, peer.state) != (False, state)
-        peer.connected, peer.state = False, state
+        peer.connected, peer.left, peer.state = False, event == "left", state
         return news
 
     def gathered(self, channels: Mapping[str, Channel]) -> None:
@@ -101,7 +103,9 @@ class LiveState:
         if self.preparing:
             return {}
         missing = {
-            name: peer.state.removeprefix("waiting: ") for name, peer in self.peers.items() if not peer.connected
+            name: peer.state.removeprefix("waiting: ")
+            for name, peer in self.peers.items()
+            if not (peer.connected or peer.left)
         }
         peer, since = self.computing_or_waiting
         seconds = time.monotonic() - since

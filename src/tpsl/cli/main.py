@@ -80,7 +80,8 @@ def _options(
 def main() -> None:
     """Run a command; an error the user can do something about is one sentence.
 
-    Exit status: 1 for an error, 2 for an option that does not exist or has no such value, 130 for an interruption.
+    Exit status: 1 for an error, 2 for an option that does not exist or has no such value, 130 for an interruption, 143
+    for a long-running command that was told to end (SIGTERM).
     """
     try:
         status = app(prog_name="tpsl", standalone_mode=False)

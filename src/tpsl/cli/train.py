@@ -23,6 +23,7 @@ from tpsl.cli.privacy_options import (
     given,
     privacy_fields,
 )
+from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
     from tpsl.training import TrainResult
@@ -156,23 +157,20 @@ def train(
     if agreed.privacy.noise_seed is not None:
         warn("the noise is seeded: this run is NOT PRIVATE")
     run = out or Path("runs") / f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
-    try:
-        with (
-            progress_bar("training") as progress,
-            run_logger(agreed, run, LABEL_PARTY, notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
-        ):
-            result = training.train(
-                agreed,
-                run,
-                vault=vault,
-                record_steps=training.ALL_STEPS if record_transcript else 0,
-                progress=progress,
-                notice=notice,
-                observer=logger,
-            )
-    except KeyboardInterrupt:
-        notice(f"the same command with --out {run} goes on where it stopped")
-        raise
+    with (
+        stoppable(f"the same command with --out {run} goes on where it stopped"),
+        progress_bar("training") as progress,
+        run_logger(agreed, run, LABEL_PARTY, notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+    ):
+        result = training.train(
+            agreed,
+            run,
+            vault=vault,
+            record_steps=training.ALL_STEPS if record_transcript else 0,
+            progress=progress,
+            notice=notice,
+            observer=logger,
+        )
     show_result(result, json)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say
+from tpsl.cli.termination import stoppable
 
 
 def ui(
@@ -39,7 +41,5 @@ def ui(
         notice(f"{len(look.views)} runs in {folder}; Ctrl-C ends the page, no run is touched")
     for problem in look.problems:
         notice(f"not shown: {problem}")
-    try:
+    with suppress(KeyboardInterrupt), stoppable("the page has ended"):
         live.serve()
-    except KeyboardInterrupt:
-        notice("the page has ended")

@@ -20,9 +20,9 @@ from tpsl.data.split import Rows
 class Dataset:
     """All parties' sides of one data set, row for row in the canonical order.
 
-    `labels` are the label party's true labels: they go into the vault and into the evaluation of the test rows,
-    nowhere else. `facts` (rows, share of positives, the Bayes-optimal AUC where it is known) may be computed from
-    them. `train` and `test` are ascending row positions, disjoint, together all rows.
+    `labels` are the label party's true labels: they go into the vault, into the evaluation of the test rows and into
+    the local head, if there is one, nowhere else. `facts` (rows, share of positives, the Bayes-optimal AUC where it is
+    known) may be computed from them. `train` and `test` are ascending row positions, disjoint, together all rows.
     """
 
     name: str

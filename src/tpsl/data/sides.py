@@ -30,12 +30,22 @@ class FeatureSide:
 
 
 @dataclass(frozen=True)
+class LabelRecords:
+    """What the label party may look at while peers are connected: everything but its labels."""
+
+    features: Features | None
+    classes: int
+    train: Rows
+    test: Rows
+
+
+@dataclass(frozen=True)
 class LabelSide:
     """The label party's records in the canonical order, true labels, own features if any, and the common split.
 
-    `labels` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else; where they
-    come late, a label is `NO_LABEL` that is not known yet. `facts` may be computed from them, and stay with the label
-    party too.
+    `labels` are true labels. They go into the vault, into the evaluation of the test rows and into the local head, if
+    the job has one, and nowhere else; the last two happen when no peer can see how long they take. Where labels come
+    late, one that is not known yet is `NO_LABEL`. `facts` may be computed from them, and stay with the label party too.
     """
 
     ids: Any  # pa.Array of strings
@@ -50,6 +60,11 @@ class LabelSide:
     def classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    @property
+    def records(self) -> LabelRecords:
+        """All of it that is not computed from labels."""
+        return LabelRecords(self.features, self.classes, self.train, self.test)
 
 
 @dataclass(frozen=True)

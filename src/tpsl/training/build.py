@@ -100,6 +100,14 @@ def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
     return [weight_generator(job.training.seed, name) for name in names]
 
 
+def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> None:
+    """Make the vault from the data's training labels, unless there is one. Nothing is released."""
+    if not Vault.exists(vault_path):
+        notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")
+        ids = side.ids.take(pa.array(side.train))
+        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], None)]).close()
+
+
 def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:
     """Return the noisy labels of the training records, and the largest total ε of any record in the vault.
 
@@ -110,9 +118,7 @@ def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice
     if job.privacy.mechanism == "auto":
         notice(f"mechanism auto: {why}")
     ids = side.ids.take(pa.array(side.train))
-    if not Vault.exists(vault_path):
-        notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")
-        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], None)]).close()
+    store_labels(side, vault_path, notice)
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=job.privacy.draws, ids=ids, seed=job.privacy.noise_seed)
         notice(

@@ -1,17 +1,17 @@
-"""Test metrics, at the label party. They depend on true labels, so nothing computed here may cross the border."""
+"""Test metrics, at the label party. They depend on true labels, so nothing computed here may cross the border.
+
+Neither may the time that it takes: `tpsl.training.after_training` says when it is computed.
+"""
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl import metrics
-
-_TIMES_MADE_UP = 3
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,6 @@ class TestMetrics:
     test_log_loss: float
     test_accuracy: float
     test_calibration_error: float
-
-
-def evaluate_in_fixed_time(
-    probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int
-) -> TestMetrics:
-    """Return the metrics after a time that does not depend on the labels: three times what made-up labels take.
-
-    The feature parties wait meanwhile. Sorting and counting take a few milliseconds more or less for other labels, and
-    a feature party can measure when the next message comes.
-    """
-    begun = time.perf_counter()
-    evaluate(probabilities, np.arange(len(labels), dtype=np.int64) % classes)
-    end = begun + _TIMES_MADE_UP * (time.perf_counter() - begun)
-    found = evaluate(probabilities, labels)
-    time.sleep(max(0.0, end - time.perf_counter()))
-    return found
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:

@@ -10,6 +10,7 @@ import torch
 from tpsl.data.dataset import load_feature_party
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
+from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
@@ -57,36 +58,45 @@ def join(
             own_data(job, party, local.data).data, party, lambda what, done, total: progress(done, total, what)
         )
         keep_freed_memory()
-        role = FeatureRole(
-            job, side, run, record_steps=record_steps, observer=observer, device=torch.device(local.device)
-        )
-        terms = agreement(job, side.ids, role.schedule)
-        limits = Limits(role.schedule.largest_part, job.head_width)
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
-        with FeatureClient(
-            local.connect,
-            party,
-            terms,
-            limits,
-            job.training.wire,
-            credentials=credentials,
-            patience=patience,
-            watch=watch,
-        ) as client:
-            try:
-                return run_alone(role.attend(client))
-            except PeerMissing as missing:
-                result = run.party_result(party)
-                if result is None:
-                    raise
-                notice(f"the run is finished, but the label party has not confirmed it: {missing}")
-                return result
-            except (Refused, JobStopped):
-                raise
-            except BadMessage as error:
-                client.stop(str(error))
-                raise
-            except Exception:
-                client.stop(f"{party} has an error of its own")
-                raise
+        address = local.connect
+
+        def train() -> FeatureResult:
+            role = FeatureRole(
+                job, side, run, record_steps=record_steps, observer=observer, device=torch.device(local.device)
+            )
+            with FeatureClient(
+                address,
+                party,
+                agreement(job, side.ids, role.schedule),
+                Limits(role.schedule.largest_part, job.head_width),
+                job.training.wire,
+                credentials=credentials,
+                patience=patience,
+                watch=watch,
+            ) as client:
+                return _attend(role, client, notice)
+
+        return with_space(train, [run.path], local.wait, notice)
+
+
+def _attend(role: FeatureRole, client: FeatureClient, notice: Notice) -> FeatureResult:
+    """Train with the label party until the run is finished."""
+    try:
+        return run_alone(role.attend(client))
+    except PeerMissing as missing:
+        result = role.run.party_result(role.side.party)
+        if result is None:
+            raise
+        notice(f"the run is finished, but the label party has not confirmed it: {missing}")
+        return result
+    except (Refused, JobStopped):
+        raise
+    except BadMessage as error:
+        client.stop(str(error))
+        raise
+    except Exception as error:
+        if not is_for_want_of_space(error):
+            client.stop(f"{role.side.party} has an error of its own")
+        raise

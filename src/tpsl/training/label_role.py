@@ -9,17 +9,13 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from tpsl.data.dataset import feature_party_names
-from tpsl.data.rawtable import NO_LABEL
-from tpsl.data.sides import LabelSide
-from tpsl.files import write_atomically
+from tpsl.data.sides import LabelRecords
+from tpsl.files import naming_what_does_not_fit, write_atomically
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.party.local_head import Columns, train_local_head
 from tpsl.training.arrivals import Arrivals
 from tpsl.training.build import build_feature_party
 from tpsl.training.checkpoint import (
@@ -31,12 +27,12 @@ from tpsl.training.checkpoint import (
     save_checkpoint,
     saved_steps,
 )
-from tpsl.training.evaluation import TestMetrics, evaluate, evaluate_in_fixed_time
+from tpsl.training.evaluation import TestMetrics
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.receiving import receive
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
-from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Rows, Schedule
 from tpsl.training.transcript import TrajectoryWriter
 from tpsl.training.validation import noisy_validation
@@ -67,22 +63,22 @@ _BEFORE_A_POSITION = (Embeddings, TestEmbeddings, HeadEmbeddings, Finished, Bye,
 Release = Callable[[], tuple[NoisyLabels, float]]
 """Gives the noisy labels of the training records and the largest total ε of any record in the vault."""
 MakeLabelParty = Callable[[NoisyLabels], LabelParty]
-Progress = Callable[[int, int, str], None]
 
 
 class LabelRole:
     """The label party from the first step to the last, over any transport.
 
-    Guarantee: what it sends is a function of what it receives, its own features, the job and the noisy labels. True
-    labels are read for the evaluation of the test records alone, and nothing of that is sent. Labels are released when
-    all feature parties are there and hold the same job, not before; with `arrivals` they are released as they come, and
-    a step waits for those of its records.
+    Guarantee: what it sends, and when, is a function of what it receives, its own features, the job and the noisy
+    labels. It is given no true labels: it keeps what the network predicts, and `AfterTraining` compares that with them.
+    Labels are released when all feature parties are there and hold the same job, not before; with `arrivals` they are
+    released as they come, and a step waits for those of its records. `after_epoch` is called when an epoch's
+    predictions are kept; where peers are connected it must do nothing that depends on true labels.
     """
 
     def __init__(
         self,
         job: Job,
-        side: LabelSide,
+        side: LabelRecords,
         run: RunFolder,
         release: Release,
         make_party: MakeLabelParty,
@@ -91,6 +87,7 @@ class LabelRole:
         observer: Observer | None = None,
         device: torch.device | None = None,
         arrivals: Arrivals | None = None,
+        after_epoch: Callable[[], None] = lambda: None,
     ) -> None:
         self.job, self.side, self.run = job, side, run
         self.schedule = Schedule(job, side.train, side.test)
@@ -98,19 +95,22 @@ class LabelRole:
         self.observer = observer or Silent()
         self.device = device
         self.arrivals = arrivals
+        self._after_epoch = after_epoch
         self._release, self._make_party = release, make_party
         self._released: tuple[NoisyLabels, float] | None = None
         self.party: LabelParty
         self._untrained: FeatureParty | None = None
         self.trajectory: TrajectoryWriter | None = None
-        self.metrics: list[dict[str, Any]] = []
         self._round = 0
         self._records = 0
         self._seconds = self._waited = 0.0
         self._begun = time.perf_counter()
 
     async def attend(self, meeting: Meeting) -> TrainResult:
-        """Train until all steps are done at every party, through restarts of feature parties."""
+        """Train until all steps are done at every party, through restarts of feature parties.
+
+        The result has no test metrics yet: they depend on true labels, and the feature parties are still connected.
+        """
         try:
             while True:
                 done_with = self.run.confirmed_to(LABEL_PARTY) if self.run.result() else ()
@@ -126,14 +126,11 @@ class LabelRole:
                         if self.schedule.patience and done:
                             load_best(self.run.label, self.job.digest(), self.party.halves)
                     else:
-                        done, self.metrics = start, self.run.metrics()
+                        done = start
                         await self._verdict(done)
                     if self.schedule.sends_head_embeddings:
                         await self._collect(done, keep=result is None)
-                    result = await self._farewell(done, result)
-                    # Nobody waits any more: what this takes cannot be measured from outside.
-                    self.train_local_head()
-                    return result
+                    return await self._farewell(done, result)
                 except PeerRestarted as restarted:
                     self.observer.event("restarted", peer=restarted.peer)
         finally:
@@ -209,7 +206,7 @@ class LabelRole:
         """Tell the feature parties what the noisy hold-out says; a function of noisy labels, so it may cross."""
         if not self.schedule.has_verdict(done):
             return None
-        judged = [entry for entry in self.metrics if entry["step"] <= done]
+        judged = [entry for entry in self.run.metrics() if entry["step"] <= done]
         best = _best(judged)
         without_gain = judged[-1]["epoch"] - best["epoch"]
         verdict = Verdict(done, best=best is judged[-1], stop=without_gain >= self.schedule.patience)
@@ -247,7 +244,7 @@ class LabelRole:
         self._waited += time.perf_counter() - begun
 
     async def _evaluate(self, done: int) -> None:
-        """Predict held-out and test records; the test metrics depend on true labels and stay here."""
+        """Keep what the network predicts of held-out and test records; noisy labels judge the held-out ones."""
         parts = []
         for part, rows in enumerate(self.schedule.test_parts()):
             received = [
@@ -255,30 +252,24 @@ class LabelRole:
             ]
             parts.append(self.party.predict(rows, received).cpu().numpy())
         predicted = np.concatenate(parts)
+        if not np.isfinite(predicted).all():
+            raise ValueError(f"after step {done:,} the network predicts numbers that are not finite")
         judging = self.schedule.held_out
         validation, test = predicted[: len(judging)], predicted[len(judging) :]
         epoch = self.schedule.epoch_of(done - 1)
         self.run.write_predictions(epoch, validation, test)
-        found = self._test_metrics(test)
+        found = {}
         if len(judging):
             noisy = self._noisy()[0]
-            found |= asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
-        self.metrics.append({"epoch": epoch, "step": done, **found})
-        self.run.write_metrics(self.metrics)
+            found = asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
+        self.run.write_metrics([*self.run.metrics(), {"epoch": epoch, "step": done, **found}])
         self.observer.event("epoch", epoch=epoch, **found)
-
-    def _test_metrics(self, predicted: npt.NDArray[np.float32]) -> dict[str, float]:
-        """Compare predictions with the true labels of the test records, as far as these have arrived."""
-        labels = self.side.labels[self.side.test] if self.arrivals is None else self.arrivals.labels_for_evaluation()
-        known = labels != NO_LABEL
-        if not known.any():
-            return dict.fromkeys((field.name for field in fields(TestMetrics)), math.nan)
-        return asdict(evaluate_in_fixed_time(predicted[known], labels[known], self.side.classes))
+        self._after_epoch()
 
     async def _collect(self, done: int, *, keep: bool) -> None:
         """Receive the embeddings of all records for the local head; they go into the folder that is not private."""
         folder = self.run.not_private()
-        with (folder / ".inputs.new").open("wb") as file:
+        with naming_what_does_not_fit(folder / "inputs.f32"), (folder / ".inputs.new").open("wb") as file:
             for part, rows in enumerate(self.schedule.head_parts()):
                 received = [
                     await self._tensor(channel, HeadEmbeddings, done, part, len(rows))
@@ -301,51 +292,6 @@ class LabelRole:
         if self._untrained is None:
             self._untrained = build_feature_party(self.job, "label bottom", self.side.features, self.device)
         return [self._untrained.embed(rows).cpu()]
-
-    def train_local_head(self, progress: Progress = lambda done, total, note: None) -> None:
-        """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
-        path = self.run.label / NOT_PRIVATE / "inputs.f32"
-        if not self.schedule.sends_head_embeddings or not path.exists():
-            return
-        train, test = self.side.train, self.side.test
-        inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
-        labels, classes = self.side.labels, self.side.classes
-        judges = self.schedule.held_out
-        clean, private = self._head_columns()
-        head = train_local_head(
-            inputs[: len(train)],
-            labels[train],
-            classes,
-            self.job.training.seed,
-            progress,
-            self.device,
-            judges=judges if len(judges) else None,
-            clean=clean,
-            private=private,
-        )
-        found = evaluate(head.predict(inputs[len(train) :]), labels[test])
-        self.run.finish_local_head(save(head.state_dict()), asdict(found))
-        path.unlink()
-        self.observer.event("local head", **asdict(found))
-
-    def _head_columns(self) -> tuple[Columns, Columns]:
-        """Return which inputs of the local head no record's own noisy label had a part in, and the private logits.
-
-        A feature party's share is its frozen embedding, if any, and its cut; after them come the logits and the label
-        party's own cut. In a cut only the scores of the wide part are clean. Without gradients there are no labels.
-        """
-        nothing = np.arange(0)
-        if not self.job.trains:
-            return nothing, nothing
-        model, share = self.job.model, self.job.head_width
-        scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else nothing
-        logits = len(feature_party_names(self.job.data)) * share
-        own = logits + (1 if self.side.classes == 2 else self.side.classes)
-        clean = [own + scores] if self.side.features is not None else []
-        for begin in range(0, logits, share):
-            cut = begin + share - model.cut_width
-            clean += [np.arange(begin, cut), cut + scores]
-        return np.sort(np.concatenate([nothing, *clean])), np.arange(logits, own)
 
     async def _tensor(
         self,
@@ -388,7 +334,6 @@ class LabelRole:
             await receive(channel, self.observer, Bye)
             self.run.confirm(LABEL_PARTY, name)
             await channel.send(Bye())
-        self.observer.event("finished")
         return result
 
     def _load(self, step: int) -> None:
@@ -402,8 +347,7 @@ class LabelRole:
             self.observer.event("resumed", step=step)
         forget_after(checkpoints, step)
         forget_best_after(self.run.label, step)
-        self.metrics = [entry for entry in self.run.metrics() if entry["step"] <= step]
-        self.run.write_metrics(self.metrics)
+        self.run.write_metrics([entry for entry in self.run.metrics() if entry["step"] <= step])
         if self.record_steps:
             if self.trajectory:
                 self.trajectory.close()
@@ -425,14 +369,15 @@ class LabelRole:
         return self._released
 
     def _kept(self) -> dict[str, Any]:
-        """Return the metrics of the weights that were kept."""
-        if not self.metrics:
+        """Return what noisy labels say of the weights that were kept."""
+        entries = self.run.metrics()
+        if not entries:
             return {}
-        return _best(self.metrics) if self.schedule.patience else self.metrics[-1]
+        return _best(entries) if self.schedule.patience else entries[-1]
 
     def _result(self, done: int) -> TrainResult:
         kept = self._kept()
-        measured = [*(field.name for field in fields(TestMetrics)), "validation_loss", "validation_auc"]
+        not_yet = dict.fromkeys((field.name for field in fields(TestMetrics)), math.nan)
         if self.job.trains:
             noisy, ledger_epsilon = self._noisy()
             if self.arrivals is not None:
@@ -459,7 +404,8 @@ class LabelRole:
             steps=done,
             samples_per_second=self._records / self._seconds if self._seconds else 0.0,
             seconds=time.perf_counter() - self._begun,
-            **{name: kept.get(name, math.nan) for name in measured},
+            **{name: kept.get(name, math.nan) for name in ("validation_loss", "validation_auc")},
+            **not_yet,
         )
 
 

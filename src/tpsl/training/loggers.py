@@ -80,10 +80,15 @@ class RunLogger(Silent):
     def event(self, name: str, **facts: Fact) -> None:
         """Note the metrics of an epoch and of the local head, at the label party alone."""
         self._finished = self._finished or name == "finished"
-        if not self._has_labels or name not in ("epoch", "local head"):
+        if not self._has_labels or name not in ("epoch", "evaluated", "local head"):
             return
-        prefix = "" if name == "epoch" else "local_head_"
-        self._write({prefix + key: float(fact) for key, fact in facts.items() if isinstance(fact, int | float)})
+        values = {key: float(fact) for key, fact in facts.items() if isinstance(fact, int | float)}
+        if name == "evaluated":  # maybe long after its epoch, where peers must not see how long it takes
+            step = int(values.pop("step"))
+            values.pop("epoch")
+            self._write(values, step)
+        else:
+            self._write({f"local_head_{key}" if name == "local head" else key: value for key, value in values.items()})
 
     def close(self) -> None:
         """Let the sinks write what is left; not for longer than a few seconds."""
@@ -94,10 +99,10 @@ class RunLogger(Silent):
         if self._thread.is_alive():
             self._notice("the loggers do not keep up: the last points of the curves are lost")
 
-    def _write(self, values: Mapping[str, float]) -> None:
+    def _write(self, values: Mapping[str, float], step: int | None = None) -> None:
         known = {key: value for key, value in values.items() if math.isfinite(value)}
-        step, when = self._step, time.time()
-        self._waiting.put(lambda sink: sink.write(step, when, known))
+        at, when = self._step if step is None else step, time.time()
+        self._waiting.put(lambda sink: sink.write(at, when, known))
 
     def _work(self, sinks: list[Sink]) -> None:
         for task in iter(self._waiting.get, None):

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labels_for
@@ -56,7 +57,7 @@ def train(
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with run.started(job, [*names, "label"]):
         finished = run.result()
-        if finished is not None and not run.lacks_local_head(job):
+        if finished is not None and is_complete(run, job):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         if data is None:
@@ -69,12 +70,14 @@ def train(
         side = data.label_side
         if device is not None:
             make_label_party = partial(build_label_party, device=device)
-        told, arrivals = _Progress(progress, notice, job, observer or Silent()), None
-        if finished is None:
-            arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
+        told = _Progress(progress, notice, job, observer or Silent())
+        arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
+        after = AfterTraining(job, side, run, arrivals=arrivals, observer=told, device=device)
+        if finished is not None:
+            return after.complete(progress)
         label = LabelRole(
             job,
-            side,
+            side.records,
             run,
             lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
             lambda noisy: make_label_party(
@@ -84,10 +87,8 @@ def train(
             observer=told,
             device=device,
             arrivals=arrivals,
+            after_epoch=after.evaluate,  # nobody can measure how long that takes
         )
-        if finished is not None:
-            label.train_local_head(progress)
-            return finished
         ends = {name: pair(("label", name), job.training.wire) for name in names}
         features = [
             FeatureRole(
@@ -100,10 +101,8 @@ def train(
             ).attend(InProcessMeeting({"label": ends[name][1]}))
             for name in names
         ]
-        result: TrainResult = run_together(
-            label.attend(InProcessMeeting({name: end for name, (end, _) in ends.items()})), *features
-        )[0]
-        return result
+        run_together(label.attend(InProcessMeeting({name: end for name, (end, _) in ends.items()})), *features)
+        return after.complete(progress)
 
 
 class _Progress(Silent):

@@ -1,7 +1,8 @@
 """The folder of a run: the job, the metrics, one folder for each party.
 
     RUN/job.yaml              the agreement
-    RUN/result.json           written last: a run that has it is finished
+    RUN/result.json           a run that has it is finished; the label party adds the test metrics when nobody is
+                              connected any more
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
     RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, predictions/ (of held-out and test
                               records after each epoch), and on request trajectory.*
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
-from tpsl.files import write_atomically
+from tpsl.files import remove_drafts, write_atomically
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.result import FeatureResult, TrainResult
 
@@ -66,6 +67,7 @@ class RunFolder:
         """Hold the folder for this process, with a folder for each of these parties in it.
 
         A folder of another job, or one in use, is refused. `moved` allows that the parties' files lie elsewhere now.
+        Drafts that a killed process has left are removed.
         """
         self._make()
         with (self.path / ".lock").open("w") as lock:
@@ -84,6 +86,7 @@ class RunFolder:
             for party in parties:
                 self.party(party).mkdir(exist_ok=True)
                 self.party(party).chmod(0o700)
+            remove_drafts(self.path)
             try:
                 yield
             except Exception:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import grpc
 import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import LabelsMissing, arrivals_for
-from tpsl.training.build import build_label_party, noisy_labels_for
+from tpsl.training.build import build_label_party, noisy_labels_for, store_labels
+from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
 from tpsl.training.observer import Observer
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
 from tpsl.training.wide import label_features
-from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alone
+from tpsl.transport import Agreement, BadMessage, JobStopped, Limits, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Watch
 from tpsl.transport.peers import LABEL_PARTY
@@ -43,7 +47,9 @@ def serve(
     """Be the label party of a job; an interrupted run goes on where it stopped.
 
     Guarantee: that of `tpsl.training.train`; what leaves this process are gradients computed from noisy labels, step
-    numbers and sentences that do not depend on labels.
+    numbers and sentences that do not depend on labels. Nor does time depend on them: on every path true labels are
+    stored before the port is opened, and evaluated and learned from after it is closed. Between the two they are read
+    for one purpose, the release, which does the same for each label whatever it is.
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
     if local.listen is None:
@@ -55,7 +61,7 @@ def serve(
     with run.started(job, [LABEL_PARTY], moved=True):
         finished = run.result()
         confirmed = finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY))
-        if finished is not None and confirmed and not run.lacks_local_head(job):
+        if finished is not None and confirmed and is_complete(run, job):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         side = load_label_party(
@@ -66,56 +72,86 @@ def serve(
         keep_freed_memory()
         vault = local.vault if local.vault is not None else run.label / "vault"
         device = torch.device(local.device)
-        arrivals = None
-        if finished is None:
-            arrivals = arrivals_for(job, side, local.vault, wait=local.wait, observer=observer, notice=notice)
-        role = LabelRole(
-            job,
-            side,
-            run,
-            lambda: noisy_labels_for(job, side, vault, notice),
-            lambda noisy: build_label_party(
-                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
-            ),
-            record_steps=record_steps,
-            observer=observer,
-            device=device,
-            arrivals=arrivals,
-        )
-        if finished is not None and confirmed:
-            role.train_local_head(progress)
-            return finished
-        terms = agreement(job, side.ids, role.schedule)
-        limits = Limits(role.schedule.largest_part, job.head_width)
-        patience = Patience(local.silence, local.wait)
-        with LabelServer(
-            local.listen,
-            names,
+        arrivals = arrivals_for(job, side, local.vault, wait=local.wait, observer=observer, notice=notice)
+        after = AfterTraining(job, side, run, arrivals=arrivals, observer=observer, device=device)
+        door = _Door(local, local.listen, credentials, names, observer, watch)
+
+        def train() -> None:
+            if finished is None and job.trains and arrivals is None:
+                store_labels(side, vault, notice)  # before anybody could measure how long it takes
+            role = LabelRole(
+                job,
+                side.records,
+                run,
+                lambda: noisy_labels_for(job, side, vault, notice),
+                lambda noisy: build_label_party(
+                    job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
+                ),
+                record_steps=record_steps,
+                observer=observer,
+                device=device,
+                arrivals=arrivals,
+            )
+            _attend(role, door, agreement(job, side.ids, role.schedule), notice)
+
+        places = [run.path, vault.parent]
+        if not confirmed:
+            with_space(train, places, local.wait, notice)
+        # The port is closed and every connection has ended: nobody can measure how long this takes.
+        return with_space(lambda: after.complete(progress), places, local.wait, notice)
+
+
+class _Door:
+    """Where the label party listens: the same port each time that it is opened."""
+
+    def __init__(
+        self,
+        local: Local,
+        address: str,
+        credentials: grpc.ServerCredentials | None,
+        parties: Sequence[str],
+        observer: Observer,
+        watch: Watch,
+    ) -> None:
+        self._patience = Patience(local.silence, local.wait)
+        self._address, self._credentials, self._parties = address, credentials, parties
+        self._observer, self._watch = observer, watch
+
+    def opened(self, job: Job, schedule: Schedule, terms: Agreement) -> LabelServer:
+        """Listen; when the block of this context manager ends the port is closed and every connection has ended."""
+        server = LabelServer(
+            self._address,
+            self._parties,
             terms,
-            limits,
+            Limits(schedule.largest_part, job.head_width),
             job.training.wire,
-            credentials=credentials,
-            patience=patience,
-            watch=watch,
-        ) as server:
-            observer.event("listening", address=f"{local.listen.rpartition(':')[0]}:{server.port}")
-            try:
-                return run_alone(role.attend(server))
-            except PeerMissing as missing:
-                result = run.result()
-                if result is not None:
-                    notice(f"the run is finished, but not every feature party has confirmed it: {missing}")
-                    role.train_local_head(progress)
-                    return result
+            credentials=self._credentials,
+            patience=self._patience,
+            watch=self._watch,
+        )
+        self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
+        self._observer.event("listening", address=self._address)
+        return server
+
+
+def _attend(role: LabelRole, door: _Door, terms: Agreement, notice: Notice) -> None:
+    """Train with the feature parties until the run is finished; nothing in here may depend on true labels."""
+    with door.opened(role.job, role.schedule, terms) as server:
+        try:
+            run_alone(role.attend(server))
+        except PeerMissing as missing:
+            if role.run.result() is None:
                 server.stop(str(missing))
                 raise
-            except LabelsMissing:
-                server.stop("labels did not arrive in time")
-                raise
-            except (BadMessage, JobStopped) as error:
-                server.stop(str(error))
-                raise
-            except Exception:
+            notice(f"the run is finished, but not every feature party has confirmed it: {missing}")
+        except LabelsMissing:
+            server.stop("labels did not arrive in time")
+            raise
+        except (BadMessage, JobStopped) as error:
+            server.stop(str(error))
+            raise
+        except Exception as error:
+            if not is_for_want_of_space(error):
                 # The reason may speak of labels, so the others are not told.
                 server.stop("the label party has an error of its own")
-                raise
+            raise

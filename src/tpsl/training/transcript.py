@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.files import write_atomically
+from tpsl.files import naming_what_does_not_fit, write_atomically
 from tpsl.models import Top
 
 Float32s = npt.NDArray[np.float32]
@@ -30,7 +31,7 @@ class _Column:
     """A file of fixed-width binary records that can be cut back to a number of records."""
 
     def __init__(self, path: Path, dtype: str, width: int, keep: int) -> None:
-        self._dtype = np.dtype(dtype)
+        self._path, self._dtype = path, np.dtype(dtype)
         size = keep * width * self._dtype.itemsize
         self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b")
         self._file.seek(0, os.SEEK_END)
@@ -43,15 +44,19 @@ class _Column:
         self._file.seek(size)
 
     def append(self, values: npt.NDArray[np.generic]) -> None:
-        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+        content = np.ascontiguousarray(values, dtype=self._dtype)
+        with naming_what_does_not_fit(self._path, content.nbytes):
+            self._file.write(content.data)
 
     def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming_what_does_not_fit(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self.sync()
-        self._file.close()
+        """Close the file in any case, also if what is left of it cannot be written."""
+        with naming_what_does_not_fit(self._path), self._file:
+            self.sync()
 
 
 class TranscriptWriter:
@@ -79,8 +84,9 @@ class TranscriptWriter:
 
     def close(self) -> None:
         """Finish."""
-        for column in (self._sizes, self._rows, self._embeddings, self._gradients):
-            column.close()
+        with ExitStack() as columns:
+            for column in (self._sizes, self._rows, self._embeddings, self._gradients):
+                columns.callback(column.close)
 
 
 class TrajectoryWriter:

@@ -24,7 +24,7 @@ from tpsl.transport.messages import Bye, Message, Stop, TensorMessage
 from tpsl.transport.peers import described
 
 Watch = Callable[[str, str], None]
-"""Told about a peer, from any thread: a sentence that begins with connected, lost, waiting or refused.
+"""Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
 
 Locks are held meanwhile, so that the last sentence is true: it returns at once and calls nothing of the transport.
 """
@@ -325,8 +325,8 @@ class Connection:
             for condition in (link._inbox_changed, link._outbox_grew, link._outbox_shrank):
                 condition.notify_all()
             if link._failure is None and not link._finishing:
-                next_up = f"{why}; waiting up to {link._patience.wait:g} s for its return"
-                link._watch(link._peer, f"lost: {'it has said goodbye' if link._said_goodbye else next_up}")
+                lost = f"lost: {why}; waiting up to {link._patience.wait:g} s for its return"
+                link._watch(link._peer, "left: it has said goodbye" if link._said_goodbye else lost)
 
     def silent_since(self) -> float | None:
         """Return when the peer was last heard; None while nobody listens, because the inbox is full."""

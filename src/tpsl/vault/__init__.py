@@ -4,7 +4,7 @@ For the label party only. A true label is read here and nowhere else, and leaves
 """
 
 from tpsl.vault.adding import Added
-from tpsl.vault.errors import VaultBusy, VaultError
+from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.releasing import ReleaseReport
@@ -21,4 +21,5 @@ __all__ = [
     "Vault",
     "VaultBusy",
     "VaultError",
+    "VaultFull",
 ]

@@ -17,13 +17,18 @@ class VaultBusy(VaultError):
     """Another process is writing to the vault; nothing is wrong, and asking again later helps."""
 
 
+class VaultFull(VaultError):
+    """The disk is full; nothing was changed, and the same call works when there is space."""
+
+
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn whatever SQLite raises inside the block into a `VaultError` that names the vault at `path`."""
     try:
         yield
     except DATABASE_ERRORS as error:
-        raise (VaultBusy if _is_busy(error) else VaultError)(explain(path, error)) from error
+        kind = VaultBusy if _is_busy(error) else VaultFull if _is_full(error) else VaultError
+        raise kind(explain(path, error)) from error
 
 
 def explain(path: Path, error: Exception) -> str:
@@ -37,9 +42,13 @@ def explain(path: Path, error: Exception) -> str:
         return f"vault {path} is damaged or truncated ({text}); restore it from a backup, do not release anew"
     if "readonly" in text or "unable to open" in text:
         return f"vault {path} cannot be written or opened by this user ({text})"
-    if "full" in text:
+    if _is_full(error):
         return f"vault {path} could not be written because the disk is full; nothing was changed"
     return f"vault {path}: the database reports: {text}"
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and "full" in str(error)
 
 
 def _is_busy(error: Exception) -> bool:

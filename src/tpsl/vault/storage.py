@@ -10,6 +10,7 @@ Permissions are set before content exists: the folder is 0700 and the file is cr
 journal the permissions of the file. SQLite's sort files are 0600 and nameless; SQLITE_TMPDIR says where they lie.
 """
 
+import errno
 import json
 import os
 import sqlite3
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.files import sync_folder
-from tpsl.vault.errors import VaultError, sqlite_errors
+from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
 
 DATABASE = "vault.sqlite"
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
@@ -77,7 +78,8 @@ def create_file(folder: Path) -> bool:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         file.chmod(0o600)
     except OSError as error:
-        raise VaultError(f"no vault can be created at {folder}: {error.strerror}") from error
+        kind = VaultFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else VaultError
+        raise kind(f"no vault can be created at {folder}: {error.strerror}") from error
     return new
 
 

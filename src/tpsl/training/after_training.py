@@ -1,0 +1,158 @@
+"""What the label party computes from true labels: the test metrics and the local head.
+
+How long this takes depends on the labels: sorting takes longer for some mixtures of classes, and the local head stops
+early. Whoever is connected meanwhile, or only sees the port close, could measure it, and ε says nothing of that. So a
+label party that listens does all of it after its port is closed and every connection has ended (`tpsl.training.serve`).
+In one process there is nobody to measure; there each epoch is evaluated when it ends. Both give the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import save
+
+from tpsl.data.dataset import feature_party_names
+from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.sides import LabelSide
+from tpsl.party.local_head import Columns, train_local_head
+from tpsl.training.arrivals import Arrivals
+from tpsl.training.evaluation import TestMetrics, evaluate
+from tpsl.training.job import Job
+from tpsl.training.observer import Observer, Silent
+from tpsl.training.result import TrainResult
+from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.training.schedule import Schedule
+
+Progress = Callable[[int, int, str], None]
+Entry = dict[str, Any]
+
+TEST_METRICS = tuple(field.name for field in fields(TestMetrics))
+
+
+def is_complete(run: RunFolder, job: Job) -> bool:
+    """Whether a finished run has all that is computed from true labels."""
+    result, entries = run.result(), run.metrics()
+    if result is None or run.lacks_local_head(job) or not all(map(_is_evaluated, entries)):
+        return False
+    return result.as_dict() == _with_test_metrics(result, entries).as_dict()
+
+
+class AfterTraining:
+    """Evaluates a run and trains its local head; the only part of `tpsl.training` that reads true labels.
+
+    All of it can be done again after a crash, and none of it is sent.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        side: LabelSide,
+        run: RunFolder,
+        *,
+        arrivals: Arrivals | None = None,
+        observer: Observer | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self._job, self._side, self._run = job, side, run
+        self._arrivals, self._observer, self._device = arrivals, observer or Silent(), device
+
+    def complete(self, progress: Progress = lambda done, total, note: None) -> TrainResult:
+        """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
+        self.evaluate()
+        result = self._run.result()
+        if result is None:
+            raise RuntimeError(f"{self._run.path}: is not finished")
+        evaluated = _with_test_metrics(result, self._run.metrics())
+        if evaluated.as_dict() != result.as_dict():
+            self._run.finish(evaluated)
+        self._train_local_head(progress)
+        self._observer.event("finished")
+        return evaluated
+
+    def evaluate(self) -> None:
+        """Compare the predictions of each epoch that was not evaluated yet with the true labels of the test records."""
+        entries = self._run.metrics()
+        due = [position for position, entry in enumerate(entries) if not _is_evaluated(entry)]
+        if not due:
+            return
+        labels = self._test_labels()
+        for position in due:
+            entries[position] |= self._test_metrics(self._run.predictions(entries[position]["epoch"])["test"], labels)
+        self._run.write_metrics(entries)
+        for position in due:
+            entry = entries[position]
+            found = {name: entry[name] for name in ("epoch", "step", *TEST_METRICS)}
+            self._observer.event("evaluated", **found)
+
+    def _test_labels(self) -> npt.NDArray[np.int64]:
+        """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
+        if self._arrivals is not None:
+            return self._arrivals.labels_for_evaluation()
+        return self._side.labels[self._side.test]
+
+    def _test_metrics(self, predicted: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> dict[str, float]:
+        known = labels != NO_LABEL
+        if not known.any():
+            return dict.fromkeys(TEST_METRICS, math.nan)
+        return asdict(evaluate(predicted[known], labels[known]))
+
+    def _train_local_head(self, progress: Progress) -> None:
+        """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
+        if not self._run.lacks_local_head(self._job):
+            return
+        path = self._run.label / NOT_PRIVATE / "inputs.f32"
+        train, test, labels = self._side.train, self._side.test, self._side.labels
+        inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
+        judges = Schedule(self._job, train, test).held_out
+        clean, private = self._head_columns()
+        head = train_local_head(
+            inputs[: len(train)],
+            labels[train],
+            self._side.classes,
+            self._job.training.seed,
+            progress,
+            self._device,
+            judges=judges if len(judges) else None,
+            clean=clean,
+            private=private,
+        )
+        found = evaluate(head.predict(inputs[len(train) :]), labels[test])
+        self._run.finish_local_head(save(head.state_dict()), asdict(found))
+        path.unlink()
+        self._observer.event("local head", **asdict(found))
+
+    def _head_columns(self) -> tuple[Columns, Columns]:
+        """Return which inputs of the local head no record's own noisy label had a part in, and the private logits.
+
+        A feature party's share is its frozen embedding, if any, and its cut; after them come the logits and the label
+        party's own cut. In a cut only the scores of the wide part are clean. Without gradients there are no labels.
+        """
+        nothing = np.arange(0)
+        if not self._job.trains:
+            return nothing, nothing
+        model, share = self._job.model, self._job.head_width
+        scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else nothing
+        logits = len(feature_party_names(self._job.data)) * share
+        own = logits + (1 if self._side.classes == 2 else self._side.classes)
+        clean = [own + scores] if self._side.features is not None else []
+        for begin in range(0, logits, share):
+            cut = begin + share - model.cut_width
+            clean += [np.arange(begin, cut), cut + scores]
+        return np.sort(np.concatenate([nothing, *clean])), np.arange(logits, own)
+
+
+def _is_evaluated(entry: Entry) -> bool:
+    return TEST_METRICS[0] in entry
+
+
+def _with_test_metrics(result: TrainResult, entries: list[Entry]) -> TrainResult:
+    """Return the result with the test metrics of the epoch whose weights were kept."""
+    kept: Entry = next((entry for entry in entries if entry.get("epoch") == result.kept_epoch), {})
+    return replace(result, **{name: kept[name] for name in TEST_METRICS if name in kept})

@@ -1,0 +1,71 @@
+"""A full disk ends nothing: the side says which file does not fit, waits for space and goes on from its checkpoint.
+
+For its peers it is lost meanwhile, as a process that was killed is: its connections end without a reason, and they wait
+for its return.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import sleep
+from typing import TypeVar
+
+from tpsl.vault import VaultFull
+
+Notice = Callable[[str], None]
+Answer = TypeVar("Answer")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds
+_LEAST_SPACE = 1 << 20  # bytes
+_FILES_OF_A_CHECKPOINT = 4
+"""How often the size of the file that did not fit: weights come with what their optimiser keeps."""
+
+
+def is_for_want_of_space(error: BaseException) -> bool:
+    """Whether the error says that a disk is full, or a quota used up."""
+    return isinstance(error, VaultFull) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+
+
+def with_space(act: Callable[[], Answer], places: Sequence[Path], wait: float, notice: Notice) -> Answer:
+    """Do something that writes to these places; each time the disk is full, do it again when there is space.
+
+    Waits `wait` seconds in all, then the error is raised.
+    """
+    left, pause = wait, _FIRST_PAUSE
+    while True:
+        try:
+            return act()
+        except (OSError, VaultFull) as error:
+            if not is_for_want_of_space(error) or left <= 0:
+                raise
+            needed = max(_LEAST_SPACE, _FILES_OF_A_CHECKPOINT * getattr(error, "size", 0))
+            notice(f"{error}; waiting up to {left:g} s for space")
+        begun = time.monotonic()
+        while True:
+            sleep(min(pause, left))
+            waited = time.monotonic() - begun
+            if waited >= left or all(_has_space(place, needed) for place in places):
+                break
+        left -= waited
+        pause = min(2 * pause, _LONGEST_PAUSE)
+        notice("going on from the last checkpoint")
+
+
+def _has_space(place: Path, size: int) -> bool:
+    """Whether so many bytes can be had there: asked of the file system, which knows quotas too."""
+    folder = next(folder for folder in (place, *place.absolute().parents) if folder.is_dir())
+    probe = folder / ".space.new"
+    try:
+        with probe.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if is_for_want_of_space(error):
+            return False
+        raise
+    finally:
+        probe.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,296 @@
+"""True labels over real mutual TLS: nothing is computed from them while any peer is connected or can see the port.
+
+A feature party that could measure how long the evaluation or the local head takes would learn of labels what ε does not
+allow. So each look at true labels is caught here, and what can be seen of the label party at that moment is noted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl import metrics
+from tpsl.data.dataset import load
+from tpsl.party import local_head
+from tpsl.training import Job, TrainResult, make_job, train
+from tpsl.training.agreement import agreement
+from tpsl.training.feature_role import FeatureRole
+from tpsl.training.local import Local
+from tpsl.training.observer import Silent
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.serve import serve
+from tpsl.transport import BadMessage, Finished, JobStopped, Limits, run_alone
+from tpsl.transport.certificates import create_authority, issue
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.link import Patience
+from tpsl.vault import Vault
+
+LIMIT = 60.0
+ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"
+"""States of a socket that this machine has not closed, as Linux writes them."""
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    create_authority(folder / "authority")
+    for party in ("label", "feature"):
+        issue(folder / "authority", folder / party, party, label=party == "label")
+    return folder
+
+
+@pytest.fixture
+def job() -> Job:
+    content = {
+        "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2},
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+        "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+        "training": {"batch_size": 80, "epochs": 2, "checkpoint_every": 3, "head": "local"},
+    }
+    return make_job(content, {}, "test")
+
+
+class Interrupted(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a peer can see while the label party does something with true labels."""
+
+    what: str
+    listens: bool
+    connections: int
+
+
+UNSEEN = [Sight("evaluation", False, 0), Sight("local head", False, 0)]
+
+
+class LabelParty:
+    """`serve` in a thread, and what could be seen of it at each look at true labels."""
+
+    def __init__(self, job: Job, folder: Path, certificates: Path) -> None:
+        self.job, self.run = job, folder / "label"
+        self.local = Local(certificates=certificates / "label", listen="127.0.0.1:0", silence=2.0, wait=1.0)
+        self.port: int | None = None
+        self.sights: list[Sight] = []
+        self.crashes = False
+        self._opened = threading.Event()
+
+    def looks(self, what: str) -> None:
+        """Note what can be seen; with `crashes`, end the process as far as a test can."""
+        sight = Sight(what, self.port is not None and can_connect(self.port), open_connections(self.port))
+        if sight not in self.sights:
+            self.sights.append(sight)
+        if self.crashes and what != "labels stored":
+            raise Interrupted
+
+    def starts(self, threads: ThreadPoolExecutor) -> Future[TrainResult]:
+        party = self
+
+        class Heard(Silent):
+            def event(self, name: str, **facts: Any) -> None:
+                if name == "listening":
+                    party.port = int(str(facts["address"]).rpartition(":")[2])
+                    party._opened.set()
+
+        self.port = None
+        self._opened.clear()
+        nothing: Callable[..., None] = lambda *facts: None  # noqa: E731
+        return threads.submit(
+            serve, self.job, self.local, self.run, observer=Heard(), watch=nothing, progress=nothing, notice=nothing
+        )
+
+    def listening(self) -> int:
+        assert self._opened.wait(LIMIT)
+        assert self.port is not None
+        return self.port
+
+
+def can_connect(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def open_connections(port: int | None) -> int:
+    """How many sockets with this local port this machine has not closed: its end is what the other side sees."""
+    count = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # gRPC listens with sockets of the second kind
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            count += int(local.rpartition(":")[2], 16) == port and state in (ESTABLISHED, CLOSE_WAIT, LISTENING)
+    return count
+
+
+@pytest.fixture
+def label(job: Job, tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> LabelParty:
+    party = LabelParty(job, tmp_path, certificates)
+    for what, place, name in (
+        ("labels stored", Vault, "create"),
+        ("evaluation", metrics, "log_loss"),
+        ("local head", local_head, "_train_part"),
+    ):
+        monkeypatch.setattr(place, name, looking(party, what, getattr(place, name)))
+    return party
+
+
+def looking(party: LabelParty, what: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def looked(*arguments: Any, **named: Any) -> Any:
+        party.looks(what)
+        return real(*arguments, **named)
+
+    return looked
+
+
+@contextlib.contextmanager
+def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterator[tuple[FeatureRole, FeatureClient]]:
+    """A feature party that stays connected until the block ends, whatever it was told."""
+    job = label.job
+    side, run = load(job.data).feature_side("feature"), RunFolder(folder / "feature")
+    with run.started(job, ["feature"]):
+        role = FeatureRole(job, side, run)
+        with FeatureClient(
+            f"127.0.0.1:{label.listening()}",
+            "feature",
+            agreement(job, side.ids, role.schedule),
+            Limits(role.schedule.largest_part, job.head_width),
+            job.training.wire,
+            credentials=Certificates.load(certificates / "feature").channel(),
+            patience=Patience(2.0, 1.0),
+            watch=lambda peer, state: None,
+        ) as client:
+            yield role, client
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+class Gone(Exception):
+    pass
+
+
+def leave_before_the_last_word(role: FeatureRole, client: FeatureClient) -> None:
+    """Hear that all is done, and never answer."""
+
+    def gone(result: Any) -> None:
+        raise Gone
+
+    role.run.finish_party = gone  # type: ignore[method-assign]
+    with pytest.raises(Gone):
+        run_alone(role.attend(client))
+
+
+def same_as_one_process(label: LabelParty, result: TrainResult, folder: Path) -> None:
+    """The numbers are those of `train` with the same vault."""
+    seen = list(label.sights)
+    one = train(label.job, folder / "one", vault=label.run / "label" / "vault")
+    label.sights = seen
+    measured = {"run": "", "seconds": 0.0, "samples_per_second": 0.0}
+    assert replace(result, **measured) == replace(one, **measured)
+    assert RunFolder(label.run).result() == result
+    for name in ("label/metrics.jsonl", "label/NOT-PRIVATE/result.json", "label/NOT-PRIVATE/local_head.safetensors"):
+        assert (label.run / name).read_bytes() == (folder / "one" / name).read_bytes()
+
+
+def test_a_party_that_stays_after_the_goodbye_sees_nothing(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        # Two that only watch the port: neither says a word.
+        watching = [socket.create_connection(("127.0.0.1", label.listening())) for _ in range(2)]
+        run_alone(role.attend(client))
+        result = serving.result(LIMIT)
+        for connection in watching:
+            connection.close()
+    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
+    same_as_one_process(label, result, tmp_path)
+
+
+def test_nothing_is_seen_when_a_party_is_missing_at_the_end(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        leave_before_the_last_word(role, client)
+    result = serving.result(LIMIT)
+    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
+    same_as_one_process(label, result, tmp_path)
+
+
+def test_a_second_start_opens_no_port_if_all_have_confirmed(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    label.crashes = True
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        run_alone(role.attend(client))
+        with pytest.raises(Interrupted):
+            serving.result(LIMIT)
+    unfinished = json.loads((label.run / "result.json").read_text())
+    assert unfinished["test_auc"] is None
+    label.crashes = False
+    result = label.starts(threads).result(LIMIT)
+    assert label.port is None
+    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
+    same_as_one_process(label, result, tmp_path)
+    assert label.starts(threads).result(LIMIT) == result  # a third has nothing to do
+
+
+def test_a_second_start_says_goodbye_before_it_looks_at_labels(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    label.crashes = True
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        leave_before_the_last_word(role, client)
+    with pytest.raises(Interrupted):
+        serving.result(LIMIT)
+    label.crashes = False
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        run_alone(role.attend(client))
+        result = serving.result(LIMIT)
+    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
+    same_as_one_process(label, result, tmp_path)
+
+
+def test_an_error_ends_the_job_before_any_look_at_labels(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        forward = role._forward
+
+        async def out_of_turn(step: int) -> None:
+            await (role.channel.send(Finished(step)) if step == 5 else forward(step))
+
+        role._forward = out_of_turn  # type: ignore[method-assign]
+        with pytest.raises(JobStopped):
+            run_alone(role.attend(client))
+    with pytest.raises(BadMessage):
+        serving.result(LIMIT)
+    assert [entry["epoch"] for entry in RunFolder(label.run).metrics()] == [1]
+    assert label.sights == [Sight("labels stored", False, 0)]
+
+
+def test_the_label_role_is_given_no_labels(job: Job) -> None:
+    side = load(job.data).label_side
+    assert not hasattr(side.records, "labels")
+    assert not hasattr(side.records, "facts")
