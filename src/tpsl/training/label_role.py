@@ -17,7 +17,7 @@ from torch import Tensor
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
-from tpsl.files import write_atomically
+from tpsl.files import open_private, write_atomically
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.local_head import Columns, train_local_head
 from tpsl.training.arrivals import Arrivals
@@ -278,7 +278,7 @@ class LabelRole:
     async def _collect(self, done: int, *, keep: bool) -> None:
         """Receive the embeddings of all records for the local head; they go into the folder that is not private."""
         folder = self.run.not_private()
-        with (folder / ".inputs.new").open("wb") as file:
+        with open_private(folder / ".inputs.new", "wb") as file:
             for part, rows in enumerate(self.schedule.head_parts()):
                 received = [
                     await self._tensor(channel, HeadEmbeddings, done, part, len(rows))

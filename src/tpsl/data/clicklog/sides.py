@@ -21,6 +21,7 @@ from tpsl.data.config import ClickData
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelSide, Progress, label_facts
 from tpsl.data.split import Rows, split_rows
+from tpsl.files import write_durably
 
 FEATURE_PARTY = "feature"
 CLASS_NAMES = ("0", "1")
@@ -119,7 +120,7 @@ def _write_features(
         "categorical_fields": list(encoder.fields),
         "numeric_fields": list(encoder.numeric_fields),
     }
-    (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    write_durably(folder / "about.json", json.dumps(about, indent=1).encode())
     with (
         NewArray(folder / "categorical.npy", np.int32, len(encoder.fields)) as categorical,
         NewArray(folder / "numeric.npy", np.float32, len(encoder.numeric_fields)) as numeric,
