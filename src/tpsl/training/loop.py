@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -49,8 +48,8 @@ def train(
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
     Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
-    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone, and so
-    does `device`, where the networks of all parties are. `observer` watches the label party.
+    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone. The
+    networks of all parties are on `device`, which the builder gets too. `observer` watches the label party.
     """
     run = RunFolder(run_path)
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
@@ -67,8 +66,6 @@ def train(
             )
         keep_freed_memory()
         side = data.label_side
-        if device is not None:
-            make_label_party = partial(build_label_party, device=device)
         told, arrivals = _Progress(progress, notice, job, observer or Silent()), None
         if finished is None:
             arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
@@ -78,7 +75,7 @@ def train(
             run,
             lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
             lambda noisy: make_label_party(
-                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label)
+                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
             ),
             record_steps=record_steps,
             observer=told,

@@ -69,8 +69,8 @@ class TranscriptWriter:
         """Append one step."""
         self._sizes.append(np.array([len(rows)]))
         self._rows.append(rows)
-        self._embeddings.append(embeddings.numpy())
-        self._gradients.append(gradients.numpy())
+        self._embeddings.append(embeddings.cpu().numpy())
+        self._gradients.append(gradients.cpu().numpy())
 
     def sync(self) -> None:
         """Make everything recorded so far durable (before a checkpoint that counts on it)."""
@@ -97,7 +97,7 @@ class TrajectoryWriter:
 
     def record(self) -> None:
         """Append the weights as they are now."""
-        self._weights.append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).numpy())
+        self._weights.append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).cpu().numpy())
 
     def sync(self) -> None:
         """Make everything recorded so far durable."""
