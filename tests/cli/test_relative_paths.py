@@ -42,7 +42,9 @@ OPTIONS = ("--data", "criteo", "--path", "train.txt", "--epochs", 1, "--batch-si
 def test_a_run_on_a_relative_path_is_used_from_anywhere(
     tpsl: Any, here: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = tpsl("train", *OPTIONS, "--out", "run", "--json").json()
+    shown = tpsl("train", *OPTIONS, "--out", "run", "--json")
+    first = shown.json()
+    assert f"{here / 'train.txt'}: has no times, so its order is taken for that of time" in shown.stderr
     assert tpsl("train", *OPTIONS, "--out", "run", "--json").json() == first
     assert load_job(here / "run" / "job.yaml").data.path == here / "train.txt"  # type: ignore[union-attr]
     monkeypatch.chdir(elsewhere)

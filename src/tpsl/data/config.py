@@ -180,7 +180,8 @@ class _ClickData(_Model):
         "records are kept in that folder and memory-mapped.",
     )
     split: Literal["random", "chronological"] = Field(
-        default="chronological", description="'chronological': the last records of the file are the test set."
+        default="chronological",
+        description="'chronological': the last records of the file are the test set; avazu: its hours must ascend.",
     )
     test_fraction: TestFraction = 0.2
     split_seed: Seed = 0

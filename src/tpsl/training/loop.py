@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.dataset import Dataset, feature_party_names, load, taken_on_trust
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labels_for
@@ -59,6 +59,8 @@ def train(
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         if data is None:
+            if trusted := taken_on_trust(job.data):
+                notice(trusted)
             data = load(
                 job.data,
                 lambda what, done, total: progress(done, total, what),
