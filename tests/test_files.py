@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tpsl.files import read_yaml, write_atomically
+from tpsl.files import make_private_folder, open_private, read_yaml, shortened, write_atomically, write_durably
 
 
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path: Path) -> None:
@@ -40,6 +42,9 @@ def test_a_kill_while_a_file_is_replaced_leaves_the_old_or_the_new_content(tmp_p
         (b"a: [", "is not YAML"),
         (b"\xff\xfe\x00", "is not YAML"),
         (b"!!python/name:os", "is not YAML"),
+        (b"a: !!bool maybe", "is not YAML"),
+        (b"a: !!timestamp 12", "is not YAML"),
+        (b"a: 2013-13-01", "is not YAML"),
     ],
 )
 def test_yaml_that_cannot_be_read_is_the_callers_error_in_one_line(
@@ -60,3 +65,73 @@ def test_yaml_that_cannot_be_read_is_the_callers_error_in_one_line(
 def test_yaml_is_read_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "file.yaml").write_text("a: {b: [1, ε]}\n", encoding="utf-8")
     assert read_yaml(tmp_path / "file.yaml", ValueError) == {"a": {"b": [1, "ε"]}}
+
+
+NINE_LAUGHS = "a: &a [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+"""A few hundred bytes that stand for 9⁹ values."""
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (NINE_LAUGHS, ", line 2: aliases are not taken; write the value out"),
+        ("a: &a [*a]\n", ", line 1: aliases are not taken; write the value out"),
+        ("a: {<<: &b {c: 1}}\nd:\n  <<: *b\n", ", line 3: aliases are not taken; write the value out"),
+        ("[" * 100_000, ", line 1: lists or mappings are nested more than 50 deep"),
+        ("a:\n" + "- " * 5_000, ", line 2: lists or mappings are nested more than 50 deep"),
+    ],
+)
+def test_yaml_that_stands_for_more_than_it_is_long_is_refused_in_a_moment(
+    tmp_path: Path, content: str, sentence: str
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(content)
+    begun = time.perf_counter()
+    with pytest.raises(ValueError) as raised:
+        read_yaml(path, ValueError)
+    assert str(raised.value) == f"{path}{sentence}"
+    assert time.perf_counter() - begun < 1
+
+
+def test_a_star_that_is_no_alias_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text("a: '*b'\nc: 2*3\n")
+    assert read_yaml(tmp_path / "file.yaml", ValueError) == {"a": "*b", "c": "2*3"}
+
+
+def test_a_long_text_is_shortened_and_a_short_one_is_not() -> None:
+    assert shortened("short") == "short"
+    assert shortened("a" * 1000 + "b" * 1000) == "a" * 50 + " … " + "b" * 50
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.usefixtures("umask")
+def test_files_and_folders_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    make_private_folder(tmp_path / "new" / "inner")
+    assert mode(tmp_path / "new") == mode(tmp_path / "new" / "inner") == 0o700
+    write_atomically(tmp_path / "atomic", b"")
+    write_durably(tmp_path / "durable", b"")
+    with open_private(tmp_path / "appended", "x+b"):
+        pass
+    assert {mode(tmp_path / name) for name in ("atomic", "durable", "appended")} == {0o600}
+
+
+def test_a_file_that_others_could_read_is_closed_to_them_and_a_folder_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "file").chmod(0o644)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder").chmod(0o755)
+    write_durably(tmp_path / "file", b"new")
+    make_private_folder(tmp_path / "folder")
+    assert (mode(tmp_path / "file"), mode(tmp_path / "folder")) == (0o600, 0o755)

@@ -1,7 +1,8 @@
 """Files: written whole or not at all (beside their place, made durable, then renamed into it), and YAML to read.
 
 What is written beside its place is a draft: `.NAME.new`, or `.NAME.old` on its way out. Only a process that is killed
-leaves one, and `remove_drafts` removes it.
+leaves one, and `remove_drafts` removes it. Files and folders made here are for their owner only, whatever the umask:
+most of them hold numbers that depend on true labels.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
+_FILE_MODE, _FOLDER_MODE = 0o600, 0o700
+_DEEPEST_YAML = 50
 _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader in C, where it is there: a folder of many runs opens eight times as fast."""
 
@@ -56,7 +59,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a file whose content is on the disk afterwards; its name is only once its folder is synchronised."""
-    with naming_what_does_not_fit(path, len(content)), path.open("wb") as file:
+    with naming_what_does_not_fit(path, len(content)), open_private(path, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -74,6 +77,22 @@ def remove_drafts(folder: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
+def open_private(path: Path, mode: str) -> IO[bytes]:
+    """Open a file for writing that nobody but its owner may read, also one that was there and could be read."""
+    file: IO[bytes] = open(path, mode, opener=lambda name, flags: os.open(name, flags, _FILE_MODE))  # noqa: SIM115
+    os.fchmod(file.fileno(), _FILE_MODE)
+    return file
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner only; what exists stays as it is."""
+    if folder.is_dir():
+        return
+    make_private_folder(folder.parent)
+    folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    folder.chmod(_FOLDER_MODE)  # the umask takes nothing away
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and new names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -84,10 +103,39 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_yaml(path: Path, error: type[ValueError]) -> Any:
-    """Return what a YAML file holds; one that cannot be read, or is no YAML, is this error in one sentence."""
+    """Return what a YAML file holds; one that cannot be read, or is no YAML, is this error in one sentence.
+
+    Aliases are refused: with them a kilobyte can stand for a value that fills the memory.
+    """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_SAFE_LOADER)  # noqa: S506
+        text = path.read_text(encoding="utf-8")
+        _refuse_what_grows(text)
+        return yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506
     except OSError as reason:
         raise error(f"{path}: cannot be read ({reason.strerror})") from reason
-    except (yaml.YAMLError, UnicodeDecodeError) as reason:
-        raise error(f"{path}: is not YAML ({' '.join(str(reason).split())})") from reason
+    except _Refused as reason:
+        raise error(f"{path}, {reason}") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as reason:  # the last three: `!!bool maybe`
+        raise error(f"{path}: is not YAML ({shortened(' '.join(str(reason).split()), 300)})") from reason
+
+
+class _Refused(Exception):
+    """YAML that stands for more than it should; the message begins with the line."""
+
+
+def _refuse_what_grows(text: str) -> None:
+    """Raise for an alias, and for nesting beyond any use: reading it takes all of the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_SAFE_LOADER):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.AliasEvent):
+            raise _Refused(f"line {line}: aliases are not taken; write the value out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST_YAML:
+            raise _Refused(f"line {line}: lists or mappings are nested more than {_DEEPEST_YAML} deep")
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text that fits into a sentence: the middle of a long one is left out."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} … {text[-half:]}"

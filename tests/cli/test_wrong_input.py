@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,51 @@ def test_a_file_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, arg
     filled = [argument.format(absent=absent, out=tmp_path / "out") for argument in arguments]
     sentence = tpsl(*filled).error()
     assert str(absent) in sentence or str(tmp_path / "out") in sentence
+
+
+LAUGHS = "data: &a [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+"""Less than a kilobyte of aliases that stands for a thousand million values."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "{laughs}"),
+        ("tune", "{laughs}", "--out", "{folder}/out"),
+        ("tune", "{job}", "--space", "{laughs}", "--out", "{folder}/out"),
+        ("label", "serve", "{laughs}"),
+        ("label", "serve", "{job}", "--local", "{laughs}"),
+        ("feature", "join", "{job}", "--local", "{laughs}"),
+        ("report", "{folder}"),
+        ("attack", "{folder}"),
+    ],
+    ids=" ".join,
+)
+def test_yaml_that_grows_is_refused_in_a_moment_and_one_line(
+    tpsl: Any, finished: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    assert len(LAUGHS) < 1024
+    laughs = tmp_path / "job.yaml"
+    laughs.write_text(LAUGHS)
+    begun = time.perf_counter()
+    sentence = tpsl(
+        *(part.format(laughs=laughs, folder=tmp_path, job=finished / "job.yaml") for part in arguments)
+    ).error()
+    assert time.perf_counter() - begun < 5  # most of it is the start of PyTorch
+    assert sentence == f"error: {laughs}, line 2: aliases are not taken; write the value out"
+
+
+@pytest.mark.parametrize(
+    "content", ["{{training: {{epochs: {}}}}}", "{{data: {{{}: 1}}}}", "{{{}: {{}}}}", "{{data: [{}]}}"]
+)
+@pytest.mark.parametrize("kind", ["job", "local"])
+def test_a_long_value_is_cut_in_the_sentence_about_it(
+    tpsl: Any, finished: Path, tmp_path: Path, content: str, kind: str
+) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(content.format("x" * 1_000_000))
+    job = ("label", "serve", finished / "job.yaml", "--local") if kind == "local" else ("train",)
+    sentence = tpsl(*job, path).error()
+    assert str(path) in sentence and len(sentence) < 500 + len(str(path))

@@ -30,7 +30,8 @@ def _avazu_lines(rows: int, seed: int = 0) -> list[str]:
     lines = [header]
     for row in range(rows):
         hexadecimal = [f"{rng.randint(0, 5) * 0x2A3B4C5D:08x}"[-8:] for _ in range(9)]
-        hour = f"1410{21 + row * 10 // rows:02d}{rng.randint(0, 23):02d}"
+        day, hour_of_day = divmod(row * 240 // rows, 24)
+        hour = f"1410{21 + day:02d}{hour_of_day:02d}"
         integers = ["320", "50", "1722", "0", "35", rng.choice(["-1", "100084"]), "79"]
         values = [
             ids[row],

@@ -3,9 +3,13 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from tpsl.data.avazu import LAYOUT
+from tpsl.data.clicklog.columns import BATCH_ROWS
+from tpsl.data.clicklog.converting import convert
+from tpsl.data.clicklog.reading import TimeOrder
 from tpsl.data.config import AvazuData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
@@ -106,3 +110,48 @@ def test_the_header_must_be_the_genuine_one(tmp_path: Path, lines: list[str]) ->
     for empty in (lines[:1], []):
         with pytest.raises(DataError, match=r"train\.csv: the file has no records"):
             load(AvazuData(path=written(tmp_path / "train.csv", empty)))
+
+
+LOADERS = [load, load_feature_party, load_label_party]
+
+
+@pytest.mark.parametrize("converted", [False, True], ids=["file", "converted"])
+def test_a_file_that_is_not_in_order_of_time_is_not_split_by_time(
+    tmp_path: Path, lines: list[str], converted: bool
+) -> None:
+    header, *records = lines
+    shuffled = [*records[:70], records[110], *records[70:110], *records[111:]]  # record 72 is earlier than record 71
+    config = AvazuData(path=written(tmp_path / "train.csv", [header, *shuffled]))
+    if converted:
+        config = convert(config, tmp_path / "converted")
+    sentence = f"^{config.path}: record 72 is earlier than the one before it, .* set data.split to random$"
+    for loader in LOADERS:
+        with pytest.raises(DataError, match=sentence):
+            loader(config)
+        assert loader(config.model_copy(update={"split": "random"}))
+        assert loader(config.model_copy(update={"rows": 71}))
+        with pytest.raises(DataError, match=sentence):
+            loader(config.model_copy(update={"rows": 72}))
+
+
+def test_a_seam_between_blocks_is_seen() -> None:
+    order = TimeOrder()
+    order.follow(np.array([14102100, 14102100, 14102103]))
+    order.follow(np.array([14102103, 14102105]))
+    assert order.first_too_early is None
+    order.follow(np.array([14102104, 14102103]))
+    assert order.first_too_early == 5
+
+
+def test_a_folder_that_does_not_say_whether_it_is_in_order_is_not_split_by_time(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    config = convert(AvazuData(path=written(tmp_path / "train.csv", lines)), tmp_path / "converted")
+    for name in ("feature", "label"):
+        path = config.path / f"{name}.parquet"
+        table = pyarrow.parquet.read_table(path)
+        pyarrow.parquet.write_table(table.replace_schema_metadata(None), path, row_group_size=BATCH_ROWS)
+    for loader in LOADERS:
+        with pytest.raises(DataError, match="does not say whether its records are in order of time; convert"):
+            loader(config)
+        assert loader(config.model_copy(update={"split": "random"}))

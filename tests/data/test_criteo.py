@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.data.config import CriteoData
-from tpsl.data.dataset import load, load_feature_party, load_label_party
+from tpsl.data.config import AvazuData, CriteoData
+from tpsl.data.dataset import load, load_feature_party, load_label_party, taken_on_trust
 from tpsl.data.errors import DataError
 
 Lines = Callable[..., list[str]]
@@ -201,3 +201,13 @@ def test_the_configuration_is_closed(tmp_path: Path) -> None:
 def test_a_table_beyond_32_bits_is_refused(path: Path) -> None:
     with pytest.raises(DataError, match=r"hash_buckets: 1073741824 for each of 26 fields makes .* more than 2\*\*31"):
         load(CriteoData(path=path, categories="hash", hash_buckets=2**30))
+
+
+def test_the_order_of_a_file_without_times_is_taken_on_trust_and_says_so(tmp_path: Path) -> None:
+    config = CriteoData(path=tmp_path / "train.txt")
+    assert taken_on_trust(config) == (
+        f"{tmp_path / 'train.txt'}: has no times, so its order is taken for that of time; "
+        "if the records were shuffled, the chronological split is a random one"
+    )
+    assert taken_on_trust(config.model_copy(update={"split": "random"})) is None
+    assert taken_on_trust(AvazuData(path=tmp_path / "train.csv")) is None  # its hours are checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import types
@@ -317,6 +318,29 @@ def test_a_resumed_run_goes_on_in_mlflow(job: Job, tmp_path: Path, mlflow_in_mem
     ]
     assert {("job", job.digest()), ("privacy.epsilon", "2.0"), ("party", "label")} <= set(run["params"])
     assert told == []
+
+
+@pytest.mark.usefixtures("mlflow_in_memory")
+def test_a_store_on_this_machine_is_made_for_its_owner_only(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stores = {
+        tmp_path / "plain": "plain",
+        tmp_path / "named" / "store": (tmp_path / "named" / "store").as_uri(),
+        tmp_path / "near.db": "sqlite:///near.db",
+        tmp_path / "far" / "far.db": f"sqlite:///{tmp_path / 'far' / 'far.db'}",
+    }
+    before = os.umask(0)
+    try:
+        for uri in (*stores.values(), "http://server:5000", "databricks"):
+            with run_logger(job, tmp_path / "run", "label", pytest.fail, tensorboard=False, mlflow=uri):
+                pass
+    finally:
+        os.umask(before)
+    made = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path != tmp_path / "vaults"}
+    folders = dict.fromkeys([tmp_path / "plain", tmp_path / "named", tmp_path / "far"], 0o700)
+    assert made == {**folders, **{path: 0o600 if path.suffix else 0o700 for path in stores}}
 
 
 def test_a_server_that_is_not_there_is_one_sentence_without_the_password(

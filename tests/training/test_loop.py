@@ -14,6 +14,7 @@ from torch.nn import functional
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import from_spec
+from tpsl.party import LabelParty
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_feature_party, build_label_party, noisy_labels_for
 from tpsl.training.transcript import Trajectory, Transcript
@@ -277,3 +278,16 @@ def test_the_feature_partys_folder_and_gradients_know_no_metric(tmp_path: Path) 
     assert result["test_auc"] == pytest.approx(
         json.loads((tmp_path / "run/label/metrics.jsonl").read_text())["test_auc"]
     )
+
+
+def test_a_device_does_not_replace_the_callers_label_party(tmp_path: Path) -> None:
+    """Who asks for a device and a label party of their own gets both."""
+    devices = []
+
+    def build(*arguments: Any) -> LabelParty:
+        devices.append(arguments[-1])
+        return build_label_party(*arguments)
+
+    device = torch.device("cpu")
+    train(job({"mechanism": "none"}), tmp_path / "run", device=device, make_label_party=build)
+    assert devices == [device]

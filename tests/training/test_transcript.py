@@ -127,3 +127,30 @@ def test_the_trajectory_gives_back_the_weights_before_each_step(tmp_path: Path) 
     (tmp_path / "trajectory.f32").write_bytes((tmp_path / "trajectory.f32").read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"trajectory\.f32: .* the recording is not complete"):
         Trajectory(tmp_path)
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that behaves as one in the memory of a GPU does: NumPy reads it only after a copy to the CPU."""
+
+    def numpy(self, **options: object) -> np.ndarray:
+        raise TypeError("can't convert device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory")
+
+    def cpu(self, *arguments: object) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor).clone()
+
+
+def test_what_lies_in_another_memory_is_copied_and_recorded(tmp_path: Path) -> None:
+    (rows, embeddings, gradients), top = recorded_steps()[0], top_half(0)
+    for module in (*top.layers, top.output):
+        for name, parameter in list(module.named_parameters()):
+            setattr(module, name, torch.nn.Parameter(parameter.detach().as_subclass(Elsewhere)))
+    with pytest.raises(TypeError):
+        next(top.parameters()).detach().numpy()
+    record(tmp_path, [(rows, embeddings.as_subclass(Elsewhere), gradients.as_subclass(Elsewhere))])
+    writer = TrajectoryWriter(tmp_path, top)
+    writer.record()
+    writer.close()
+    assert np.array_equal(next(iter(Transcript(tmp_path))).gradients, gradients.numpy())
+    attacked = top_half(1)
+    Trajectory(tmp_path).load_into(attacked, 0)
+    assert all(torch.equal(value, attacked.state_dict()[name]) for name, value in top_half(0).state_dict().items())

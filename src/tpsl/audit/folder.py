@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpsl.files import make_private_folder
+
 
 class AuditError(ValueError):
     """An audit that cannot be made; the message names the folder."""
@@ -13,5 +15,5 @@ def new_folder(folder: Path) -> None:
     """Make a folder for its owner only; one that holds anything already is refused."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise AuditError(f"{folder}: exists already; an audit needs a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     folder.chmod(0o700)

@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from tpsl.cli.console import JsonFlag, print_json, progress_bar, say
+from tpsl.files import write_atomically
 
 if TYPE_CHECKING:
     from tpsl.data.writing import Written
@@ -126,7 +127,7 @@ def _report(out: Path, written: Written, json: bool) -> None:
 def _write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Mapping[str, Any], json: bool) -> None:
     job = out / "job.yaml"
     content = {"data": data, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
-    job.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    write_atomically(job, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
     if json:
         print_json({"files": [str(file) for file in files], "job": str(job), **facts})
         return

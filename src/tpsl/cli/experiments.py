@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json as json_text
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +13,7 @@ import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
 from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields
+from tpsl.files import write_atomically
 
 if TYPE_CHECKING:
     from tpsl.training import Job
@@ -136,12 +139,11 @@ def paper(
             )
         tables += [leakage_table(source, results[source]), results_table(source, results[source])]
     text = "\n".join(table.markdown() for table in tables)
-    (out / "tables.md").write_text(text, encoding="utf-8")
-    with (out / "tables.csv").open("w", encoding="utf-8", newline="") as file:
-        import csv
-
-        for table in tables:
-            csv.writer(file).writerows([(table.title,), *table.rows, ()])
+    write_atomically(out / "tables.md", text.encode())
+    lines = io.StringIO(newline="")
+    for table in tables:
+        csv.writer(lines).writerows([(table.title,), *table.rows, ()])
+    write_atomically(out / "tables.csv", lines.getvalue().encode())
     figures = [out / "tradeoff.png", out / "tradeoff.svg"]
     trade_off_figure(results, figures)
     files = [str(path) for path in (out / "tables.md", out / "tables.csv", *figures)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say
+from tpsl.files import make_private_folder
 
 if TYPE_CHECKING:
     from tpsl.report.figures import Format
@@ -37,7 +38,7 @@ def figures(
             views.append(read_run(run))
         if out.exists() and not out.is_dir():
             raise NotADirectoryError(f"cannot write figures to {out}: it is no folder")
-        out.mkdir(parents=True, exist_ok=True)
+        make_private_folder(out)
         progress(len(runs), len(runs), "drawing")
         drawn, left_out = write_figures(views, out, chosen)
         files = [*drawn, *write_tables(views, out)]

@@ -1,7 +1,8 @@
 """Avazu's click-through rate prediction (Kaggle 2014): `train.csv`, 40,428,967 records after a header.
 
 The label is `click`, the record id is `id`. Everything else is categorical: 21 columns as they stand, and `hour`
-(YYMMDDHH), which becomes hour of day and weekday. Lines are in order of time.
+(YYMMDDHH), which becomes hour of day and weekday. The publisher's lines are in order of time, and a chronological
+split checks that they still are.
 """
 
 from tpsl.data.clicklog.layout import Kind, Layout

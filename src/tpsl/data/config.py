@@ -8,11 +8,13 @@ error that names the key.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Names = Annotated[tuple[str, ...], Field(strict=False)]
+DataPath = Annotated[Path, Field(strict=False), AfterValidator(Path.absolute)]
+"""A path is taken from the folder where the configuration is made, and holds wherever a run is used later."""
 
 
 class _Model(BaseModel):
@@ -80,7 +82,7 @@ class SyntheticData(_Model):
 class TableFile(_Model):
     """One party's table: a CSV file with a header line or a Parquet file, and the role of its columns."""
 
-    path: Path = Field(strict=False, description="CSV (.csv, .csv.gz) or Parquet (.parquet, .pq).")
+    path: DataPath = Field(description="CSV (.csv, .csv.gz) or Parquet (.parquet, .pq).")
     party: str = Field(default="feature", min_length=1, description="Name of the party that holds the file.")
     id: str = Field(
         default="id", description="Column with the record id, of integer or text type, that all parties share."
@@ -172,14 +174,14 @@ class TableData(_Model):
 
 
 class _ClickData(_Model):
-    path: Path = Field(
-        strict=False,
+    path: DataPath = Field(
         description="The publisher's training file, plain or compressed (.gz, .bz2, .zst, .zip): then everything is "
         "held in memory, about half a kilobyte a record; or the folder that it was converted into: then the encoded "
         "records are kept in that folder and memory-mapped.",
     )
     split: Literal["random", "chronological"] = Field(
-        default="chronological", description="'chronological': the last records of the file are the test set."
+        default="chronological",
+        description="'chronological': the last records of the file are the test set; avazu: its hours must ascend.",
     )
     test_fraction: TestFraction = 0.2
     split_seed: Seed = 0

@@ -62,6 +62,16 @@ def feature_party_names(config: DataConfig) -> tuple[str, ...]:
     return tuple(file.party for file in config.features)
 
 
+def taken_on_trust(config: DataConfig) -> str | None:
+    """Return what a split assumes of the data that nobody can check, in a sentence; None if it assumes nothing."""
+    if isinstance(config, CriteoData) and config.split == "chronological":
+        return (
+            f"{config.path}: has no times, so its order is taken for that of time; "
+            "if the records were shuffled, the chronological split is a random one"
+        )
+    return None
+
+
 def load_feature_party(config: DataConfig, party: str = "feature", progress: Progress | None = None) -> FeatureSide:
     """Load one feature party's side from its own table; no other party's file is opened.
 

@@ -8,16 +8,20 @@ from typing import Any
 import pyarrow.parquet
 
 from tpsl.data.errors import DataError
+from tpsl.files import make_private_folder, open_private
 
 
 @contextmanager
 def new_parquet(path: Path, schema: Any) -> Iterator[Any]:
     """Open a Parquet file for writing; it has its name only once it is complete."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         unfinished = path.with_name(path.name + ".unfinished")
         try:
-            with pyarrow.parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+            with (
+                open_private(unfinished, "wb") as file,
+                pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+            ):
                 yield writer
             unfinished.replace(path)
         finally:

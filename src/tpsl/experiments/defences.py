@@ -56,34 +56,37 @@ class DefendedLabelParty(LabelParty):
         if logit_gradient.mechanism.name != "none" or logit_gradient.mechanism.classes != 2:
             raise ValueError(f"{defence.name} works on true labels of two classes: use it with mechanism 'none'")
         super().__init__(top, optimizer, logit_gradient, noisy)
-        self._labels = torch.from_numpy(noisy.draws[0].astype(np.int64))
+        self._labels = torch.from_numpy(noisy.draws[0].astype(np.int64)).to(self.device)
         self._defence = defence
         self._generator = generator
 
     def backward(self, batch: Rows, rows: Rows, received: Sequence[Tensor], records: int) -> list[Tensor]:
         """Go back as in Algorithm 1 and return perturbed gradients."""
         (embeddings,) = received
-        labels = self._labels[torch.from_numpy(np.require(batch, requirements=["W"]))]
+        labels = self._labels[torch.from_numpy(np.require(batch, requirements=["W"])).to(self.device)]
         with torch.no_grad():
-            slope = torch.sigmoid(self.top(embeddings)) - labels
+            slope = torch.sigmoid(self.top(embeddings.to(self.device))) - labels
         (gradients,) = super().backward(batch, rows, received, records)
         if self._defence.name == "gaussian-cut":
             # g = (σ(z) - y)·∂z/∂e and g_1 - g_0 = -∂z/∂e.
             distance = gradients.norm(dim=1) / slope.abs().clamp_min(1e-12)
-            return [gradients + self._normal(gradients) * (self._defence.strength * distance)[:, None]]
+            noise = _normal(gradients.shape, self._generator, self.device)
+            return [gradients + noise * (self._defence.strength * distance)[:, None]]
         if self._defence.name == "max-norm":
             return [max_norm(gradients, self._generator)]
         return [marvell(gradients, labels, self._defence.strength, self._generator)]
 
-    def _normal(self, like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=self._generator)
+
+def _normal(shape: Sequence[int], generator: torch.Generator, device: torch.device) -> Tensor:
+    """Return standard normal numbers, the same on every device."""
+    return torch.randn(*shape, generator=generator).to(device)
 
 
 def max_norm(gradients: Tensor, generator: torch.Generator) -> Tensor:
     """Return `g_i + sqrt(‖g_max‖²/‖g_i‖² - 1)·n_i·g_i` with standard normal n_i: every `E‖g̃_i‖²` is `‖g_max‖²`."""
     squared = gradients.square().sum(dim=1).clamp_min(torch.finfo(gradients.dtype).tiny)
     scale = (squared.max() / squared - 1).clamp_min(0).sqrt()
-    return gradients * (1 + scale * torch.randn(len(gradients), generator=generator))[:, None]
+    return gradients * (1 + scale * _normal(gradients.shape[:1], generator, gradients.device))[:, None]
 
 
 def marvell(gradients: Tensor, labels: Tensor, power: float, generator: torch.Generator) -> Tensor:
@@ -109,7 +112,7 @@ def marvell(gradients: Tensor, labels: Tensor, power: float, generator: torch.Ge
     ]
     variances = marvell_variances(share, d, distance, spread[0], spread[1], power * distance)
     along = difference / math.sqrt(distance)
-    noise = torch.randn(gradients.shape, generator=generator)
+    noise = _normal(gradients.shape, generator, gradients.device)
     parallel = noise @ along
     across = noise - parallel[:, None] * along
     first, other = (
@@ -153,13 +156,20 @@ def marvell_variances(
 def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
     """Return a builder of label parties with this defence, for `tpsl.training.train`."""
 
-    def build(job: Job, parties: int, classes: int, noisy: NoisyLabels, features: Features | None) -> LabelParty:
+    def build(
+        job: Job,
+        parties: int,
+        classes: int,
+        noisy: NoisyLabels,
+        features: Features | None,
+        device: torch.device | None = None,
+    ) -> LabelParty:
         if parties != 1 or features is not None or job.model.members != 1 or job.model.wide or job.training.averaging:
             raise ValueError(
                 f"{defence.name} is for one feature party, a label party without features, "
                 "one member, no wide part and no averaging"
             )
-        top = Top(job.model.bottom[-1], classes, job.model, weight_generator(job.training.seed, "label top"))
+        top = Top(job.model.bottom[-1], classes, job.model, weight_generator(job.training.seed, "label top")).to(device)
         return DefendedLabelParty(
             top,
             HalfOptimizer(top, job.training.label_optimizer),

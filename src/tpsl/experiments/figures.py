@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tpsl.experiments.paper import (
     level_of,
     over_seeds,
 )
+from tpsl.files import write_atomically
 
 _STYLES = {
     LAPLACE: ("#1f6f8b", "o", "-"),
@@ -77,6 +79,13 @@ def trade_off_figure(results: Mapping[str, Sequence[dict[str, Any]]], paths: Seq
             panel.grid(alpha=0.25)
             panel.spines[["top", "right"]].set_visible(False)
             panel.legend(frameon=False, fontsize=8)
-    for path in paths:
-        figure.savefig(path, dpi=160)
+    save_figure(figure, paths)
     pyplot.close(figure)
+
+
+def save_figure(figure: Any, paths: Sequence[Path]) -> None:
+    """Write a figure to every path, in the format that its ending names, for its owner only."""
+    for path in paths:
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix.removeprefix("."), dpi=160)
+        write_atomically(path, content.getvalue())

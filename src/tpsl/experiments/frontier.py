@@ -27,7 +27,7 @@ from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.experiments.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
 from tpsl.experiments.sweep import gaussian_sigma_like_laplace
 from tpsl.experiments.tune import RECOMMENDED_SPACE, configuration, tune
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.mechanisms import randomized_response
 from tpsl.training.job import Job, make_job
 from tpsl.training.loop import train
@@ -174,7 +174,7 @@ def frontier(
     """
     wanted = cells(seeds, epsilons, parts)
     rows = out / "cells"
-    rows.mkdir(parents=True, exist_ok=True)
+    make_private_folder(rows)
     paths = {cell: rows / f"{cell.key(base)}.json" for cell in wanted}
     missing = [cell for cell in wanted if not paths[cell].exists()]
     tasks = _tasks(missing, base, out, device)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from tpsl.experiments.figures import save_figure
 from tpsl.experiments.frontier import OURS, Row
 from tpsl.experiments.frontier_report import HEADLINE, REFERENCE, Series, auc, epsilons_of
 from tpsl.experiments.paper import DISCRETE, GAUSSIAN, LAPLACE
@@ -68,6 +69,5 @@ def frontier_figure(rows: Sequence[Row], data: str, paths: Sequence[Path]) -> No
     heights = [y for panel in panels[0] for line in panel.lines for y in line.get_ydata()]
     if heights:
         panels[0][0].set_ylim(min(heights) - 0.02, max(heights) + 0.01)
-    for path in paths:
-        figure.savefig(path, dpi=160)
+    save_figure(figure, paths)
     pyplot.close(figure)

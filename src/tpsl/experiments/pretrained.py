@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 
 from tpsl.data.dataset import Dataset, feature_party_names
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.pretraining import Progress
 from tpsl.training.build import pretrained_weights
 from tpsl.training.job import Job
@@ -49,7 +49,7 @@ def prepare_pretrained(
         path = folder / key / party / FILE
         if path.exists():
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         write_atomically(path, save(pretrained_weights(job, data.feature_side(party), device, progress)))
 
 

@@ -25,7 +25,7 @@ import pyarrow.parquet
 from tpsl.attacks import AttackReport, run_attacks
 from tpsl.experiments.defences import Defence, defended
 from tpsl.experiments.pool import Task, load_once, run_tasks
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
 from tpsl.transport import BadMessage
@@ -99,7 +99,7 @@ def sweep(
     out of the attack AUCs, of a short run the first half.
     """
     cells = out / "cells"
-    cells.mkdir(parents=True, exist_ok=True)
+    make_private_folder(cells)
     missing = [setting for setting in settings if not _row_path(cells, setting, base).exists()]
     done = len(settings) - len(missing)
     progress(done, len(settings), "")
@@ -114,8 +114,10 @@ def sweep(
     rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]
     columns = dict.fromkeys(name for row in rows for name in row)
     table = pa.table({name: [row.get(name) for row in rows] for name in columns})
-    pa.parquet.write_table(table, out / "results.parquet")
-    pa.csv.write_csv(table, out / "results.csv")
+    for path, write in ((out / "results.parquet", pa.parquet.write_table), (out / "results.csv", pa.csv.write_csv)):
+        content = pa.BufferOutputStream()
+        write(table, content)
+        write_atomically(path, content.getvalue().to_pybytes())
     return rows
 
 

@@ -25,7 +25,7 @@ from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.experiments.pretrained import hand_over, prepare_pretrained, pretraining_key
 from tpsl.experiments.space import changed, describe
 from tpsl.experiments.wide_parts import hand_over_wide_parts, prepare_wide_parts
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.training.build import noisy_labels_for
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
@@ -163,7 +163,7 @@ def tune(
     vault = out / "vault" if vault is None else vault
     pretrained = out / "pretrained" if pretrained is None else pretrained
     # The release comes first: workers that open the vault at the same time then only read it.
-    out.mkdir(parents=True, exist_ok=True)
+    make_private_folder(out)
     noisy, ledger_epsilon = noisy_labels_for(jobs[0], data.label_side, vault, notice)
     _check_release(out, noisy)
     runs = [out / "runs" / job.digest()[:20] for job in jobs]

@@ -20,8 +20,8 @@ from tpsl.training.job import Job
 from tpsl.vault import NoisyLabels, Vault
 
 Notice = Callable[[str], None]
-LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None], LabelParty]
-"""What makes the label party of a run: `build_label_party`, unless an experiment or an audit replaces it."""
+LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None, torch.device | None], LabelParty]
+"""What makes the label party of a run, on the device it gets last: `build_label_party`, unless it is replaced."""
 
 
 def weight_generator(seed: int, half: str) -> torch.Generator:

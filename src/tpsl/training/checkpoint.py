@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import nn
 
-from tpsl.files import sync_folder, write_durably
+from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.models import HalfOptimizer
 
 _KEEP = 2
@@ -30,7 +30,7 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
     target = folder / f"step-{step:09d}"
     beside = folder / f".{target.name}.new"
     _tidy(folder)
-    beside.mkdir(parents=True)
+    make_private_folder(beside)
     digests: dict[str, str] = {}
     settings: dict[str, str] = {}
     for name, (half, optimizer) in halves.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.checkpoint import (
@@ -143,7 +143,7 @@ class FeatureRole:
             received.append(checked_tensor(message.tensor, shape, sender=sender, what="estimates", step=0))
         estimates = torch.cat(received)[:, 0].numpy()
         if self.record_steps:
-            (self.folder / "transcript").mkdir(exist_ok=True)
+            make_private_folder(self.folder / "transcript")
             write_atomically(self.folder / "transcript" / "estimates.f32", estimates.tobytes())
         if not (self.folder / WIDE_FILE).exists():
             self.observer.event("wide part", text=f"fitting the wide part on {len(estimates):,} noisy labels")

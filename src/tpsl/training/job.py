@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tpsl.data.config import DataConfig, FlightsData
 from tpsl.data.dataset import feature_party_names
-from tpsl.files import read_yaml
+from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import (
     Mechanism,
     best_for,
@@ -309,10 +309,9 @@ def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], orig
         location = [step for at, step in enumerate(first["loc"]) if not (at == 1 and first["loc"][0] == "data")]
         where = ".".join(str(step) for step in location) or "job"
         reason = first["msg"].removeprefix("Value error, ")
-        given = (
-            f", got {first['input']!r}" if not isinstance(first["input"], dict) and first["type"] != "missing" else ""
-        )
-        raise JobError(f"{origin}: {where}: {reason}{given}") from None
+        has_value = not isinstance(first["input"], dict) and first["type"] != "missing"
+        given = f", got {shortened(repr(first['input']))}" if has_value else ""
+        raise JobError(f"{origin}: {shortened(where)}: {shortened(reason, 300)}{given}") from None
 
 
 _DEFAULTS: dict[str, Any] = {"data": {"source": "flights"}, "privacy": {"epsilon": 1.0}}
@@ -354,4 +353,4 @@ def _first_difference(a: Any, b: Any, name: str) -> str | None:
             if found:
                 return found
         return None
-    return None if a == b else f"{name}: {a!r} against {b!r}"
+    return None if a == b else f"{shortened(name)}: {shortened(repr(a))} against {shortened(repr(b))}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tpsl.data.dataset import load_feature_party
+from tpsl.data.dataset import load_feature_party, taken_on_trust
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.disk_space import is_for_want_of_space, with_space
@@ -54,9 +54,10 @@ def join(
         if finished is not None and LABEL_PARTY in run.confirmed_to(party):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
-        side = load_feature_party(
-            own_data(job, party, local.data).data, party, lambda what, done, total: progress(done, total, what)
-        )
+        own = own_data(job, party, local.data).data
+        if trusted := taken_on_trust(own):
+            notice(trusted)
+        side = load_feature_party(own, party, lambda what, done, total: progress(done, total, what))
         keep_freed_memory()
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.sides import LabelRecords
-from tpsl.files import naming_what_does_not_fit, write_atomically
+from tpsl.files import naming_what_does_not_fit, open_private, write_atomically
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.training.arrivals import Arrivals
 from tpsl.training.build import build_feature_party
@@ -269,7 +269,7 @@ class LabelRole:
     async def _collect(self, done: int, *, keep: bool) -> None:
         """Receive the embeddings of all records for the local head; they go into the folder that is not private."""
         folder = self.run.not_private()
-        with naming_what_does_not_fit(folder / "inputs.f32"), (folder / ".inputs.new").open("wb") as file:
+        with naming_what_does_not_fit(folder / "inputs.f32"), open_private(folder / ".inputs.new", "wb") as file:
             for part, rows in enumerate(self.schedule.head_parts()):
                 received = [
                     await self._tensor(channel, HeadEmbeddings, done, part, len(rows))

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from tpsl.data.config import AvazuData, CriteoData, TableData
 from tpsl.data.dataset import feature_party_names
-from tpsl.files import read_yaml
+from tpsl.files import read_yaml, shortened
 from tpsl.training.job import Job
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
@@ -91,9 +91,9 @@ def _validated(content: dict[Any, Any], origin: str) -> Local:
         return Local.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
+        where = shortened(".".join(str(step) for step in first["loc"]))
         reason = first["msg"].removeprefix("Value error, ")
-        raise LocalError(f"{origin}: {where}: {reason}, got {first['input']!r}") from None
+        raise LocalError(f"{origin}: {where}: {reason}, got {shortened(repr(first['input']))}") from None
 
 
 def own_data(job: Job, party: str, path: Path | None) -> Job:

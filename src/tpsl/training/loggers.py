@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically, write_durably
 from tpsl.training.job import Job
 from tpsl.training.observer import Fact, Silent
 from tpsl.training.run_folder import RunFolder
@@ -134,7 +135,10 @@ class TensorBoard:
 
         if self._writer is not None:
             self._writer.close()
+        make_private_folder(self._folder)
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=2)
+        for file in self._folder.iterdir():
+            file.chmod(0o600)
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add the points; they are in the file within seconds."""
@@ -165,6 +169,7 @@ class Mlflow:
         self._name, self._facts, self._remembered = name, facts, remembered
         self._run: str | None = None
         try:
+            _make_store(uri)
             self._client = mlflow.MlflowClient(tracking_uri=uri)
             found = self._client.get_experiment_by_name("tpsl")
             self._experiment = found.experiment_id if found else self._client.create_experiment("tpsl")
@@ -243,6 +248,18 @@ def _facts(job: Job, party: str) -> dict[str, str]:
 
     gather("", job.agreed())
     return dict(list(facts.items())[:100])
+
+
+def _make_store(uri: str) -> None:
+    """Make a store on this machine for its owner only: MLflow itself would take the umask as it comes."""
+    place = urlsplit(uri)
+    if place.scheme == "file" or not (place.scheme or uri.startswith("databricks")):
+        make_private_folder(Path(unquote(place.path)))
+    elif place.scheme == "sqlite":
+        file = Path(place.path.removeprefix("/"))
+        make_private_folder(file.parent)
+        if not file.exists():
+            write_durably(file, b"")  # an empty file is an empty database
 
 
 def _first_line(error: Exception) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.dataset import Dataset, feature_party_names, load, taken_on_trust
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
@@ -50,8 +49,8 @@ def train(
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
     Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
-    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone, and so
-    does `device`, where the networks of all parties are. `observer` watches the label party.
+    label party, for experiments with other defences and for audits; the guarantee speaks of the default alone. The
+    networks of all parties are on `device`, which the builder gets too. `observer` watches the label party.
     """
     run = RunFolder(run_path)
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
@@ -61,6 +60,8 @@ def train(
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
         if data is None:
+            if trusted := taken_on_trust(job.data):
+                notice(trusted)
             data = load(
                 job.data,
                 lambda what, done, total: progress(done, total, what),
@@ -68,8 +69,6 @@ def train(
             )
         keep_freed_memory()
         side = data.label_side
-        if device is not None:
-            make_label_party = partial(build_label_party, device=device)
         told = _Progress(progress, notice, job, observer or Silent())
         arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=told, device=device)
@@ -81,7 +80,7 @@ def train(
             run,
             lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
             lambda noisy: make_label_party(
-                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label)
+                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
             ),
             record_steps=record_steps,
             observer=told,

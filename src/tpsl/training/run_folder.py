@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
-from tpsl.files import remove_drafts, write_atomically
+from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.result import FeatureResult, TrainResult
 
@@ -70,7 +70,7 @@ class RunFolder:
         Drafts that a killed process has left are removed.
         """
         self._make()
-        with (self.path / ".lock").open("w") as lock:
+        with open_private(self.path / ".lock", "wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -84,7 +84,7 @@ class RunFolder:
             else:
                 write_atomically(self.job_path, job.to_yaml().encode())
             for party in parties:
-                self.party(party).mkdir(exist_ok=True)
+                make_private_folder(self.party(party))
                 self.party(party).chmod(0o700)
             remove_drafts(self.path)
             try:
@@ -109,7 +109,7 @@ class RunFolder:
             others = sorted({entry.name for entry in self.path.iterdir()} - _BEFORE_THE_JOB)
             if others:
                 raise RunError(f"{self.path}: holds no run but other files ({others[0]}); choose another --out")
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.path)
         self.path.chmod(0o700)
 
     @property
@@ -143,7 +143,7 @@ class RunFolder:
     def not_private(self) -> Path:
         """Return the folder for what must never leave the label party, with a warning in it."""
         folder = self.label / NOT_PRIVATE
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(folder)
         write_atomically(folder / "README.txt", _WARNING.encode())
         return folder
 
@@ -199,7 +199,7 @@ class RunFolder:
     def write_predictions(self, epoch: int, validation: npt.NDArray[np.float32], test: npt.NDArray[np.float32]) -> None:
         """Keep what the network says of held-out and test records after an epoch; computed from noisy labels alone."""
         folder = self.label / "predictions"
-        folder.mkdir(exist_ok=True)
+        make_private_folder(folder)
         tensors = {"validation": np.ascontiguousarray(validation), "test": np.ascontiguousarray(test)}
         write_atomically(folder / f"epoch-{epoch:04d}.safetensors", save(tensors))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import torch
 
-from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.data.dataset import feature_party_names, load_label_party, taken_on_trust
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
@@ -64,8 +64,11 @@ def serve(
         if finished is not None and confirmed and is_complete(run, job):
             notice(f"{run_path} is a finished run; nothing to do")
             return finished
+        own = own_data(job, LABEL_PARTY, local.data).data
+        if trusted := taken_on_trust(own):
+            notice(trusted)
         side = load_label_party(
-            own_data(job, LABEL_PARTY, local.data).data,
+            own,
             lambda what, done, total: progress(done, total, what),
             late_labels=job.has_late_labels,
         )

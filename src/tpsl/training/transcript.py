@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.files import naming_what_does_not_fit, write_atomically
+from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, write_atomically
 from tpsl.models import Top
 
 Float32s = npt.NDArray[np.float32]
@@ -33,7 +33,7 @@ class _Column:
     def __init__(self, path: Path, dtype: str, width: int, keep: int) -> None:
         self._path, self._dtype = path, np.dtype(dtype)
         size = keep * width * self._dtype.itemsize
-        self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b")
+        self._file = open_private(path, "r+b" if path.exists() else "w+b")
         self._file.seek(0, os.SEEK_END)
         if self._file.tell() < size:
             raise ValueError(
@@ -63,7 +63,7 @@ class TranscriptWriter:
     """Records one feature party's side of the border."""
 
     def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         write_atomically(folder / "transcript.json", json.dumps({"format": 1, "width": width}).encode())
         self._sizes = _Column(folder / "sizes.i64", "<i8", 1, steps_before)
         self._rows = _Column(folder / "rows.i64", "<i8", 1, records_before)
@@ -74,8 +74,8 @@ class TranscriptWriter:
         """Append one step."""
         self._sizes.append(np.array([len(rows)]))
         self._rows.append(rows)
-        self._embeddings.append(embeddings.numpy())
-        self._gradients.append(gradients.numpy())
+        self._embeddings.append(embeddings.cpu().numpy())
+        self._gradients.append(gradients.cpu().numpy())
 
     def sync(self) -> None:
         """Make everything recorded so far durable (before a checkpoint that counts on it)."""
@@ -93,7 +93,7 @@ class TrajectoryWriter:
     """Records the label party's top half before each step."""
 
     def __init__(self, folder: Path, top: nn.Module, steps_before: int = 0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         layout = [[name, list(p.shape)] for name, p in top.named_parameters()]
         write_atomically(folder / "trajectory.json", json.dumps({"format": 1, "layout": layout}).encode())
         self._top = top
@@ -103,7 +103,7 @@ class TrajectoryWriter:
 
     def record(self) -> None:
         """Append the weights as they are now."""
-        self._weights.append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).numpy())
+        self._weights.append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).cpu().numpy())
 
     def sync(self) -> None:
         """Make everything recorded so far durable."""

@@ -12,7 +12,7 @@ from torch import Tensor, from_numpy
 
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelSide
-from tpsl.files import write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
@@ -34,7 +34,7 @@ def fit_wide(features: Features, rows: Rows, estimates: npt.NDArray[np.float32],
     """Fit a party's wide part on these rows and keep it, unless it is there already."""
     if not (folder / FILE).exists():
         model, scores = cross_fit(features, rows, estimates.astype(np.float64), seed)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.files import sync_folder
+from tpsl.files import make_private_folder, sync_folder
 from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
 
 DATABASE = "vault.sqlite"
@@ -65,7 +65,7 @@ def create_file(folder: Path) -> bool:
             raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
         if new:
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder.parent)
             folder.mkdir(mode=0o700)
             # SQLite makes durable what is inside the folder; that the folder exists must be durable too.
             for path in missing:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tpsl.data.errors import DataError
+from tpsl.files import make_private_folder, open_private
 
 
 class NewArray:
@@ -22,7 +23,7 @@ class NewArray:
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, *row_shape: int) -> None:
         self._dtype, self._row_shape, self._rows = np.dtype(dtype), row_shape, 0
-        self._file = path.open("xb")
+        self._file = open_private(path, "xb")
         self._write_header()
 
     def append(self, rows: npt.NDArray[Any]) -> None:
@@ -109,7 +110,7 @@ def kept(folder: Path, name: str, key: dict[str, Any], write: Callable[[Path], N
     try:
         with tempfile.TemporaryDirectory(prefix=f".{name}-", suffix=".unfinished", dir=folder) as unfinished:
             filled = Path(unfinished) / "filled"
-            filled.mkdir()
+            make_private_folder(filled)
             write(filled)
             try:
                 filled.rename(place)

@@ -51,6 +51,11 @@ class InParquet:
     def __len__(self) -> int:
         return self._rows
 
+    def note(self, name: bytes) -> str | None:
+        """Return what the writer of the file has noted under this name."""
+        found: bytes | None = (self._file.metadata.metadata or {}).get(name)
+        return None if found is None else found.decode()
+
     def batches(self, names: Iterable[str]) -> Iterator[Any]:
         """Yield these columns as `pa.RecordBatch`es of `BATCH_ROWS` rows, the last of fewer."""
         columns = list(names)

@@ -13,8 +13,9 @@ import pyarrow as pa
 from tpsl.data import avazu, criteo
 from tpsl.data.clicklog.columns import BATCH_ROWS, InParquet
 from tpsl.data.clicklog.layout import Layout
-from tpsl.data.clicklog.reading import ID, LABEL, read_blocks
+from tpsl.data.clicklog.reading import ID, LABEL, TimeOrder, read_blocks
 from tpsl.data.config import AvazuData, ClickData, CriteoData
+from tpsl.data.errors import DataError
 from tpsl.data.parquetfile import new_parquet
 from tpsl.data.sides import Progress
 
@@ -22,6 +23,8 @@ AnyClickData = TypeVar("AnyClickData", CriteoData, AvazuData)
 
 _FEATURE_FILE, _LABEL_FILE = "feature.parquet", "label.parquet"
 _LAYOUTS = {layout.source: layout for layout in (criteo.LAYOUT, avazu.LAYOUT)}
+_TOO_EARLY = "tpsl.first_too_early"
+"""In both files: the position of the first record that is earlier than the one before it, empty if there is none."""
 _LABEL_SCHEMA = pa.schema([(ID, pa.string()), (LABEL, pa.int8())])
 
 
@@ -38,9 +41,9 @@ def convert(config: AnyClickData, folder: Path, progress: Progress | None = None
     records of Criteo and the 40.4 million of Avazu. Progress is told in bytes of the file as it lies on disk. After an
     error or an interruption nothing is left behind.
     """
-    layout = layout_of(config)
+    layout, order = layout_of(config), TimeOrder()
     feature_schema = _feature_schema(layout)
-    blocks = read_blocks(layout, config.path, config.rows, progress=progress)
+    blocks = read_blocks(layout, config.path, config.rows, progress=progress, order=order)
     with (
         new_parquet(folder / _FEATURE_FILE, feature_schema) as feature_writer,
         new_parquet(folder / _LABEL_FILE, _LABEL_SCHEMA) as label_writer,
@@ -48,7 +51,23 @@ def convert(config: AnyClickData, folder: Path, progress: Progress | None = None
         for table in _of_equal_length(blocks):
             feature_writer.write_table(table.select(feature_schema.names), row_group_size=BATCH_ROWS)
             label_writer.write_table(table.select(_LABEL_SCHEMA.names), row_group_size=BATCH_ROWS)
+        for writer in (feature_writer, label_writer):
+            writer.add_key_value_metadata({_TOO_EARLY: _noted(order)})
     return config.model_copy(update={"path": folder})
+
+
+def _noted(order: TimeOrder) -> str:
+    return "" if order.first_too_early is None else str(order.first_too_early)
+
+
+def first_too_early(config: ClickData, columns: InParquet) -> int | None:
+    """Return the position of the first record that is earlier than the one before it, as `convert` has noted it."""
+    noted = columns.note(_TOO_EARLY.encode())
+    if noted is None and layout_of(config).has_hours:
+        raise DataError(
+            f"{columns.path}: does not say whether its records are in order of time; convert the file again"
+        )
+    return int(noted) if noted else None
 
 
 def converted_features(config: ClickData) -> InParquet:

@@ -47,6 +47,11 @@ class Layout:
         return next(iter(self.of_kind("id")), None)
 
     @property
+    def has_hours(self) -> bool:
+        """Whether a record says when it was made."""
+        return bool(self.of_kind("hour"))
+
+    @property
     def numeric_fields(self) -> tuple[str, ...]:
         """Names of the numeric fields."""
         return self.of_kind("number")
@@ -54,7 +59,7 @@ class Layout:
     @property
     def categorical_fields(self) -> tuple[str, ...]:
         """Names of the categorical fields."""
-        hours = HOUR_FIELDS if self.of_kind("hour") else ()
+        hours = HOUR_FIELDS if self.has_hours else ()
         return (*hours, *self.of_kind("hex", "integer"))
 
     def of_kind(self, *kinds: Kind) -> tuple[str, ...]:

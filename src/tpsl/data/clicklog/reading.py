@@ -22,6 +22,7 @@ from tpsl.data.sides import Progress
 from tpsl.data.synthetic import record_ids
 
 ID, LABEL = "id", "label"
+_HOUR = "(hour)"  # no column of a publisher has this name
 
 _TYPES: dict[Kind, Any] = {
     "label": pa.uint8(),
@@ -37,6 +38,22 @@ _FEATURE_KINDS: tuple[Kind, ...] = ("number", "hex", "integer", "hour")
 
 # The parser's own blocks: two threads share the work on one of ours.
 _PARSER_BYTES = 1 << 21
+
+
+class TimeOrder:
+    """Whether the records of a file stand in order of time, as far as it was read; without hours nobody can know."""
+
+    def __init__(self) -> None:
+        self.first_too_early: int | None = None
+        """The position of the first record that is earlier than the one before it."""
+        self._records, self._last = 0, 0
+
+    def follow(self, hours: npt.NDArray[np.int64]) -> None:
+        """Take in the hours (YYMMDDHH) of the records that come next."""
+        earlier = np.diff(hours, prepend=self._last) < 0
+        if self.first_too_early is None and earlier.any():
+            self.first_too_early = self._records + int(earlier.argmax())
+        self._records, self._last = self._records + len(hours), int(hours[-1])
 
 
 class _WrongValueError(Exception):
@@ -63,6 +80,7 @@ def read_blocks(
     features: bool = True,
     labels: bool = True,
     progress: Progress | None = None,
+    order: TimeOrder | None = None,
 ) -> Iterator[Any]:
     """Yield `pa.Table`s of consecutive records: `id`, then `label` and the fields, as far as asked for.
 
@@ -70,7 +88,7 @@ def read_blocks(
     as its two's complement); null is missing. Memory is bounded by a block, and eight bytes a record where the file has
     ids. `rows` takes only the first so many records. A line with another number of columns, a cut-off last line, an
     empty line, or a value that is not of its column's kind is a `DataError` that names the line; so is a repeated id,
-    after all is read.
+    after all is read. `order` follows the hours of the records.
     """
     done, seen_ids = 0, []
     for block in line_blocks(path, f"reading {path.name}", progress):
@@ -82,6 +100,9 @@ def read_blocks(
             continue
         columns = _checked_columns(layout, path, block, features, labels)
         done += len(columns[ID])
+        hours = columns.pop(_HOUR, None)
+        if order is not None and hours is not None:
+            order.follow(hours.to_numpy())
         if layout.id is not None:
             seen_ids.append(columns[ID].to_numpy())
             columns[ID] = columns[ID].cast(pa.string())
@@ -112,7 +133,7 @@ def _checked_columns(layout: Layout, path: Path, block: Block, features: bool, l
 
 
 def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict[str, Any]:
-    wanted = layout.of_kind("id", *(_LABEL_KINDS if labels else ()), *(_FEATURE_KINDS if features else ()))
+    wanted = layout.of_kind("id", "hour", *(_LABEL_KINDS if labels else ()), *(_FEATURE_KINDS if features else ()))
     parsed = pyarrow.csv.read_csv(
         pa.BufferReader(block.text),
         pyarrow.csv.ReadOptions(column_names=list(layout.columns), block_size=_PARSER_BYTES),
@@ -143,7 +164,8 @@ def _columns(layout: Layout, block: Block, features: bool, labels: bool) -> dict
         elif kind == "integer":
             found[name] = values.view(pa.uint32())
         elif kind == "hour":
-            found |= dict(zip(HOUR_FIELDS, _hours(values), strict=True))
+            fields = dict(zip(HOUR_FIELDS, _hours(values), strict=True))
+            found |= {_HOUR: values, **(fields if features else {})}
         elif values.null_count:
             raise _WrongValueError("an id is missing")
     return found

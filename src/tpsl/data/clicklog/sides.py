@@ -14,13 +14,15 @@ import numpy as np
 
 from tpsl.data.clicklog.arrays import NewArray, NewTexts, kept, mapped, mapped_texts
 from tpsl.data.clicklog.columns import Columns, InMemory, InParquet
-from tpsl.data.clicklog.converting import converted_features, converted_labels, layout_of
+from tpsl.data.clicklog.converting import converted_features, converted_labels, first_too_early, layout_of
 from tpsl.data.clicklog.encoding import Encoded, Encoder, learn
-from tpsl.data.clicklog.reading import ID, LABEL, read_blocks
+from tpsl.data.clicklog.reading import ID, LABEL, TimeOrder, read_blocks
 from tpsl.data.config import ClickData
+from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelSide, Progress, label_facts
 from tpsl.data.split import Rows, split_rows
+from tpsl.files import write_durably
 
 FEATURE_PARTY = "feature"
 CLASS_NAMES = ("0", "1")
@@ -52,10 +54,27 @@ def both_sides(config: ClickData, progress: Progress | None = None) -> tuple[Fea
 
 
 def _read(config: ClickData, *, features: bool, labels: bool, progress: Progress | None) -> InMemory:
-    blocks = read_blocks(
-        layout_of(config), config.path, config.rows, features=features, labels=labels, progress=progress
+    layout, order = layout_of(config), TimeOrder()
+    read = InMemory(
+        read_blocks(layout, config.path, config.rows, features=features, labels=labels, progress=progress, order=order)
     )
-    return InMemory(blocks)
+    if config.split == "chronological":
+        _check_order(config, order.first_too_early)
+    return read
+
+
+def _check_converted(config: ClickData, columns: InParquet) -> None:
+    if config.split == "chronological":
+        _check_order(config, first_too_early(config, columns))
+
+
+def _check_order(config: ClickData, too_early: int | None) -> None:
+    """Refuse to call a split chronological whose records are not in order of time."""
+    if too_early is not None and too_early < (config.rows or too_early + 1):
+        raise DataError(
+            f"{config.path}: record {too_early + 1} is earlier than the one before it, and a chronological split takes "
+            "the records in their order: sort the file by time, or set data.split to random"
+        )
 
 
 def _feature_side(config: ClickData, columns: InMemory, progress: Progress | None) -> FeatureSide:
@@ -81,6 +100,7 @@ def _label_side(config: ClickData, columns: InMemory) -> LabelSide:
 
 def _mapped_feature_side(config: ClickData, progress: Progress | None) -> FeatureSide:
     columns = converted_features(config)
+    _check_converted(config, columns)
     train, test = _split(config, columns)
     key = {**_identity(columns), "encoding": _ENCODING, **config.model_dump(mode="json", exclude={"path"})}
     folder = kept(config.path, "feature", key, partial(_write_features, config, columns, train, progress))
@@ -97,6 +117,7 @@ def _mapped_feature_side(config: ClickData, progress: Progress | None) -> Featur
 
 def _mapped_label_side(config: ClickData) -> LabelSide:
     columns = converted_labels(config)
+    _check_converted(config, columns)
     train, test = _split(config, columns)
     key = {**_identity(columns), "rows": config.rows}
     labels = mapped(kept(config.path, "label", key, partial(_write_labels, columns)) / "labels.npy")
@@ -119,7 +140,7 @@ def _write_features(
         "categorical_fields": list(encoder.fields),
         "numeric_fields": list(encoder.numeric_fields),
     }
-    (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    write_durably(folder / "about.json", json.dumps(about, indent=1).encode())
     with (
         NewArray(folder / "categorical.npy", np.int32, len(encoder.fields)) as categorical,
         NewArray(folder / "numeric.npy", np.float32, len(encoder.numeric_fields)) as numeric,

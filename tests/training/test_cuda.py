@@ -1,0 +1,218 @@
+"""Training on a GPU: everything that the CPU does, resumed and in two processes to the bit.
+
+Needs a CUDA device; without one these tests are skipped. They need PyTorch, NumPy, PyArrow and what the package itself
+imports to train, no command line and no data from elsewhere.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+import yaml
+
+from tpsl.attacks import run_attacks
+from tpsl.data.dataset import load
+from tpsl.experiments.defences import Defence, DefenceName, defended
+from tpsl.training import Job, make_job, train
+from tpsl.training.prediction import predict
+from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.training.transcript import Trajectory, Transcript
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
+
+DEVICE = torch.device("cuda")
+PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The data part of a job: two feature parties, and a label party with features of its own."""
+    folder, numbers = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
+    ids = [f"record {row}" for row in range(ROWS)]
+    x = numbers.normal(size=(ROWS, 3))
+    categories = numbers.integers(0, 5, size=(ROWS, 3)).astype(str)
+    labels = (x.sum(axis=1) + numbers.normal(size=ROWS) > 0).astype(np.int64)
+    files: list[dict[str, Any]] = []
+    for column, party in enumerate(("bank", "shop", "label")):
+        content = {"id": ids, "number": x[:, column], "category": categories[:, column]}
+        if party == "label":
+            content["label"] = labels
+        path = folder / f"{party}.parquet"
+        pa.parquet.write_table(pa.table(content), path)
+        files.append({"path": str(path), "party": party, "numeric": ["number"], "categorical": ["category"]})
+    return {"source": "table", "features": files[:2], "label": files[2]}
+
+
+def job(data: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **training: Any) -> Job:
+    synthetic = {"source": "synthetic", "rows": ROWS, "numeric_fields": 3, "categorical_fields": 3, "signal": 3.0}
+    content = {
+        "data": data or synthetic,
+        "privacy": {"mechanism": "discrete", "epsilon": 2.0},
+        "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], **(model or {})},
+        "training": {"batch_size": 64, "epochs": 2, "checkpoint_every": 3, **training},
+    }
+    return make_job(content, {}, "test")
+
+
+def trained(run: Path) -> dict[str, bytes]:
+    """All weights, what crossed the border, and predictions."""
+    patterns = ("**/*.safetensors", "*/transcript/*", "label/trajectory.*")
+    found = {str(path.relative_to(run)): path.read_bytes() for pattern in patterns for path in run.glob(pattern)}
+    # Checkpoints of a run that was interrupted lie at other steps.
+    return {name: content for name, content in found.items() if "checkpoints" not in name}
+
+
+JOBS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "members": {"model": {"members": 3}, "averaging": 0.9},
+    "wide": {"model": {"wide": True, "members": 2}, "validation": 0.2},
+    "local head": {"head": "local", "pretrain": PRETRAIN, "validation": 0.2, "patience": 1},
+    "lazy embeddings": {"model": {"embedding_updates": "lazy"}},
+    "run ahead": {"staleness": 2, "micro_batches": 2, "wire": "float16"},
+    "all of it": {
+        "model": {"wide": True, "members": 2},
+        **{"head": "local", "pretrain": PRETRAIN, "validation": 0.2, "averaging": 0.9},
+    },
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_run_is_repeated_and_resumed_to_the_bit(tmp_path: Path, tables: dict[str, Any], name: str) -> None:
+    agreed = job(tables, **JOBS[name])
+    data, vault = load(agreed.data), tmp_path / "vault"
+    train(agreed, tmp_path / "whole", vault=vault, record_steps=10**9, data=data, device=DEVICE)
+
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int, note: str) -> None:
+        if done == 10 and note.startswith("epoch"):
+            raise Stop
+
+    broken = tmp_path / "broken"
+    with pytest.raises(Stop):
+        train(agreed, broken, vault=vault, record_steps=10**9, data=data, device=DEVICE, progress=stop)
+    notices: list[str] = []
+    train(agreed, broken, vault=vault, record_steps=10**9, data=data, device=DEVICE, notice=notices.append)
+    assert "resuming after step 9" in notices
+    expected, found = trained(tmp_path / "whole"), trained(broken)
+    assert {path for path in expected if path.endswith(".f32")} >= {"label/trajectory.f32"}
+    assert found.keys() == expected.keys()
+    assert [path for path in expected if found[path] != expected[path]] == []
+    assert (RunFolder(broken).local_head() is not None) == (agreed.training.head == "local")
+
+
+@pytest.mark.parametrize("name", ["plain", "all of it"])
+def test_the_gpu_learns_what_the_cpu_learns(tmp_path: Path, tables: dict[str, Any], name: str) -> None:
+    """Not to the bit: sums have another order. With pre-training the halves drift apart a little further."""
+    agreed = job(tables, **{**JOBS[name], "pretrain": None})
+    data, vault = load(agreed.data), tmp_path / "vault"
+    for run, device in (("gpu", DEVICE), ("cpu", None)):
+        train(agreed, tmp_path / run, vault=vault, data=data, device=device)
+    one, other = (predict(tmp_path / run, data) for run in ("gpu", "cpu"))
+    np.testing.assert_allclose(one, other, atol=2e-3)
+
+
+def test_a_recorded_run_is_attacked(tmp_path: Path) -> None:
+    agreed = job()
+    data, run = load(agreed.data), tmp_path / "run"
+    train(agreed, run, vault=tmp_path / "vault", record_steps=10**9, data=data, device=DEVICE)
+    assert len(Transcript(run / "feature" / "transcript")) == RunFolder(run).result().steps  # type: ignore[union-attr]
+    Trajectory(run / "label")
+    report = run_attacks(run, data.labels, features=data.feature_parties)
+    assert {"norm", "spectral", "shortest_distance", "likelihood"} <= {attack.name for attack in report.attacks}
+    assert all(0 <= attack.auc <= 1 for attack in report.attacks)
+
+
+def test_many_classes(tmp_path: Path) -> None:
+    data = {"source": "synthetic", "rows": ROWS, "numeric_fields": 3, "categorical_fields": 2, "classes": 4}
+    agreed = job(data, head="local")
+    result = train(agreed, tmp_path / "run", vault=tmp_path / "vault", record_steps=10**9, device=DEVICE)
+    assert result.classes == 4 and 0 < result.test_auc < 1
+    assert (tmp_path / "run" / "label" / NOT_PRIVATE / "local_head.safetensors").exists()
+
+
+def test_a_feature_party_that_gets_nothing_back(tmp_path: Path, tables: dict[str, Any]) -> None:
+    content = job(tables, head="local", pretrain=PRETRAIN).model_dump(mode="json", exclude={"privacy"})
+    agreed = make_job({**content, "privacy": {"gradients": "none"}}, {}, "test")
+    train(agreed, tmp_path / "run", vault=tmp_path / "vault", device=DEVICE)
+    assert RunFolder(tmp_path / "run").local_head() is not None
+
+
+@pytest.mark.parametrize("name", ["gaussian-cut", "max-norm", "marvell"])
+def test_a_label_party_of_the_callers_own_is_on_the_device(tmp_path: Path, name: DefenceName) -> None:
+    content = {**job().model_dump(mode="json"), "privacy": {"mechanism": "none", "estimator": "linear"}}
+    agreed, made = make_job(content, {}, "test"), []
+    build = defended(Defence(name), seed=1)
+
+    def own(*arguments: Any) -> Any:
+        made.append(build(*arguments))
+        return made[-1]
+
+    train(agreed, tmp_path / "run", vault=tmp_path / "vault", record_steps=4, device=DEVICE, make_label_party=own)
+    assert [type(party).__name__ for party in made] == ["DefendedLabelParty"]
+    assert next(made[0].top.parameters()).device.type == DEVICE.type
+
+
+PARTY = """
+import sys
+from pathlib import Path
+
+from tpsl.training import load_job
+from tpsl.training.join import join
+from tpsl.training.local import Local
+from tpsl.training.observer import Silent
+from tpsl.training.serve import serve
+
+party, job, address, vault, run, device = sys.argv[1:]
+shared = dict(observer=Silent(), watch=lambda *facts: None, progress=lambda *facts: None, notice=print)
+shared |= dict(record_steps=10**9, insecure_loopback=True)
+if party == "label":
+    local = Local(listen=address, vault=Path(vault), device=device, wait=60)
+    serve(load_job(Path(job)), local, Path(run), **shared)
+else:
+    join(load_job(Path(job)), party, Local(connect=address, device=device, wait=60), Path(run), **shared)
+"""
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("name", ["plain", "all of it"])
+def test_processes_of_their_own_compute_the_same_bits(tmp_path: Path, tables: dict[str, Any], name: str) -> None:
+    agreed, vault, address = job(tables, **JOBS[name]), tmp_path / "vault", free_address()
+    train(agreed, tmp_path / "one", vault=vault, record_steps=10**9, device=DEVICE)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(agreed.model_dump(mode="json")))
+    started = {
+        party: subprocess.Popen(
+            [sys.executable, "-c", PARTY, party, tmp_path / "job.yaml", address, vault, tmp_path / party, DEVICE.type],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for party in ("label", "bank", "shop")
+    }
+    try:
+        said = {party: process.communicate(timeout=240)[0] for party, process in started.items()}
+    finally:
+        for process in started.values():
+            process.kill()
+    assert {party: process.returncode for party, process in started.items()} == dict.fromkeys(started, 0), said
+    expected = trained(tmp_path / "one")
+    found = {}
+    for party in started:
+        found |= trained(tmp_path / party)
+    assert found.keys() == expected.keys()
+    assert [path for path in expected if found[path] != expected[path]] == []
