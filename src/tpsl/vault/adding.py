@@ -45,6 +45,11 @@ def add(connection: sqlite3.Connection, classes: int, batches: Iterable[Batch], 
     return adding.finish()
 
 
+def has_units(connection: sqlite3.Connection) -> bool:
+    """Say whether records of the vault have a unit; then every new one needs one."""
+    return connection.execute("SELECT 1 FROM records WHERE unit IS NOT NULL LIMIT 1").fetchone() is not None
+
+
 class _Adding:
     """The running counts and digests of one `add`."""
 
@@ -54,17 +59,29 @@ class _Adding:
         self._known = self._count = known
         self._seen = np.zeros(known, np.bool_)
         self._changed = np.zeros(known, np.bool_)
-        self._ids, self._units, self._has_units = coverage.TextDigest(), coverage.TextDigest(), False
+        self._ids, self._units = coverage.TextDigest(), coverage.TextDigest()
+        self._has_units = has_units(connection) if known else None
 
     def take(self, rows: _Rows) -> None:
         """Take in the next rows of the input."""
+        if rows.units is not None and self._has_units is False:
+            raise VaultError(
+                f"{self._source}, row {rows.first_row}: it comes with units, but the records before it have none; what "
+                "a unit spends is known only if all records of a vault have one"
+            )
         if self._known:
             rows = self._without_known(rows)
+        if rows.units is None and self._has_units and rows.ids:
+            raise VaultError(
+                f"{self._source}: the record {rows.ids[0]!r} is new and has no unit, but the vault has units; name the "
+                "column that says whom a record is about"
+            )
+        if rows.ids:
+            self._has_units = rows.units is not None
         first = self._count
         self._count += len(rows.ids)
         self._ids.update(rows.ids)
         self._units.update(rows.units or [""] * len(rows.ids))
-        self._has_units |= rows.units is not None and bool(rows.ids)
         units: Sequence[str | None] = rows.units or [None] * len(rows.ids)
         self._connection.executemany(
             "INSERT INTO records VALUES (?, ?, ?, ?)",
@@ -88,7 +105,7 @@ class _Adding:
             details = {
                 "records": new,
                 "ids_digest": self._ids.hexdigest(),
-                "units_digest": self._units.hexdigest() if self._has_units else None,
+                "units_digest": self._units.hexdigest() if new and self._has_units else None,
                 "labels_changed": changed,
                 "labels_changed_after_release": after_release,
             }
