@@ -175,6 +175,38 @@ def test_a_release_needs_its_parameters(tpsl: Any, vault: Path, options: tuple[o
     assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
 
 
+def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
+    vault, table = tmp_path / "vault", tmp_path / "labels.csv"
+    texts = ["no", "yes, later", " yes "]
+    columns = ("--id", "record", "--label", "clicked", "--unit", "user")
+    names = [part for text in ("no", "yes", "yes, later") for part in ("--class-value", text)]
+    lines = [f'r{row},"{texts[row % 3]}",user{row // 4}' for row in range(12)]
+    table.write_text("\n".join(["record,clicked,user", *lines]))
+    assert "classes need" in tpsl("vault", "create", vault, table, *columns, *names, "--classes", 2).error()
+    sentence = tpsl("vault", "create", vault, table, *columns, *names[:4]).error()
+    assert f"{table}, row 2: the label 'yes, later' is none of 'no', 'yes'" in sentence
+    assert not vault.exists()
+    made = tpsl("vault", "create", vault, table, *columns, *names, "--json").json()
+    assert (made["records"], made["classes"]) == (12, 3)
+    table.write_text('record,clicked,user\nlate,"yes, later",user9\n')
+    assert "3 classes need" in tpsl("vault", "add", vault, table, *columns, *names[:4]).error()
+    assert tpsl("vault", "add", vault, table, *columns, *names, "--json").json()["new"] == 1
+    with Vault.open(vault) as opened:
+        assert opened.true_labels_for_evaluation(["r0", "r1", "r2", "late"]).tolist() == [0, 2, 1, 2]
+    tpsl("vault", "release", vault, *DISCRETE)
+    assert tpsl("vault", "ledger", vault, "--json").json()["largest_unit"]["records"] == 4
+
+
+def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vault: Path, tmp_path: Path) -> None:
+    more = write_csv(tmp_path / "more.csv", [1, 0], first=RECORDS)
+    sentence = tpsl("vault", "add", vault, more, *COLUMNS[:4]).error()
+    assert f"{more}: the record 'r{RECORDS}' is new and has no unit" in sentence
+    bare = tmp_path / "bare"
+    tpsl("vault", "create", bare, more, *COLUMNS[:4])
+    sentence = tpsl("vault", "add", bare, write_csv(tmp_path / "new.csv", [1]), *COLUMNS).error()
+    assert "row 1: it comes with units, but the records before it have none" in sentence
+
+
 def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:
     vault, table = tmp_path / "vault", tmp_path / "labels.csv"
     assert str(table) in tpsl("vault", "create", vault, table).error()

@@ -22,6 +22,10 @@ app = typer.Typer(help="Keep labels, release each one once, and account for it (
 VaultPath = Annotated[Path, typer.Argument(help="The vault's folder.")]
 IdOption = Annotated[str, typer.Option("--id", help="Column with the record id.")]
 LabelOption = Annotated[str, typer.Option("--label", help="Column with the label, 0 to classes-1.")]
+ClassValueOption = Annotated[
+    list[str] | None,
+    typer.Option("--class-value", help="A label that is a text; repeat it, in class order (a job's class_values)."),
+]
 UnitOption = Annotated[
     str | None, typer.Option("--unit", help="Column with whom a record is about (a user id), for the ε per user.")
 ]
@@ -34,14 +38,19 @@ def create(
     id: IdOption = "id",
     label: LabelOption = "label",
     unit: UnitOption = None,
-    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    class_value: ClassValueOption = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from a file of labels; a file with any fault leaves no vault behind."""
     from tpsl.vault import Vault
 
+    classes = classes or len(class_value or ()) or 2
+    names = class_value or None
     with progress_bar("storing labels") as progress:
-        made = Vault.create_from_table(vault, table, id=id, label=label, unit=unit, classes=classes, progress=progress)
+        made = Vault.create_from_table(
+            vault, table, id=id, label=label, unit=unit, classes=classes, class_values=names, progress=progress
+        )
     with made:
         records = len(made)
     if json:
@@ -57,13 +66,16 @@ def add(
     id: IdOption = "id",
     label: LabelOption = "label",
     unit: UnitOption = None,
+    class_value: ClassValueOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Add records that arrived later; a released label never changes any more."""
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        added = opened.add_table(table, id=id, label=label, unit=unit, progress=progress)
+        added = opened.add_table(
+            table, id=id, label=label, unit=unit, class_values=class_value or None, progress=progress
+        )
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "

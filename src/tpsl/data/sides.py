@@ -35,7 +35,7 @@ class LabelSide:
 
     `labels` are true labels: they go into the vault and into the evaluation of the test rows, nowhere else; where they
     come late, a label is `NO_LABEL` that is not known yet. `facts` may be computed from them, and stay with the label
-    party too.
+    party too. `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit.
     """
 
     ids: Any  # pa.Array of strings
@@ -45,6 +45,7 @@ class LabelSide:
     train: Rows
     test: Rows
     facts: Facts
+    units: Any | None = None  # pa.Array of strings
 
     @property
     def classes(self) -> int:
@@ -75,7 +76,7 @@ class Preparation:
         train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
         features = encode(raw, train, self.categories) if raw.categorical or raw.numeric else None
         facts = label_facts(raw.labels, class_names)
-        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts)
+        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts, raw.units)
 
 
 def label_facts(labels: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> Facts:

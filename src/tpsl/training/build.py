@@ -110,10 +110,13 @@ def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice
     if job.privacy.mechanism == "auto":
         notice(f"mechanism auto: {why}")
     ids = side.ids.take(pa.array(side.train))
+    units = None if side.units is None else side.units.take(pa.array(side.train))
     if not Vault.exists(vault_path):
         notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")
-        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], None)]).close()
+        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], units)]).close()
     with Vault.open(vault_path) as vault:
+        if units is not None:
+            vault.require_units(ids, units)
         report = vault.release(mechanism, draws=job.privacy.draws, ids=ids, seed=job.privacy.noise_seed)
         notice(
             f"{report.released:,} noisy labels released with {mechanism}, "

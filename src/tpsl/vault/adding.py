@@ -50,6 +50,23 @@ def has_units(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM records WHERE unit IS NOT NULL LIMIT 1").fetchone() is not None
 
 
+def require_units(connection: sqlite3.Connection, positions: npt.NDArray[np.int64], units: Sequence[str]) -> None:
+    """Raise a `VaultError` that names the first record whose unit in the vault is another one."""
+    unit_of = dict(zip(positions.tolist(), units, strict=True))
+    stored = connection.execute(
+        "SELECT records.id, position, unit FROM json_each(?) AS known JOIN records ON position = known.value"
+        " ORDER BY position",
+        (json.dumps(positions.tolist()),),
+    )
+    for id, position, unit in stored:
+        if unit != unit_of[position]:
+            found = "without a unit" if unit is None else f"with unit {unit!r}"
+            raise VaultError(
+                f"the record {id!r} is in the vault {found}, not with {unit_of[position]!r}; the unit of a record "
+                "cannot change"
+            )
+
+
 class _Adding:
     """The running counts and digests of one `add`."""
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.vault import accounting, adding, ledger, releasing, storage, verifying
 from tpsl.vault.adding import Added
-from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.canonical import ids_as_text, units_as_text
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.noisy import NoisyLabels
@@ -59,10 +59,17 @@ class Vault:
         label: str,
         unit: str | None = None,
         classes: int = 2,
+        class_values: Sequence[str] | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind."""
-        batches = batches_of_table(Path(table), id=id, label=label, unit=unit, progress=progress)
+        """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind.
+
+        `class_values` are the texts that stand for the classes, in order, where labels are not 0..classes-1.
+        """
+        _check_class_values(class_values, classes)
+        batches = batches_of_table(
+            Path(table), id=id, label=label, unit=unit, class_values=class_values, progress=progress
+        )
         return cls._create(Path(path), classes, batches, str(table))
 
     @classmethod
@@ -130,6 +137,14 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._find(ids) >= 0
 
+    def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
+        """Raise a `VaultError` unless the vault has these records with these units."""
+        with storage.reading(self._connection, self.path):
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                part = slice(start, start + _IDS_AT_ONCE)
+                wanted = units_as_text(units[part], first_row=start + 1, source="the units")
+                adding.require_units(self._connection, self._positions(ids[part]), wanted)
+
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
@@ -144,10 +159,15 @@ class Vault:
         id: str,
         label: str,
         unit: str | None = None,
+        class_values: Sequence[str] | None = None,
         progress: Progress | None = None,
     ) -> Added:
         """Add the records of a CSV or Parquet file, streamed; same rules as `add`."""
-        return self._add(batches_of_table(Path(table), id=id, label=label, unit=unit, progress=progress), str(table))
+        _check_class_values(class_values, self.classes)
+        batches = batches_of_table(
+            Path(table), id=id, label=label, unit=unit, class_values=class_values, progress=progress
+        )
+        return self._add(batches, str(table))
 
     def _add(self, batches: Iterable[Batch], source: str) -> Added:
         with storage.writing(self._connection, self.path):
@@ -255,3 +275,8 @@ class Vault:
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
         return positions
+
+
+def _check_class_values(class_values: Sequence[str] | None, classes: int) -> None:
+    if class_values is not None and not len(set(class_values)) == len(class_values) == classes:
+        raise VaultError(f"{classes} classes need as many different class values, not {', '.join(class_values)}")
