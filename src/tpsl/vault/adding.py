@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault import coverage, ledger
+from tpsl.vault import coverage, ledger, lookalikes
 from tpsl.vault.canonical import ids_as_text, labels_as_integers, units_as_text
 from tpsl.vault.errors import VaultError
 from tpsl.vault.storage import CHUNK, count_records, find_positions
@@ -78,6 +78,7 @@ class _Adding:
         self._changed = np.zeros(known, np.bool_)
         self._ids, self._units = coverage.TextDigest(), coverage.TextDigest()
         self._has_units = has_units(connection) if known else None
+        self._styles = lookalikes.known_styles(connection)
 
     def take(self, rows: _Rows) -> None:
         """Take in the next rows of the input."""
@@ -98,6 +99,8 @@ class _Adding:
         first = self._count
         self._count += len(rows.ids)
         self._ids.update(rows.ids)
+        if self._styles.records == first:  # not so in a vault of an older version
+            self._styles = self._styles.joined(rows.ids)
         self._units.update(rows.units or [""] * len(rows.ids))
         units: Sequence[str | None] = rows.units or [None] * len(rows.ids)
         self._connection.executemany(
@@ -127,6 +130,7 @@ class _Adding:
                 "labels_changed_after_release": after_release,
             }
             ledger.append(self._connection, "added", details)
+            lookalikes.examine(self._connection, self._styles)
         return added
 
     def _index(self) -> None:

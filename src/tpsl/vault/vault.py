@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, ledger, releasing, storage, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
 from tpsl.vault.ledger import Ledger
+from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.tables import Batch, Progress, batches_of_table
@@ -233,6 +234,12 @@ class Vault:
         """What happened to this vault and what it has spent."""
         with storage.reading(self._connection, self.path):
             return accounting.account(self._connection)
+
+    def lookalikes(self) -> Lookalikes | None:
+        """Which ids are probably other names of records that the vault has under an earlier id; None if none is."""
+        with storage.writing(self._connection, self.path):  # ids of an older vault may have to be examined first
+            lookalikes.examine(self._connection)
+            return lookalikes.found(self._connection)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound."""
