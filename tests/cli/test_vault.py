@@ -27,7 +27,7 @@ def vault(tpsl: Any, tmp_path: Path) -> Path:
     """A vault that was created on the command line, with four records of each user."""
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
     made = tpsl("vault", "create", tmp_path / "vault", table, *COLUMNS, "--json").json()
-    assert made == {"vault": str(tmp_path / "vault"), "records": RECORDS, "classes": 2}
+    assert made == {"vault": str(tmp_path / "vault"), "records": RECORDS, "classes": 2, "lookalikes": 0}
     return tmp_path / "vault"
 
 
@@ -54,6 +54,7 @@ def test_a_release_happens_once(tpsl: Any, vault: Path) -> None:
         "already_released": 0,
         "composed": 0,
         "epsilon_per_record": randomized_response(1.0).epsilon,
+        "lookalikes": 0,
     }
     before = noisy(vault)
     again = tpsl("vault", "release", vault, "--mechanism", "randomized_response", "--epsilon", 1, "--json").json()
@@ -126,7 +127,7 @@ def test_records_that_arrive_later_are_released_alone_and_changed_labels_are_a_w
     changed = [1 - row % 2 if row < 5 else row % 2 for row in range(RECORDS)]
     more = write_csv(tmp_path / "more.csv", [*changed, 1, 0, 1])
     added = tpsl("vault", "add", vault, more, *COLUMNS, "--json")
-    counts = {"new": 3, "unchanged": RECORDS - 5, "changed": 5, "changed_after_release": 5}
+    counts = {"new": 3, "unchanged": RECORDS - 5, "changed": 5, "changed_after_release": 5, "lookalikes": 0}
     assert added.json() == {"vault": str(vault), **counts}
     assert "warning: 5 records have another label now than when they were released" in added.stderr
     again = tpsl("vault", "add", vault, more, *COLUMNS)
@@ -205,6 +206,36 @@ def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vau
     tpsl("vault", "create", bare, more, *COLUMNS[:4])
     sentence = tpsl("vault", "add", bare, write_csv(tmp_path / "new.csv", [1]), *COLUMNS).error()
     assert "row 1: it comes with units, but the records before it have none" in sentence
+
+
+def test_ids_that_look_alike_are_reported_and_not_released_unless_allowed(tpsl: Any, tmp_path: Path) -> None:
+    vault, table = tmp_path / "vault", tmp_path / "labels.csv"
+    table.write_text("id,label\n7,1\n007,1\nx,0\n")
+    made = tpsl("vault", "create", vault, table, "--json")
+    assert made.json()["lookalikes"] == 1
+    sentence = "1 id looks like an earlier one, for example '007' like '7'"
+    assert f"warning: {sentence}" in made.stderr
+    table.write_text("id,label\n X,1\n")
+    added = tpsl("vault", "add", vault, table, "--json")
+    assert added.json()["lookalikes"] == 2
+    assert "warning: 2 ids look like an earlier one, for example '007' like '7'" in added.stderr
+    refused = tpsl("vault", "release", vault, *DISCRETE).error()
+    assert "2 ids look like" in refused
+    assert "--allow-lookalikes" in refused
+    assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
+    released = tpsl("vault", "release", vault, *DISCRETE, "--allow-lookalikes", "--json")
+    assert (released.json()["released"], released.json()["lookalikes"]) == (4, 2)
+    assert "warning: 2 ids look like" in released.stderr
+
+
+def test_a_large_delta_is_refused_unless_it_is_asked_for(tpsl: Any, vault: Path) -> None:
+    half = ("--mechanism", "gaussian", "--sigma", 1, "--delta", 0.5)
+    sentence = tpsl("vault", "release", vault, *half).error()
+    assert "a record would have δ = 0.5 in all, more than 1/records = 0.0167 for 60 records" in sentence
+    assert "--max-delta" in sentence
+    assert "more than 0.4" in tpsl("vault", "release", vault, *half, "--max-delta", 0.4).error()
+    assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
+    assert tpsl("vault", "release", vault, *half, "--max-delta", 0.5, "--json").json()["delta"] == 0.5
 
 
 def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:

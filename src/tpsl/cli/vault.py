@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
 from tpsl.cli.privacy_options import (
+    AllowLookalikesFlag,
     DeltaOption,
     DrawsOption,
     EpsilonOption,
+    MaxDeltaOption,
     MechanismName,
     SigmaOption,
     build_mechanism,
 )
+
+if TYPE_CHECKING:
+    from tpsl.vault import Vault
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -52,9 +57,9 @@ def create(
             vault, table, id=id, label=label, unit=unit, classes=classes, class_values=names, progress=progress
         )
     with made:
-        records = len(made)
+        records, alike = len(made), _lookalikes(made)
     if json:
-        print_json({"vault": str(vault), "records": records, "classes": classes})
+        print_json({"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike})
     else:
         say(f"{vault}: {records:,} labels stored, none released")
 
@@ -76,6 +81,7 @@ def add(
         added = opened.add_table(
             table, id=id, label=label, unit=unit, class_values=class_value or None, progress=progress
         )
+        alike = _lookalikes(opened)
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
@@ -89,6 +95,7 @@ def add(
                 "unchanged": added.unchanged,
                 "changed": added.changed,
                 "changed_after_release": added.changed_after_release,
+                "lookalikes": alike,
             }
         )
     else:
@@ -108,6 +115,8 @@ def release(
     compose: Annotated[
         bool, typer.Option("--compose", help="Spend more on records released before; the ledger adds the ε's.")
     ] = False,
+    max_delta: MaxDeltaOption = None,
+    allow_lookalikes: AllowLookalikesFlag = False,
     insecure_noise_seed: Annotated[
         int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
     ] = None,
@@ -123,9 +132,15 @@ def release(
         chosen = build_mechanism(mechanism, opened.classes, epsilon=epsilon, sigma=sigma, delta=delta)
         with progress_bar("releasing") as progress:
             report = opened.release(
-                chosen, draws=draws or 1, compose=compose, seed=insecure_noise_seed, progress=progress
+                chosen,
+                draws=draws or 1,
+                compose=compose,
+                seed=insecure_noise_seed,
+                max_delta=max_delta,
+                allow_lookalikes=allow_lookalikes,
+                progress=progress,
             )
-        total = opened.ledger().epsilon_per_record
+        total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
     if json:
         print_json(
             {
@@ -139,6 +154,7 @@ def release(
                 "already_released": report.already_released,
                 "composed": report.composed,
                 "epsilon_per_record": total,
+                "lookalikes": alike,
             }
         )
     else:
@@ -146,6 +162,14 @@ def release(
             f"{vault}: {report.released:,} released with {chosen}, {report.already_released:,} were released before; "
             f"largest ε of any record: {rounded_up(total, 6)}"
         )
+
+
+def _lookalikes(vault: Vault) -> int:
+    """Warn of ids that look alike; return how many do."""
+    found = vault.lookalikes()
+    if found is not None:
+        warn(str(found))
+    return found.records if found else 0
 
 
 @app.command()

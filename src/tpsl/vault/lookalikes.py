@@ -21,12 +21,11 @@ import pyarrow.compute as pc
 
 from tpsl.vault import coverage
 from tpsl.vault.errors import VaultError
-from tpsl.vault.storage import count_records, id_at
+from tpsl.vault.storage import CHUNK, count_records, id_at
 
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS lookalikes (position INTEGER PRIMARY KEY, earlier INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS id_styles (records INTEGER, styles INTEGER, shortest INTEGER, longest INTEGER)",
-)
+# Vaults of older versions have neither table: the first is made at the first look, the second with the first find.
+_STYLES = "CREATE TABLE IF NOT EXISTS id_styles (records INTEGER, styles INTEGER, shortest INTEGER, longest INTEGER)"
+_PAIRS = "CREATE TABLE IF NOT EXISTS lookalikes (position INTEGER PRIMARY KEY, earlier INTEGER NOT NULL)"
 _ROWS = 65_536
 _HASHES_AT_ONCE = 1 << 24
 
@@ -44,9 +43,10 @@ class Lookalikes:
 
     def __str__(self) -> str:
         first, second = self.example
+        count = "1 id looks" if self.records == 1 else f"{self.records:,} ids look"
         return (
-            f"{self.records:,} ids look like an id before them, for example {second!r} like {first!r}: they differ only "
-            "in spaces, letter case, leading zeros or Unicode form, and are probably one record"
+            f"{count} like an earlier one, for example {second!r} like {first!r}: the difference is only in spaces, "
+            "letter case, leading zeros or Unicode form, and both are probably one record"
         )
 
 
@@ -109,8 +109,7 @@ def common_forms(ids: Sequence[str]) -> list[str]:
 
 def known_styles(connection: sqlite3.Connection) -> Styles:
     """The summary of the ids that `examine` has seen; inside a transaction that writes."""
-    for statement in _SCHEMA:
-        connection.execute(statement)
+    connection.execute(_STYLES)
     row = connection.execute("SELECT records, styles, shortest, longest FROM id_styles").fetchone()
     return Styles(*row) if row else Styles()
 
@@ -129,44 +128,50 @@ def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> Non
     connection.execute("DELETE FROM id_styles")
     state = (styles.records, styles.styles, styles.shortest, styles.longest)
     connection.execute("INSERT INTO id_styles VALUES (?, ?, ?, ?)", state)
-    if not styles.all_differ:
-        pairs = _alike(connection, styles.records)
+    if not styles.all_differ and len(pairs := _alike(connection, styles.records)):
+        connection.execute(_PAIRS)
         connection.executemany("INSERT OR IGNORE INTO lookalikes VALUES (?, ?)", pairs.tolist())
 
 
 def found(connection: sqlite3.Connection) -> Lookalikes | None:
     """What `examine` has found; None if no two ids look alike, or nobody has looked yet."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'lookalikes'").fetchone():
-        return None
-    (count,) = connection.execute("SELECT COUNT(*) FROM lookalikes").fetchone()
-    if not count:
-        return None
-    position, earlier = connection.execute("SELECT position, earlier FROM lookalikes LIMIT 1").fetchone()
-    return Lookalikes(count, (id_at(connection, earlier), id_at(connection, position)))
+    return _described(connection, _pairs(connection))
 
 
 def refuse_second_draws(connection: sqlite3.Connection, wanted: dict[int, bytes]) -> None:
     """Raise a `VaultError` if drawing for these records (packed masks by chunk) would draw twice for look-alikes."""
     examine(connection)
-    rows = connection.execute("SELECT position, earlier FROM lookalikes").fetchall()
-    pairs = np.array(rows, np.int64).reshape(-1, 2)
+    pairs = _pairs(connection)
     drawn = np.empty_like(pairs, np.bool_)
     now = np.zeros_like(drawn)
     for side in range(2):
         for chunk, at in coverage.by_chunk(pairs[:, side]):
-            places = pairs[at, side] % coverage.CHUNK
-            asked = coverage.unpack(wanted[chunk]) if chunk in wanted else np.zeros(coverage.CHUNK, np.bool_)
+            places = pairs[at, side] % CHUNK
+            asked = coverage.unpack(wanted[chunk]) if chunk in wanted else np.zeros(CHUNK, np.bool_)
             before = coverage.masks(connection, chunk)
             now[at, side] = asked[places]
             drawn[at, side] = (asked | coverage.covered_by(before, {entry for entry, _ in before}))[places]
-    twice = pairs[drawn.all(axis=1) & now.any(axis=1)]
-    if len(twice):
-        position, earlier = twice[0].tolist()
-        alike = Lookalikes(len(twice), (id_at(connection, earlier), id_at(connection, position)))
+    alike = _described(connection, pairs[drawn.all(axis=1) & now.any(axis=1)])
+    if alike is not None:
         raise VaultError(
-            f"{alike}; noise drawn twice for one label costs twice ε, so the release is refused unless you allow "
-            "look-alikes"
+            f"{alike}; noise drawn twice for one label costs twice ε, so this is refused unless you allow look-alikes "
+            "(--allow-lookalikes)"
         )
+
+
+def _pairs(connection: sqlite3.Connection) -> npt.NDArray[np.int64]:
+    """(position, position of the first record that it looks like), in order."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'lookalikes'").fetchone():
+        return np.empty((0, 2), np.int64)
+    rows = connection.execute("SELECT position, earlier FROM lookalikes ORDER BY position").fetchall()
+    return np.array(rows, np.int64).reshape(-1, 2)
+
+
+def _described(connection: sqlite3.Connection, pairs: npt.NDArray[np.int64]) -> Lookalikes | None:
+    if not len(pairs):
+        return None
+    position, earlier = pairs[0].tolist()
+    return Lookalikes(len(pairs), (id_at(connection, earlier), id_at(connection, position)))
 
 
 def _ids(connection: sqlite3.Connection, first: int) -> Iterator[list[str]]:

@@ -182,6 +182,8 @@ class Vault:
         ids: Sequence[Any] | npt.NDArray[Any] | None = None,
         compose: bool = False,
         seed: int | None = None,
+        max_delta: float | None = None,
+        allow_lookalikes: bool = False,
         progress: Progress | None = None,
     ) -> ReleaseReport:
         """Draw the noisy labels of all records (or of `ids`) that do not have one in this series yet.
@@ -190,6 +192,9 @@ class Vault:
         Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
         noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
         the noise repeatable for experiments, and the release NOT PRIVATE.
+
+        Refused are records that would have a δ above `max_delta` (None: above 1/records) in all, and records whose ids
+        look like those of others that were drawn for, or are now, unless `allow_lookalikes` says that they differ.
         """
         self._check_request(mechanism, draws, seed)
         with storage.writing(self._connection, self.path):
@@ -201,6 +206,8 @@ class Vault:
                 seed=seed,
                 positions=positions,
                 compose=compose,
+                max_delta=max_delta,
+                allow_lookalikes=allow_lookalikes,
                 progress=progress,
             )
 
