@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,12 @@ def test_a_release_happens_once(tpsl: Any, vault: Path) -> None:
     again = tpsl("vault", "release", vault, "--mechanism", "randomized_response", "--epsilon", 1, "--json").json()
     assert (again["mechanism"], again["released"], again["already_released"]) == ("discrete", 0, RECORDS)
     assert np.array_equal(noisy(vault), before)
-    assert tpsl("vault", "verify", vault, "--json").json() == {"vault": str(vault), "sound": True, "problems": []}
+    assert tpsl("vault", "verify", vault, "--json").json() == {
+        "vault": str(vault),
+        "sound": True,
+        "problems": [],
+        "remarks": [],
+    }
 
 
 def test_another_release_is_refused_with_the_count_unless_composed(tpsl: Any, vault: Path) -> None:
@@ -155,6 +161,35 @@ def test_tampering_is_found_and_the_exit_status_says_so(tpsl: Any, vault: Path) 
     assert shown.status == 1
     assert shown.stdout == ""
     assert [line for line in shown.stderr.splitlines() if line] == content["problems"]
+
+
+def test_a_hash_that_was_noted_shows_whether_the_ledger_was_cut(tpsl: Any, vault: Path, tmp_path: Path) -> None:
+    shutil.copytree(vault, tmp_path / "old copy")
+    first = tpsl("vault", "ledger", vault, "--json").json()["head"]
+    assert f"newest hash: {first}\n" in tpsl("vault", "ledger", vault).stdout
+    tpsl("vault", "release", vault, *DISCRETE)
+    second = tpsl("vault", "ledger", vault, "--json").json()["head"]
+    sound = f"{vault}: sound, and "
+    newest = tpsl("vault", "verify", vault, "--head", second)
+    assert newest.stdout == f"{sound}the hash is that of the newest ledger entry\n"
+    earlier = tpsl("vault", "verify", vault, "--head", f" {first.upper()}")
+    assert earlier.stdout == f"{sound}1 ledger entry was added since the hash was noted\n"
+    assert tpsl("vault", "verify", vault, "--head", first, "--json").json()["entries_since_head"] == 1
+    for other in (tmp_path / "old copy", vault):
+        found = tpsl("vault", "verify", other, "--head", second if other != vault else "0" * 64)
+        assert (found.status, found.stdout) == (1, "")
+        assert "the ledger was cut or replaced: no entry of it has the hash" in found.stderr
+    assert "64 hexadecimal digits" in tpsl("vault", "verify", vault, "--head", second[:12]).error()
+
+
+def test_a_clock_that_was_set_back_is_a_remark(tpsl: Any, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpsl.vault.ledger.now", lambda: "2020-01-01T00:00:00.000Z")
+    tpsl("vault", "release", vault, *DISCRETE)
+    verified = tpsl("vault", "verify", vault)
+    assert (verified.status, verified.stdout) == (0, f"{vault}: sound\n")
+    assert "the clock was set back at ledger entry 3, dated 2020-01-01T00:00:00.000Z after 20" in verified.stderr
+    found = tpsl("vault", "verify", vault, "--json").json()
+    assert (found["sound"], len(found["remarks"])) == (True, 1)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,12 @@ def release(
         )
 
 
+def _since(entries: int) -> str:
+    if not entries:
+        return "and the hash is that of the newest ledger entry"
+    return f"and {entries:,} ledger entr{'ies were' if entries > 1 else 'y was'} added since the hash was noted"
+
+
 def _lookalikes(vault: Vault) -> int:
     """Warn of ids that look alike; return how many do."""
     found = vault.lookalikes()
@@ -204,22 +210,36 @@ def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
     if found.largest_unit is not None:
         unit = found.largest_unit
         say(f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {unit.records:,} records)")
+    say(f"newest hash: {found.head}")
 
 
 @app.command()
-def verify(vault: VaultPath, json: JsonFlag = False) -> None:
+def verify(
+    vault: VaultPath,
+    head: Annotated[
+        str | None, typer.Option(help="A hash of the ledger that was noted earlier: is the history up to it the same?")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
     """Recompute everything the ledger claims; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+        since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
+        remarks = [] if problems else opened.remarks()
+    if head is not None and since is None:
+        problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
     if json:
-        print_json({"vault": str(vault), "sound": not problems, "problems": problems})
+        noted = {} if head is None else {"entries_since_head": since}
+        print_json({"vault": str(vault), "sound": not problems, "problems": problems, "remarks": remarks, **noted})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
         notice("chain, records, releases and tables agree")
-        say(f"{vault}: sound")
+        for remark in remarks:
+            notice(remark)
+        say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
     if problems:
         raise typer.Exit(1)

@@ -258,6 +258,19 @@ class Vault:
         finally:
             self._connection.rollback()
 
+    def entries_since(self, head: str) -> int | None:
+        """How many entries the ledger got after the one with this hash; None if none has it, so it was cut or replaced.
+
+        Says something about the entries before only if `verify` finds the vault sound.
+        """
+        with storage.reading(self._connection, self.path):
+            return ledger.entries_since(self._connection, head)
+
+    def remarks(self) -> list[str]:
+        """What is odd about the ledger without being damage, a sentence each."""
+        with storage.reading(self._connection, self.path):
+            return ledger.clock_remarks(ledger.read_entries(self._connection))
+
     def _check_request(self, mechanism: Mechanism, draws: int, seed: int | None) -> None:
         if mechanism.classes != self.classes:
             raise VaultError(
