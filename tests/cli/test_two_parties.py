@@ -122,6 +122,25 @@ def test_two_programs_train_the_weights_of_one(office: Office) -> None:
     assert again[1].result() == features
 
 
+def test_units_are_the_label_partys_own_affair(office: Office) -> None:
+    """Its copy of the job names a column of customers. The feature party's does not, and has no such column."""
+    lines = [f"r{row},{row % 5},{row % 2},c{row // 3}" for row in range(300)]
+    (office.folder / "shop.csv").write_text("\n".join(["id,pages", *(line.rsplit(",", 2)[0] for line in lines)]))
+    (office.folder / "bank.csv").write_text("\n".join(["id,pages,label,customer", *lines]))
+    for name, unit in (("shop.yaml", {}), ("bank.yaml", {"unit": "customer"})):
+        own = {"path": "shop.csv", "numeric": ["pages"]}
+        data = {"source": "table", "features": [own], "label": {"path": "bank.csv", **unit}}
+        office.write_job({**SMALL, "data": data}, name, epochs=1)
+    label = office.listening(office.serve("--vault", "vault", job="bank.yaml"))
+    office.join("feature", job="shop.yaml").result()
+    label.result()
+    with Vault.open(office.folder / "vault") as vault:
+        ledger = vault.ledger()
+    assert ledger.largest_unit is not None
+    assert ledger.largest_unit.records == 3
+    assert ledger.largest_unit.epsilon > 2.9 * ledger.epsilon_per_record > 0
+
+
 def test_two_feature_parties_and_a_label_party_with_features(office: Office) -> None:
     office.tpsl("data", "flights", "--out", "data", "--rows", "3000", "--layout", "natural").result()
     content = yaml.safe_load((office.folder / "data" / "job.yaml").read_text()) | SMALL

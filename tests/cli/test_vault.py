@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def vault(tpsl: Any, tmp_path: Path) -> Path:
     """A vault that was created on the command line, with four records of each user."""
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
     made = tpsl("vault", "create", tmp_path / "vault", table, *COLUMNS, "--json").json()
-    assert made == {"vault": str(tmp_path / "vault"), "records": RECORDS, "classes": 2}
+    assert made == {"vault": str(tmp_path / "vault"), "records": RECORDS, "classes": 2, "lookalikes": 0}
     return tmp_path / "vault"
 
 
@@ -54,12 +55,18 @@ def test_a_release_happens_once(tpsl: Any, vault: Path) -> None:
         "already_released": 0,
         "composed": 0,
         "epsilon_per_record": randomized_response(1.0).epsilon,
+        "lookalikes": 0,
     }
     before = noisy(vault)
     again = tpsl("vault", "release", vault, "--mechanism", "randomized_response", "--epsilon", 1, "--json").json()
     assert (again["mechanism"], again["released"], again["already_released"]) == ("discrete", 0, RECORDS)
     assert np.array_equal(noisy(vault), before)
-    assert tpsl("vault", "verify", vault, "--json").json() == {"vault": str(vault), "sound": True, "problems": []}
+    assert tpsl("vault", "verify", vault, "--json").json() == {
+        "vault": str(vault),
+        "sound": True,
+        "problems": [],
+        "remarks": [],
+    }
 
 
 def test_another_release_is_refused_with_the_count_unless_composed(tpsl: Any, vault: Path) -> None:
@@ -126,7 +133,7 @@ def test_records_that_arrive_later_are_released_alone_and_changed_labels_are_a_w
     changed = [1 - row % 2 if row < 5 else row % 2 for row in range(RECORDS)]
     more = write_csv(tmp_path / "more.csv", [*changed, 1, 0, 1])
     added = tpsl("vault", "add", vault, more, *COLUMNS, "--json")
-    counts = {"new": 3, "unchanged": RECORDS - 5, "changed": 5, "changed_after_release": 5}
+    counts = {"new": 3, "unchanged": RECORDS - 5, "changed": 5, "changed_after_release": 5, "lookalikes": 0}
     assert added.json() == {"vault": str(vault), **counts}
     assert "warning: 5 records have another label now than when they were released" in added.stderr
     again = tpsl("vault", "add", vault, more, *COLUMNS)
@@ -156,6 +163,35 @@ def test_tampering_is_found_and_the_exit_status_says_so(tpsl: Any, vault: Path) 
     assert [line for line in shown.stderr.splitlines() if line] == content["problems"]
 
 
+def test_a_hash_that_was_noted_shows_whether_the_ledger_was_cut(tpsl: Any, vault: Path, tmp_path: Path) -> None:
+    shutil.copytree(vault, tmp_path / "old copy")
+    first = tpsl("vault", "ledger", vault, "--json").json()["head"]
+    assert f"newest hash: {first}\n" in tpsl("vault", "ledger", vault).stdout
+    tpsl("vault", "release", vault, *DISCRETE)
+    second = tpsl("vault", "ledger", vault, "--json").json()["head"]
+    sound = f"{vault}: sound, and "
+    newest = tpsl("vault", "verify", vault, "--head", second)
+    assert newest.stdout == f"{sound}the hash is that of the newest ledger entry\n"
+    earlier = tpsl("vault", "verify", vault, "--head", f" {first.upper()}")
+    assert earlier.stdout == f"{sound}1 ledger entry was added since the hash was noted\n"
+    assert tpsl("vault", "verify", vault, "--head", first, "--json").json()["entries_since_head"] == 1
+    for other in (tmp_path / "old copy", vault):
+        found = tpsl("vault", "verify", other, "--head", second if other != vault else "0" * 64)
+        assert (found.status, found.stdout) == (1, "")
+        assert "the ledger was cut or replaced: no entry of it has the hash" in found.stderr
+    assert "64 hexadecimal digits" in tpsl("vault", "verify", vault, "--head", second[:12]).error()
+
+
+def test_a_clock_that_was_set_back_is_a_remark(tpsl: Any, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpsl.vault.ledger.now", lambda: "2020-01-01T00:00:00.000Z")
+    tpsl("vault", "release", vault, *DISCRETE)
+    verified = tpsl("vault", "verify", vault)
+    assert (verified.status, verified.stdout) == (0, f"{vault}: sound\n")
+    assert "the clock was set back at ledger entry 3, dated 2020-01-01T00:00:00.000Z after 20" in verified.stderr
+    found = tpsl("vault", "verify", vault, "--json").json()
+    assert (found["sound"], len(found["remarks"])) == (True, 1)
+
+
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [
@@ -173,6 +209,68 @@ def test_tampering_is_found_and_the_exit_status_says_so(tpsl: Any, vault: Path) 
 def test_a_release_needs_its_parameters(tpsl: Any, vault: Path, options: tuple[object, ...], culprit: str) -> None:
     assert culprit in tpsl("vault", "release", vault, *options).error()
     assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
+
+
+def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
+    vault, table = tmp_path / "vault", tmp_path / "labels.csv"
+    texts = ["no", "yes, later", " yes "]
+    columns = ("--id", "record", "--label", "clicked", "--unit", "user")
+    names = [part for text in ("no", "yes", "yes, later") for part in ("--class-value", text)]
+    lines = [f'r{row},"{texts[row % 3]}",user{row // 4}' for row in range(12)]
+    table.write_text("\n".join(["record,clicked,user", *lines]))
+    assert "classes need" in tpsl("vault", "create", vault, table, *columns, *names, "--classes", 2).error()
+    sentence = tpsl("vault", "create", vault, table, *columns, *names[:4]).error()
+    assert f"{table}, row 2: the label 'yes, later' is none of 'no', 'yes'" in sentence
+    assert not vault.exists()
+    made = tpsl("vault", "create", vault, table, *columns, *names, "--json").json()
+    assert (made["records"], made["classes"]) == (12, 3)
+    table.write_text('record,clicked,user\nlate,"yes, later",user9\n')
+    assert "3 classes need" in tpsl("vault", "add", vault, table, *columns, *names[:4]).error()
+    assert tpsl("vault", "add", vault, table, *columns, *names, "--json").json()["new"] == 1
+    with Vault.open(vault) as opened:
+        assert opened.true_labels_for_evaluation(["r0", "r1", "r2", "late"]).tolist() == [0, 2, 1, 2]
+    tpsl("vault", "release", vault, *DISCRETE)
+    assert tpsl("vault", "ledger", vault, "--json").json()["largest_unit"]["records"] == 4
+
+
+def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vault: Path, tmp_path: Path) -> None:
+    more = write_csv(tmp_path / "more.csv", [1, 0], first=RECORDS)
+    sentence = tpsl("vault", "add", vault, more, *COLUMNS[:4]).error()
+    assert f"{more}: the record 'r{RECORDS}' is new and has no unit" in sentence
+    bare = tmp_path / "bare"
+    tpsl("vault", "create", bare, more, *COLUMNS[:4])
+    sentence = tpsl("vault", "add", bare, write_csv(tmp_path / "new.csv", [1]), *COLUMNS).error()
+    assert "row 1: it comes with units, but the records before it have none" in sentence
+
+
+def test_ids_that_look_alike_are_reported_and_not_released_unless_allowed(tpsl: Any, tmp_path: Path) -> None:
+    vault, table = tmp_path / "vault", tmp_path / "labels.csv"
+    table.write_text("id,label\n7,1\n007,1\nx,0\n")
+    made = tpsl("vault", "create", vault, table, "--json")
+    assert made.json()["lookalikes"] == 1
+    sentence = "1 id looks like an earlier one, for example '007' like '7'"
+    assert f"warning: {sentence}" in made.stderr
+    table.write_text("id,label\n X,1\n")
+    added = tpsl("vault", "add", vault, table, "--json")
+    assert added.json()["lookalikes"] == 2
+    assert "warning: 2 ids look like an earlier one, for example '007' like '7'" in added.stderr
+    refused = tpsl("vault", "release", vault, *DISCRETE).error()
+    assert "2 ids look like" in refused
+    assert "--allow-lookalikes" in refused
+    assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
+    released = tpsl("vault", "release", vault, *DISCRETE, "--allow-lookalikes", "--json")
+    assert (released.json()["released"], released.json()["lookalikes"]) == (4, 2)
+    assert "warning: 2 ids look like" in released.stderr
+
+
+def test_a_large_delta_is_refused_unless_it_is_asked_for(tpsl: Any, vault: Path) -> None:
+    half = ("--mechanism", "gaussian", "--sigma", 1, "--delta", 0.5)
+    sentence = tpsl("vault", "release", vault, *half).error()
+    assert "a record would have δ = 0.5 in all, more than 1/records = 0.0167 for 60 records" in sentence
+    assert "--max-delta" in sentence
+    assert "more than 0.4" in tpsl("vault", "release", vault, *half, "--max-delta", 0.4).error()
+    assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
+    assert tpsl("vault", "release", vault, *half, "--max-delta", 0.5, "--json").json()["delta"] == 0.5
 
 
 def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:

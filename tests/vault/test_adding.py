@@ -72,6 +72,33 @@ def test_the_unit_of_a_record_is_fixed(folder) -> None:
         assert vault.verify() == []
 
 
+def test_records_with_and_without_a_unit_do_not_mix(folder) -> None:
+    with Vault.create(folder, batches=[(["a", "b"], [0, 1], ["u", "v"])]) as vault:
+        head = vault.ledger().head
+        with pytest.raises(VaultError, match="the record 'c' is new and has no unit, but the vault has units"):
+            vault.add([(["b", "c"], [1, 1], None)])
+        with pytest.raises(VaultError, match="the record 'd' is new and has no unit"):
+            vault.add([(["c"], [1], ["w"]), (["d"], [1], None)])
+        assert (len(vault), vault.ledger().head, vault.verify()) == (2, head, [])
+
+
+def test_units_do_not_come_into_a_vault_without(vault: Vault, tmp_path) -> None:
+    for ids in (["new"], ["5"]):
+        with pytest.raises(VaultError, match="row 1: it comes with units, but the records before it have none"):
+            vault.add([(ids, [1], ["u"])])
+    assert (len(vault), vault.verify()) == (1000, [])
+    with pytest.raises(VaultError, match="row 2: it comes with units, but the records before it have none"):
+        Vault.create(tmp_path / "mixed", batches=[(["a"], [1], None), (["b"], [1], ["u"])])
+
+
+def test_the_first_records_of_an_empty_vault_decide_about_units(folder) -> None:
+    with Vault.create(folder) as vault:
+        vault.add([(["a"], [1], ["u"])])
+        with pytest.raises(VaultError, match="'b' is new and has no unit"):
+            vault.add([(["b"], [1], None)])
+        assert vault.add([(["b"], [1], ["u"])]).new == 1
+
+
 def test_a_vault_may_begin_empty(folder) -> None:
     with Vault.create(folder, classes=5) as vault:
         assert (len(vault), vault.classes, vault.verify()) == (0, 5, [])

@@ -1,10 +1,12 @@
 import math
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.vault.budget import times, total
+from tpsl.vault import VaultError
+from tpsl.vault.budget import check_delta, times, total
 
 amounts = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 
@@ -30,3 +32,15 @@ def test_infinity_stays_infinity() -> None:
 def test_a_naive_sum_would_have_been_too_small() -> None:
     parts = [1.0] + [2.0**-54] * 3
     assert sum(parts) == 1.0 < total(parts)
+
+
+def test_a_delta_above_one_in_all_records_needs_to_be_asked_for() -> None:
+    check_delta(0.001, 1000)
+    check_delta(0.5, 1000, 0.5)
+    check_delta(0.0, 0)
+    with pytest.raises(VaultError, match=r"δ = 0\.00101 in all, more than 1/records = 0\.001 for 1,000 records"):
+        check_delta(0.00101, 1000)
+    with pytest.raises(VaultError, match=r"δ = 0\.5 in all, more than 0\.1:"):
+        check_delta(0.5, 1, 0.1)
+    with pytest.raises(VaultError, match="from 0 to 1, not nan"):
+        check_delta(0.0, 1, math.nan)

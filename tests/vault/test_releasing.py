@@ -134,6 +134,19 @@ def test_deltas_add_up_too(vault: Vault) -> None:
     assert ledger.delta_per_record == 2e-5
 
 
+def test_the_delta_that_counts_is_that_of_all_releases_of_a_record(vault: Vault) -> None:
+    small = gaussian(2.0, 6e-4)
+    vault.release(small, ids=ALL[:10])
+    with pytest.raises(VaultError, match=r"a record would have δ = 0\.0012 in all, more than 1/records = 0\.001"):
+        vault.release(small, draws=2, ids=ALL[10:])
+    with pytest.raises(VaultError, match=r"a record would have δ = 0\.0011 in all"):
+        vault.release(gaussian(2.0, 5e-4), ids=ALL[5:], compose=True)
+    assert vault.release(gaussian(2.0, 5e-4), ids=ALL[10:]).released == 990
+    assert vault.release(small, ids=ALL[:10]).released == 0  # nothing is drawn, so nothing is asked
+    assert vault.release(gaussian(3.0, 5e-4), ids=[1], compose=True, max_delta=0.0011).released == 1
+    assert vault.ledger().delta_per_record == 0.0011
+
+
 def test_unknown_and_unreleased_records_are_counted_and_named(vault: Vault) -> None:
     with pytest.raises(VaultError, match=r"does not know 2 of the 3 records \(the first is '1000'\)"):
         vault.release(laplace(1.0), ids=[5, 1000, "x"])

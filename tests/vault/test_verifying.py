@@ -161,7 +161,7 @@ def test_a_flipped_byte_anywhere_never_ends_in_a_traceback(sound: Path, folder: 
     whole = (sound / "vault.sqlite").read_bytes()
     shutil.copytree(sound, folder)
     told = 0
-    for offset in np.random.default_rng(0).integers(0, len(whole), 40).tolist():
+    for offset in np.random.default_rng(0).integers(0, len(whole), 100).tolist():
         (folder / "vault.sqlite").write_bytes(
             whole[:offset] + bytes([whole[offset] ^ (1 + offset % 255)]) + whole[offset + 1 :]
         )
@@ -170,7 +170,7 @@ def test_a_flipped_byte_anywhere_never_ends_in_a_traceback(sound: Path, folder: 
                 told += bool(vault.verify())
         except VaultError:
             told += 1
-    assert told > 15  # the rest fell on unused space and on labels
+    assert told > 35  # the rest fell on unused space and on labels
 
 
 def test_a_flipped_byte_of_every_stored_outcome_is_noticed(sound: Path, folder: Path) -> None:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
 from tpsl.cli.privacy_options import (
+    AllowLookalikesFlag,
     DeltaOption,
     DrawsOption,
     EpsilonOption,
+    MaxDeltaOption,
     MechanismName,
     SigmaOption,
     build_mechanism,
 )
+
+if TYPE_CHECKING:
+    from tpsl.vault import Vault
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
 VaultPath = Annotated[Path, typer.Argument(help="The vault's folder.")]
 IdOption = Annotated[str, typer.Option("--id", help="Column with the record id.")]
 LabelOption = Annotated[str, typer.Option("--label", help="Column with the label, 0 to classes-1.")]
+ClassValueOption = Annotated[
+    list[str] | None,
+    typer.Option("--class-value", help="A label that is a text; repeat it, in class order (a job's class_values)."),
+]
 UnitOption = Annotated[
     str | None, typer.Option("--unit", help="Column with whom a record is about (a user id), for the ε per user.")
 ]
@@ -34,18 +43,23 @@ def create(
     id: IdOption = "id",
     label: LabelOption = "label",
     unit: UnitOption = None,
-    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    class_value: ClassValueOption = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from a file of labels; a file with any fault leaves no vault behind."""
     from tpsl.vault import Vault
 
+    classes = classes or len(class_value or ()) or 2
+    names = class_value or None
     with progress_bar("storing labels") as progress:
-        made = Vault.create_from_table(vault, table, id=id, label=label, unit=unit, classes=classes, progress=progress)
+        made = Vault.create_from_table(
+            vault, table, id=id, label=label, unit=unit, classes=classes, class_values=names, progress=progress
+        )
     with made:
-        records = len(made)
+        records, alike = len(made), _lookalikes(made)
     if json:
-        print_json({"vault": str(vault), "records": records, "classes": classes})
+        print_json({"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike})
     else:
         say(f"{vault}: {records:,} labels stored, none released")
 
@@ -57,13 +71,17 @@ def add(
     id: IdOption = "id",
     label: LabelOption = "label",
     unit: UnitOption = None,
+    class_value: ClassValueOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Add records that arrived later; a released label never changes any more."""
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        added = opened.add_table(table, id=id, label=label, unit=unit, progress=progress)
+        added = opened.add_table(
+            table, id=id, label=label, unit=unit, class_values=class_value or None, progress=progress
+        )
+        alike = _lookalikes(opened)
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
@@ -77,6 +95,7 @@ def add(
                 "unchanged": added.unchanged,
                 "changed": added.changed,
                 "changed_after_release": added.changed_after_release,
+                "lookalikes": alike,
             }
         )
     else:
@@ -96,6 +115,8 @@ def release(
     compose: Annotated[
         bool, typer.Option("--compose", help="Spend more on records released before; the ledger adds the ε's.")
     ] = False,
+    max_delta: MaxDeltaOption = None,
+    allow_lookalikes: AllowLookalikesFlag = False,
     insecure_noise_seed: Annotated[
         int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
     ] = None,
@@ -111,9 +132,15 @@ def release(
         chosen = build_mechanism(mechanism, opened.classes, epsilon=epsilon, sigma=sigma, delta=delta)
         with progress_bar("releasing") as progress:
             report = opened.release(
-                chosen, draws=draws or 1, compose=compose, seed=insecure_noise_seed, progress=progress
+                chosen,
+                draws=draws or 1,
+                compose=compose,
+                seed=insecure_noise_seed,
+                max_delta=max_delta,
+                allow_lookalikes=allow_lookalikes,
+                progress=progress,
             )
-        total = opened.ledger().epsilon_per_record
+        total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
     if json:
         print_json(
             {
@@ -127,6 +154,7 @@ def release(
                 "already_released": report.already_released,
                 "composed": report.composed,
                 "epsilon_per_record": total,
+                "lookalikes": alike,
             }
         )
     else:
@@ -134,6 +162,20 @@ def release(
             f"{vault}: {report.released:,} released with {chosen}, {report.already_released:,} were released before; "
             f"largest ε of any record: {rounded_up(total, 6)}"
         )
+
+
+def _since(entries: int) -> str:
+    if not entries:
+        return "and the hash is that of the newest ledger entry"
+    return f"and {entries:,} ledger entr{'ies were' if entries > 1 else 'y was'} added since the hash was noted"
+
+
+def _lookalikes(vault: Vault) -> int:
+    """Warn of ids that look alike; return how many do."""
+    found = vault.lookalikes()
+    if found is not None:
+        warn(str(found))
+    return found.records if found else 0
 
 
 @app.command()
@@ -168,22 +210,36 @@ def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
     if found.largest_unit is not None:
         unit = found.largest_unit
         say(f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {unit.records:,} records)")
+    say(f"newest hash: {found.head}")
 
 
 @app.command()
-def verify(vault: VaultPath, json: JsonFlag = False) -> None:
+def verify(
+    vault: VaultPath,
+    head: Annotated[
+        str | None, typer.Option(help="A hash of the ledger that was noted earlier: is the history up to it the same?")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
     """Recompute everything the ledger claims; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+        since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
+        remarks = [] if problems else opened.remarks()
+    if head is not None and since is None:
+        problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
     if json:
-        print_json({"vault": str(vault), "sound": not problems, "problems": problems})
+        noted = {} if head is None else {"entries_since_head": since}
+        print_json({"vault": str(vault), "sound": not problems, "problems": problems, "remarks": remarks, **noted})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
         notice("chain, records, releases and tables agree")
-        say(f"{vault}: sound")
+        for remark in remarks:
+            notice(remark)
+        say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
     if problems:
         raise typer.Exit(1)

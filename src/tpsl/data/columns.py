@@ -16,15 +16,18 @@ from tpsl.data.errors import DataError
 from tpsl.data.rawtable import NO_LABEL, Times
 
 
-def record_ids(column: Any, file: str, name: str) -> Any:
-    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing or empty id is an error."""
+def record_ids(column: Any, file: str, name: str, what: str = "id") -> Any:
+    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing or empty id is an error.
+
+    `what` is what they name: records, or units (whom a record is about).
+    """
     kind = _value_type(column)
     if not (pa.types.is_integer(kind) or _is_text(kind)):
-        raise DataError(f"{file}: column {name!r} is of type {kind}, and ids must be integers or text")
+        raise DataError(f"{file}: column {name!r} is of type {kind}, and {what}s must be integers or text")
     ids = _as_text(column, file, name)
     absent = pc.fill_null(pc.equal(ids, ""), True)
     if pc.any(absent).as_py():
-        raise DataError(f"{file}: column {name!r}, row {_first_row(absent)}: the id is missing")
+        raise DataError(f"{file}: column {name!r}, row {_first_row(absent)}: the {what} is missing")
     return ids
 
 

@@ -114,6 +114,17 @@ class LabelFile(TableFile):
 
     party: str = Field(default="label", min_length=1, description="Name of the party that holds the file.")
     label: str = Field(default="label", description="Column with the label.")
+    unit: str | None = Field(
+        default=None,
+        description="Column that says whom a record is about (a customer): the ledger then states the largest ε of "
+        "any of them. The label party's own affair, not part of the agreement.",
+    )
+
+    @model_validator(mode="after")
+    def _unit_is_neither_id_nor_label(self) -> Self:
+        if self.unit in (self.id, self.label):
+            raise ValueError(f"{self.path}: column {self.unit!r} is the id or the label and cannot be the unit")
+        return self
 
     def _role_columns(self) -> list[str]:
         return [*super()._role_columns(), self.label]

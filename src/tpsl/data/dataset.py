@@ -35,6 +35,7 @@ class Dataset:
     train: Rows
     test: Rows
     facts: Facts
+    units: Any | None = None  # pa.Array of strings: whom a record is about
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -47,7 +48,7 @@ class Dataset:
     def label_side(self) -> LabelSide:
         """What the label party has."""
         return LabelSide(
-            self.ids, self.label_features, self.labels, self.class_names, self.train, self.test, self.facts
+            self.ids, self.label_features, self.labels, self.class_names, self.train, self.test, self.facts, self.units
         )
 
 
@@ -124,6 +125,7 @@ def load(config: DataConfig, progress: Progress | None = None, *, late_labels: b
         train=label.train,
         test=label.test,
         facts={"rows": len(label.ids), "train_rows": len(label.train), "test_rows": len(label.test), **label.facts},
+        units=label.units,
     )
 
 

@@ -30,6 +30,7 @@ class RawTable:
     numeric: dict[str, npt.NDArray[np.float64]]  # column -> numbers, NaN = missing
     labels: npt.NDArray[np.int64] | None = None
     times: Times | None = None
+    units: Any | None = None  # pa.Array of pa.string(), no nulls: whom a record is about
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,6 +45,7 @@ class RawTable:
             {column: values[rows] for column, values in self.numeric.items()},
             None if self.labels is None else self.labels[rows],
             None if self.times is None else self.times[rows],
+            None if self.units is None else self.units.take(positions),
         )
 
     def in_canonical_order(self) -> "RawTable":

@@ -46,6 +46,7 @@ class LabelSide:
     `labels` are true labels. They go into the vault, into the evaluation of the test rows and into the local head, if
     the job has one, and nowhere else; the last two happen when no peer can see how long they take. Where labels come
     late, one that is not known yet is `NO_LABEL`. `facts` may be computed from them, and stay with the label party too.
+    `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit.
     """
 
     ids: Any  # pa.Array of strings
@@ -55,6 +56,7 @@ class LabelSide:
     train: Rows
     test: Rows
     facts: Facts
+    units: Any | None = None  # pa.Array of strings
 
     @property
     def classes(self) -> int:
@@ -90,7 +92,7 @@ class Preparation:
         train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
         features = encode(raw, train, self.categories) if raw.categorical or raw.numeric else None
         facts = label_facts(raw.labels, class_names)
-        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts)
+        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts, raw.units)
 
 
 def label_facts(labels: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> Facts:

@@ -23,8 +23,8 @@ def label_side(config: TableData, *, late_labels: bool = False) -> LabelSide:
 def read_party(file: TableFile, config: TableData, *, late_labels: bool = False) -> RawTable:
     """Read and check one party's file; an error names the file, the column and the row (the first record is row 1)."""
     time = file.time if config.split == "chronological" else None
-    label = file.label if isinstance(file, LabelFile) else None
-    needed = [file.id, *file.categorical, *file.numeric, *(name for name in (label, time) if name is not None)]
+    label, unit = (file.label, file.unit) if isinstance(file, LabelFile) else (None, None)
+    needed = [file.id, *file.categorical, *file.numeric, *(name for name in (label, time, unit) if name is not None)]
     columns = read_columns(file.path, list(dict.fromkeys(needed)))
     name = str(file.path)
     return RawTable(
@@ -34,6 +34,7 @@ def read_party(file: TableFile, config: TableData, *, late_labels: bool = False)
         {column: numbers(columns[column], name, column, file.missing) for column in file.numeric},
         None if label is None else class_numbers(columns[label], name, label, _class_names(config), late=late_labels),
         None if time is None else times(columns[time], name, time),
+        None if unit is None else record_ids(columns[unit], name, unit, "unit"),
     )
 
 

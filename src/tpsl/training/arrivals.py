@@ -67,6 +67,7 @@ class Arrivals:
     ) -> None:
         self._side, self._path, self._wait, self._observer, self._notice = side, vault, wait, observer, notice
         self._ids = side.ids.take(pa.array(side.train))
+        self._units = None if side.units is None else side.units.take(pa.array(side.train))
         self._mechanism, why = job.privacy.choose(side.classes)
         self._draws, self._seed = job.privacy.draws, job.privacy.noise_seed
         self._ahead = 0
@@ -123,6 +124,8 @@ class Arrivals:
         here = len(ids) if known.all() else int(known.argmin())
         self._ahead = min(2 * here, _MOST_AHEAD) if here == len(ids) else 0
         ids = ids.slice(0, here)
+        if self._units is not None:
+            vault.require_units(ids, self._units.slice(first, here))
         vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed)
         return vault.noisy_labels(self._mechanism, ids, draws=self._draws, seed=self._seed)
 

@@ -102,10 +102,14 @@ def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
 
 def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> None:
     """Make the vault from the data's training labels, unless there is one. Nothing is released."""
+    ids = side.ids.take(pa.array(side.train))
+    units = None if side.units is None else side.units.take(pa.array(side.train))
     if not Vault.exists(vault_path):
         notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")
-        ids = side.ids.take(pa.array(side.train))
-        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], None)]).close()
+        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], units)]).close()
+    elif units is not None:
+        with Vault.open(vault_path) as vault:
+            vault.require_units(ids, units)
 
 
 def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:

@@ -258,11 +258,15 @@ class Job(_Model):
         return self.model_copy(update={"model": self.model.model_copy(update={"wide": False})})
 
     def agreed(self) -> dict[str, Any]:
-        """Return what the parties must agree on: everything but where each of them keeps its files."""
+        """Return what the parties must agree on: everything but where each of them keeps its files, and the unit.
+
+        Whom a record is about is the label party's bookkeeping: no message and no weight depends on it.
+        """
         content = self.model_dump(mode="json")
         data = content["data"]
         for file in [data, *data.get("features", []), data.get("label", {})]:
             file.pop("path", None)
+            file.pop("unit", None)
         return content
 
     def digest(self) -> str:

@@ -6,6 +6,7 @@ For the label party only. A true label is read here and nowhere else, and leaves
 from tpsl.vault.adding import Added
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
+from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.vault import Vault
@@ -15,6 +16,7 @@ __all__ = [
     "Entry",
     "LargestUnit",
     "Ledger",
+    "Lookalikes",
     "NoisyLabels",
     "ReleaseReport",
     "Spent",

@@ -60,15 +60,18 @@ def _largest_unit(
 ) -> LargestUnit:
     """Walk through the records unit by unit and find the unit that spent most.
 
+    A record without a unit (older versions let both into one vault) counts as a unit of its own, and is never skipped.
     Sums are exact: the records of a unit are counted by history, and each history's total is multiplied. Units with the
     same counts spend the same, so the exact arithmetic is done once for all of them.
     """
     epsilons = [total(releases[entry].epsilon for entry in history) for history in numbered]
     deltas = [total(releases[entry].delta for entry in history) for history in numbered]
+    alone = np.ones(len(history_of), np.bool_)
     kinds = {
         frozenset(Counter(history for _, history in records).items())
-        for _, records in groupby(_units_and_histories(connection, history_of), key=itemgetter(0))
+        for _, records in groupby(_units_and_histories(connection, history_of, alone), key=itemgetter(0))
     }
+    kinds |= {frozenset({(history, 1)}) for history in np.unique(history_of[alone]).tolist()}
     units = (
         LargestUnit(
             total(times(epsilons[history], count) for history, count in counts),
@@ -80,9 +83,13 @@ def _largest_unit(
     return max(units, key=lambda unit: (unit.epsilon, unit.delta, unit.records))
 
 
-def _units_and_histories(connection: sqlite3.Connection, history_of: _Histories) -> Iterator[tuple[str, int]]:
-    """(unit, number of the history) of every record that has a unit, unit by unit."""
+def _units_and_histories(
+    connection: sqlite3.Connection, history_of: _Histories, alone: coverage.Mask
+) -> Iterator[tuple[str, int]]:
+    """(unit, number of the history) of every record that has a unit, unit by unit; it is struck off `alone`."""
     cursor = connection.execute("SELECT unit, position FROM records WHERE unit IS NOT NULL ORDER BY unit")
     while rows := cursor.fetchmany(_ROWS):
         units, positions = zip(*rows, strict=True)
-        yield from zip(units, history_of[np.array(positions)].tolist(), strict=True)
+        at = np.array(positions)
+        alone[at] = False
+        yield from zip(units, history_of[at].tolist(), strict=True)

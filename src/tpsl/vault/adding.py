@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault import coverage, ledger
+from tpsl.vault import coverage, ledger, lookalikes
 from tpsl.vault.canonical import ids_as_text, labels_as_integers, units_as_text
 from tpsl.vault.errors import VaultError
 from tpsl.vault.storage import CHUNK, count_records, find_positions
@@ -45,6 +45,28 @@ def add(connection: sqlite3.Connection, classes: int, batches: Iterable[Batch], 
     return adding.finish()
 
 
+def has_units(connection: sqlite3.Connection) -> bool:
+    """Say whether records of the vault have a unit; then every new one needs one."""
+    return connection.execute("SELECT 1 FROM records WHERE unit IS NOT NULL LIMIT 1").fetchone() is not None
+
+
+def require_units(connection: sqlite3.Connection, positions: npt.NDArray[np.int64], units: Sequence[str]) -> None:
+    """Raise a `VaultError` that names the first record whose unit in the vault is another one."""
+    unit_of = dict(zip(positions.tolist(), units, strict=True))
+    stored = connection.execute(
+        "SELECT records.id, position, unit FROM json_each(?) AS known JOIN records ON position = known.value"
+        " ORDER BY position",
+        (json.dumps(positions.tolist()),),
+    )
+    for id, position, unit in stored:
+        if unit != unit_of[position]:
+            found = "without a unit" if unit is None else f"with unit {unit!r}"
+            raise VaultError(
+                f"the record {id!r} is in the vault {found}, not with {unit_of[position]!r}; the unit of a record "
+                "cannot change"
+            )
+
+
 class _Adding:
     """The running counts and digests of one `add`."""
 
@@ -54,17 +76,32 @@ class _Adding:
         self._known = self._count = known
         self._seen = np.zeros(known, np.bool_)
         self._changed = np.zeros(known, np.bool_)
-        self._ids, self._units, self._has_units = coverage.TextDigest(), coverage.TextDigest(), False
+        self._ids, self._units = coverage.TextDigest(), coverage.TextDigest()
+        self._has_units = has_units(connection) if known else None
+        self._styles = lookalikes.known_styles(connection)
 
     def take(self, rows: _Rows) -> None:
         """Take in the next rows of the input."""
+        if rows.units is not None and self._has_units is False:
+            raise VaultError(
+                f"{self._source}, row {rows.first_row}: it comes with units, but the records before it have none; what "
+                "a unit spends is known only if all records of a vault have one"
+            )
         if self._known:
             rows = self._without_known(rows)
+        if rows.units is None and self._has_units and rows.ids:
+            raise VaultError(
+                f"{self._source}: the record {rows.ids[0]!r} is new and has no unit, but the vault has units; name the "
+                "column that says whom a record is about"
+            )
+        if rows.ids:
+            self._has_units = rows.units is not None
         first = self._count
         self._count += len(rows.ids)
         self._ids.update(rows.ids)
+        if self._styles.records == first:  # not so in a vault of an older version
+            self._styles = self._styles.joined(rows.ids)
         self._units.update(rows.units or [""] * len(rows.ids))
-        self._has_units |= rows.units is not None and bool(rows.ids)
         units: Sequence[str | None] = rows.units or [None] * len(rows.ids)
         self._connection.executemany(
             "INSERT INTO records VALUES (?, ?, ?, ?)",
@@ -88,11 +125,12 @@ class _Adding:
             details = {
                 "records": new,
                 "ids_digest": self._ids.hexdigest(),
-                "units_digest": self._units.hexdigest() if self._has_units else None,
+                "units_digest": self._units.hexdigest() if new and self._has_units else None,
                 "labels_changed": changed,
                 "labels_changed_after_release": after_release,
             }
             ledger.append(self._connection, "added", details)
+            lookalikes.examine(self._connection, self._styles)
         return added
 
     def _index(self) -> None:

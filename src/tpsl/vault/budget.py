@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+from tpsl.vault.errors import VaultError
+
 
 def total(parts: Iterable[float]) -> float:
     """The sum of non-negative numbers, computed exactly and rounded up to a float; infinity stays infinity.
@@ -25,3 +27,20 @@ def times(part: float, count: int) -> float:
     exact = Fraction(part) * count
     rounded = float(exact)
     return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
+
+
+def check_delta(delta: float, records: int, max_delta: float | None = None) -> None:
+    """Raise a `VaultError` if the δ of a record is above `max_delta`; None: above 1/records.
+
+    With probability δ the promise of ε may fail for a record altogether: a mechanism that shows one label in a thousand
+    as it is has δ = 0.001. Above 1/records that is expected to happen to somebody.
+    """
+    if max_delta is not None and not 0 <= max_delta <= 1:
+        raise VaultError(f"the largest δ must be a number from 0 to 1, not {max_delta}")
+    limit = 1 / max(records, 1) if max_delta is None else max_delta
+    if delta > limit:
+        stated = f"1/records = {limit:.3g} for {records:,} records" if max_delta is None else f"{max_delta:g}"
+        raise VaultError(
+            f"a record would have δ = {delta:.6g} in all, more than {stated}: with that probability ε promises nothing "
+            "for it; allow it with max_delta (--max-delta) if you mean it"
+        )

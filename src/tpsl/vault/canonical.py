@@ -77,6 +77,19 @@ def labels_as_integers(
     return np.asarray(values, np.int64)
 
 
+def labels_by_name(
+    labels: Any, class_values: Sequence[str], *, first_row: int = 1, source: str = "the input"
+) -> npt.NDArray[np.int64]:
+    """The position of each label of an Arrow column in `class_values`; any other is a `VaultError` with its row."""
+    texts = pc.utf8_trim_whitespace(pc.cast(_arrow(labels), pa.string()))
+    classes = pc.index_in(texts, value_set=pa.array(list(class_values), pa.string()), skip_nulls=True)
+    if classes.null_count:
+        at = pc.index(pc.is_null(classes), True).as_py()
+        known = ", ".join(map(repr, class_values))
+        raise VaultError(f"{source}, row {first_row + at}: the label {texts[at].as_py()!r} is none of {known}")
+    return np.asarray(classes.to_numpy(zero_copy_only=False), np.int64)
+
+
 def _arrow(values: Any) -> Any:
     """`values` as one Arrow array, or as a list where its elements have no common type."""
     if isinstance(values, pa.ChunkedArray):

@@ -1,18 +1,27 @@
 """The ledger: an append-only, hash-chained account of what happened to the vault and what it spent.
 
 Each entry is one line of canonical JSON that contains the hash of the entry before it; its own hash is SHA-256 over
-that line. So an entry cannot be changed, dropped or moved without breaking the chain. (Cutting off the newest entries
-together with their releases leaves a shorter, sound chain: who wants to notice that notes `Ledger.head` elsewhere.)
-No entry contains a label or a digest of labels. The ledger stays at the label party all the same.
+that line. What the chain can do: an entry that was changed, dropped or moved, by accident or by hand, does not fit its
+neighbours, and `verify` says so. What it cannot do: stop whoever can write the file. They can cut off the newest
+entries together with their releases, compute all hashes anew over a false history, go back to an old copy, or keep a
+second vault. The first three show to somebody who noted `Ledger.head` before and compares (`entries_since`), and to
+nobody else; a second vault shows to nobody.
+
+No entry contains a label or a digest of labels, and a random number in each makes its hash say nothing about the rest.
+The ledger stays at the label party all the same. Times are what the machine's clock said. Nothing depends on them: the
+order is that of the numbers.
 """
 
 import datetime
 import hashlib
 import json
 import math
+import re
+import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import NoneType
 from typing import Any
 
@@ -197,6 +206,11 @@ class Ledger:
         }
 
 
+def now() -> str:
+    """The time in UTC, as entries have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def as_json(number: float) -> float | str:
     """A float that survives JSON: infinity as the text "inf", which `float` reads back."""
     return "inf" if math.isinf(number) else number
@@ -225,8 +239,9 @@ def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]
     """Append an entry to the chain, inside the running transaction."""
     row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
     last, previous = row or (0, FIRST_PREVIOUS)
-    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    body = _canonical({"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details})
+    time = now()
+    content = {"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details}
+    body = _canonical({**content, "nonce": secrets.token_hex(16)})
     connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
     return Entry(last + 1, kind, time, previous, hash_of(body), details)
 
@@ -251,6 +266,35 @@ def read_first(connection: sqlite3.Connection) -> Entry:
     if row is None:
         raise VaultError("the ledger is empty: not even the creation of the vault is in it")
     return parse(*row)
+
+
+def entries_since(connection: sqlite3.Connection, head: str) -> int | None:
+    """How many entries were added after the one with this hash; None if none has it: the ledger was cut or replaced.
+
+    Who noted the hash of the newest entry knows by it that all entries up to there are still the same, if the chain is
+    sound.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise VaultError(f"the hash of a ledger entry has 64 hexadecimal digits, so {head!r} is none")
+    row = connection.execute(
+        "SELECT (SELECT COUNT(*) FROM ledger AS later WHERE later.sequence > ledger.sequence) FROM ledger"
+        " WHERE hash = ?",
+        (head,),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def clock_remarks(entries: Sequence[Entry]) -> list[str]:
+    """A sentence if an entry is dated before its predecessor: no damage, the order is that of the numbers."""
+    back = [(earlier, later) for earlier, later in pairwise(entries) if later.time < earlier.time]
+    if not back:
+        return []
+    before, first = back[0]
+    return [
+        f"the clock was set back at ledger entry {first.sequence}, dated {first.time} after {before.time}"
+        + (f", and {len(back) - 1} times later" if len(back) > 1 else "")
+        + "; times in the ledger are not to be relied on there, its order is"
+    ]
 
 
 def parse(sequence: int, stored_hash: str, body: str) -> Entry:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, secure_words, seeded_words
-from tpsl.vault import coverage, ledger
-from tpsl.vault.budget import times
+from tpsl.vault import coverage, ledger, lookalikes
+from tpsl.vault.budget import check_delta, times, total
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import NoisyLabels, _noisy_labels
@@ -55,6 +55,8 @@ def release(
     seed: int | None,
     positions: npt.NDArray[np.int64] | None,
     compose: bool,
+    max_delta: float | None,
+    allow_lookalikes: bool,
     progress: Progress | None,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
@@ -63,6 +65,10 @@ def release(
     requested = sum(int(mask.sum()) for mask in map(coverage.unpack, wanted.values()))
     released = sum(int(mask.sum()) for mask in map(coverage.unpack, missing.values()))
     if released:
+        delta = _largest_delta(connection, missing, times(mechanism.delta, draws))
+        check_delta(delta, count_records(connection), max_delta)
+        if not allow_lookalikes:
+            lookalikes.refuse_second_draws(connection, missing)
         _draw(connection, mechanism, draws, seed, missing, released, progress)
     return ReleaseReport(
         mechanism,
@@ -158,13 +164,24 @@ def _missing(
     return missing, conflicts
 
 
+def _largest_delta(connection: sqlite3.Connection, missing: dict[int, bytes], delta: float) -> float:
+    """The largest δ that any of the missing records has spent in all once it has spent `delta` more."""
+    releases = _releases(connection, missing)
+    largest = delta
+    for chunk, packed in missing.items():
+        index, histories = coverage.histories(coverage.masks(connection, chunk))
+        for at in np.unique(index[coverage.unpack(packed)]).tolist():
+            largest = max(largest, total([delta, *(releases[entry].delta for entry in histories[at])]))
+    return largest
+
+
 def _draw(
     connection: sqlite3.Connection,
     mechanism: Mechanism,
     draws: int,
     seed: int | None,
     missing: dict[int, bytes],
-    total: int,
+    records: int,
     progress: Progress | None,
 ) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
@@ -191,8 +208,10 @@ def _draw(
         outcomes_digest.update(blob)
         done += len(places)
         if progress is not None:
-            progress(done, total)
-    details = ledger.release_details(mechanism, draws, seed, total, ids_digest.hexdigest(), outcomes_digest.hexdigest())
+            progress(done, records)
+    details = ledger.release_details(
+        mechanism, draws, seed, records, ids_digest.hexdigest(), outcomes_digest.hexdigest()
+    )
     ledger.append(connection, "released", details)
 
 

@@ -1,6 +1,6 @@
 """CSV and Parquet files as a stream of (ids, labels, units) batches, in bounded memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from tpsl.vault.canonical import labels_by_name
 from tpsl.vault.errors import VaultError
 
 Progress = Callable[[int, int | None], None]
@@ -21,9 +22,15 @@ _BLOCK_BYTES = 4 << 20
 
 
 def batches_of_table(
-    path: Path, *, id: str, label: str, unit: str | None = None, progress: Progress | None = None
+    path: Path,
+    *,
+    id: str,
+    label: str,
+    unit: str | None = None,
+    class_values: Sequence[str] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Batch]:
-    """Yield the named columns of a CSV, TSV or Parquet file, batch by batch.
+    """Yield the named columns of a CSV, TSV or Parquet file, batch by batch; `class_values` names classes in order.
 
     CSV columns are read as text, so that "007" stays "007". Raises `VaultError` naming the file for a missing file,
     a missing column, a truncated or corrupt file.
@@ -39,7 +46,10 @@ def batches_of_table(
         for batch in stream:
             if batch.num_rows == 0:
                 continue
-            yield batch.column(id), batch.column(label), batch.column(unit) if unit is not None else None
+            labels = batch.column(label)
+            if class_values is not None:
+                labels = labels_by_name(labels, class_values, first_row=done + 1, source=str(path))
+            yield batch.column(id), labels, batch.column(unit) if unit is not None else None
             done += batch.num_rows
             if progress is not None:
                 progress(done, total)

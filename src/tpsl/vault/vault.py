@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, ledger, releasing, storage, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, verifying
 from tpsl.vault.adding import Added
-from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.canonical import ids_as_text, units_as_text
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
 from tpsl.vault.ledger import Ledger
+from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.tables import Batch, Progress, batches_of_table
@@ -59,10 +60,17 @@ class Vault:
         label: str,
         unit: str | None = None,
         classes: int = 2,
+        class_values: Sequence[str] | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind."""
-        batches = batches_of_table(Path(table), id=id, label=label, unit=unit, progress=progress)
+        """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind.
+
+        `class_values` are the texts that stand for the classes, in order, where labels are not 0..classes-1.
+        """
+        _check_class_values(class_values, classes)
+        batches = batches_of_table(
+            Path(table), id=id, label=label, unit=unit, class_values=class_values, progress=progress
+        )
         return cls._create(Path(path), classes, batches, str(table))
 
     @classmethod
@@ -130,6 +138,14 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._find(ids) >= 0
 
+    def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
+        """Raise a `VaultError` unless the vault has these records with these units."""
+        with storage.reading(self._connection, self.path):
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                part = slice(start, start + _IDS_AT_ONCE)
+                wanted = units_as_text(units[part], first_row=start + 1, source="the units")
+                adding.require_units(self._connection, self._positions(ids[part]), wanted)
+
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
@@ -144,10 +160,15 @@ class Vault:
         id: str,
         label: str,
         unit: str | None = None,
+        class_values: Sequence[str] | None = None,
         progress: Progress | None = None,
     ) -> Added:
         """Add the records of a CSV or Parquet file, streamed; same rules as `add`."""
-        return self._add(batches_of_table(Path(table), id=id, label=label, unit=unit, progress=progress), str(table))
+        _check_class_values(class_values, self.classes)
+        batches = batches_of_table(
+            Path(table), id=id, label=label, unit=unit, class_values=class_values, progress=progress
+        )
+        return self._add(batches, str(table))
 
     def _add(self, batches: Iterable[Batch], source: str) -> Added:
         with storage.writing(self._connection, self.path):
@@ -161,6 +182,8 @@ class Vault:
         ids: Sequence[Any] | npt.NDArray[Any] | None = None,
         compose: bool = False,
         seed: int | None = None,
+        max_delta: float | None = None,
+        allow_lookalikes: bool = False,
         progress: Progress | None = None,
     ) -> ReleaseReport:
         """Draw the noisy labels of all records (or of `ids`) that do not have one in this series yet.
@@ -169,6 +192,9 @@ class Vault:
         Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
         noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
         the noise repeatable for experiments, and the release NOT PRIVATE.
+
+        Refused are records that would have a δ above `max_delta` (None: above 1/records) in all, and records whose ids
+        look like those of others that were drawn for, or are now, unless `allow_lookalikes` says that they differ.
         """
         self._check_request(mechanism, draws, seed)
         with storage.writing(self._connection, self.path):
@@ -180,6 +206,8 @@ class Vault:
                 seed=seed,
                 positions=positions,
                 compose=compose,
+                max_delta=max_delta,
+                allow_lookalikes=allow_lookalikes,
                 progress=progress,
             )
 
@@ -214,6 +242,12 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return accounting.account(self._connection)
 
+    def lookalikes(self) -> Lookalikes | None:
+        """Which ids are probably other names of records that the vault has under an earlier id; None if none is."""
+        with storage.writing(self._connection, self.path):  # ids of an older vault may have to be examined first
+            lookalikes.examine(self._connection)
+            return lookalikes.found(self._connection)
+
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound."""
         try:
@@ -223,6 +257,19 @@ class Vault:
             return [explain(self.path, error)]
         finally:
             self._connection.rollback()
+
+    def entries_since(self, head: str) -> int | None:
+        """How many entries the ledger got after the one with this hash; None if none has it, so it was cut or replaced.
+
+        Says something about the entries before only if `verify` finds the vault sound.
+        """
+        with storage.reading(self._connection, self.path):
+            return ledger.entries_since(self._connection, head)
+
+    def remarks(self) -> list[str]:
+        """What is odd about the ledger without being damage, a sentence each."""
+        with storage.reading(self._connection, self.path):
+            return ledger.clock_remarks(ledger.read_entries(self._connection))
 
     def _check_request(self, mechanism: Mechanism, draws: int, seed: int | None) -> None:
         if mechanism.classes != self.classes:
@@ -255,3 +302,8 @@ class Vault:
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
         return positions
+
+
+def _check_class_values(class_values: Sequence[str] | None, classes: int) -> None:
+    if class_values is not None and not len(set(class_values)) == len(class_values) == classes:
+        raise VaultError(f"{classes} classes need as many different class values, not {', '.join(class_values)}")
