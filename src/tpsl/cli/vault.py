@@ -172,18 +172,21 @@ def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
 
 @app.command()
 def verify(vault: VaultPath, json: JsonFlag = False) -> None:
-    """Recompute everything the ledger claims; exit status 1 if anything does not hold."""
+    """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
         problems = opened.verify(progress=progress)
+        unseen = [] if problems else opened.cannot_see()
     if json:
-        print_json({"vault": str(vault), "sound": not problems, "problems": problems})
+        print_json({"vault": str(vault), "sound": not problems, "problems": problems, "cannot_see": unseen})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
-        notice("chain, records, releases and tables agree")
+        notice("chain, records, releases and tables agree, and the noise is that of the tables")
+        for sentence in unseen:
+            notice(sentence)
         say(f"{vault}: sound")
     if problems:
         raise typer.Exit(1)
