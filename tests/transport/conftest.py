@@ -15,6 +15,7 @@ from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience
+from tpsl.transport.linked import linked_pair
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
 Transport = Callable[[Role, Role, WireDtype], tuple[Any, Any]]
@@ -31,6 +32,12 @@ def in_two_threads(label: Coroutine[Any, Any, Any], feature: Coroutine[Any, Any,
 
 def in_process(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
     label_end, feature_end = pair(("label", "airport"), dtype)
+    label_result, feature_result = run_together(label(label_end), feature(feature_end))
+    return label_result, feature_result
+
+
+def through_links(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
+    label_end, feature_end = linked_pair(("label", "airport"), dtype, LIMITS, lambda frame: None)
     label_result, feature_result = run_together(label(label_end), feature(feature_end))
     return label_result, feature_result
 
@@ -87,7 +94,7 @@ def over_grpc(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
         return in_two_threads(label_role(listening.port), feature_role(listening.port))
 
 
-TRANSPORTS: dict[str, Transport] = {"in process": in_process, "grpc": over_grpc}
+TRANSPORTS: dict[str, Transport] = {"in process": in_process, "links": through_links, "grpc": over_grpc}
 
 
 @pytest.fixture(scope="session")

@@ -221,25 +221,27 @@ def verify(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Recompute everything the ledger claims; exit status 1 if anything does not hold."""
+    """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         remarks = [] if problems else opened.remarks()
+        unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
         problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
     if json:
         noted = {} if head is None else {"entries_since_head": since}
-        print_json({"vault": str(vault), "sound": not problems, "problems": problems, "remarks": remarks, **noted})
+        found = {"problems": problems, "remarks": remarks, "cannot_see": unseen, **noted}
+        print_json({"vault": str(vault), "sound": not problems, **found})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
-        notice("chain, records, releases and tables agree")
-        for remark in remarks:
-            notice(remark)
+        notice("chain, records, releases and tables agree, and the noise is that of the tables")
+        for sentence in (*remarks, *unseen):
+            notice(sentence)
         say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
     if problems:
         raise typer.Exit(1)

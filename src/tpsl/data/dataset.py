@@ -12,6 +12,7 @@ from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, Syn
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
+from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import Facts, FeatureSide, LabelSide, Progress
 from tpsl.data.split import Rows
 
@@ -73,7 +74,13 @@ def taken_on_trust(config: DataConfig) -> str | None:
     return None
 
 
-def load_feature_party(config: DataConfig, party: str = "feature", progress: Progress | None = None) -> FeatureSide:
+def load_feature_party(
+    config: DataConfig,
+    party: str = "feature",
+    progress: Progress | None = None,
+    *,
+    relabelling: Relabelling | None = None,
+) -> FeatureSide:
     """Load one feature party's side from its own table; no other party's file is opened.
 
     Records are in the canonical order and split as at every other party that has the same ids and configuration.
@@ -82,34 +89,47 @@ def load_feature_party(config: DataConfig, party: str = "feature", progress: Pro
     if party not in names:
         raise DataError(f"there is no feature party {party!r} in the data configuration, only {', '.join(names)}")
     if isinstance(config, FlightsData):
-        return flights.feature_side(config)
+        return flights.feature_side(config, relabelling)
     if isinstance(config, SyntheticData):
-        return synthetic.feature_side(config, progress)
+        return synthetic.feature_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
         return clicklog.feature_side(config, progress)
-    return table.feature_side(config, party)
+    return table.feature_side(config, party, relabelling)
 
 
-def load_label_party(config: DataConfig, progress: Progress | None = None, *, late_labels: bool = False) -> LabelSide:
+def load_label_party(
+    config: DataConfig,
+    progress: Progress | None = None,
+    *,
+    late_labels: bool = False,
+    relabelling: Relabelling | None = None,
+) -> LabelSide:
     """Load the label party's side from its own table; no other party's file is opened.
 
     With `late_labels` a table may have empty labels: `NO_LABEL`.
     """
     if isinstance(config, FlightsData):
-        return flights.label_side(config)
+        return flights.label_side(config, relabelling)
     if isinstance(config, SyntheticData):
-        return synthetic.label_side(config, progress)
+        return synthetic.label_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
         return clicklog.label_side(config, progress)
-    return table.label_side(config, late_labels=late_labels)
+    return table.label_side(config, late_labels=late_labels, relabelling=relabelling)
 
 
-def load(config: DataConfig, progress: Progress | None = None, *, late_labels: bool = False) -> Dataset:
+def load(
+    config: DataConfig,
+    progress: Progress | None = None,
+    *,
+    late_labels: bool = False,
+    relabelling: Relabelling | None = None,
+) -> Dataset:
     """Load every side and join them; parties that do not have the same records are an error.
 
-    With `late_labels` a label party's table may have empty labels: `NO_LABEL`.
+    With `late_labels` a label party's table may have empty labels: `NO_LABEL`. With a `relabelling` the source has
+    other labels from the beginning, before anything is derived from them.
     """
-    sides, label = _all_sides(config, progress, late_labels)
+    sides, label = _all_sides(config, progress, late_labels, relabelling)
     for side in sides:
         same_ids_or_error(
             f"party {side.party!r}", side.ids, "the label party", label.ids, config.split == "chronological"
@@ -129,9 +149,12 @@ def load(config: DataConfig, progress: Progress | None = None, *, late_labels: b
     )
 
 
-def _all_sides(config: DataConfig, progress: Progress | None, late_labels: bool) -> tuple[list[FeatureSide], LabelSide]:
+def _all_sides(
+    config: DataConfig, progress: Progress | None, late_labels: bool, relabelling: Relabelling | None
+) -> tuple[list[FeatureSide], LabelSide]:
     if isinstance(config, CriteoData | AvazuData):
-        feature, label = clicklog.both_sides(config, progress)
+        feature, label = clicklog.both_sides(config, progress, relabelling)
         return [feature], label
-    label = load_label_party(config, progress, late_labels=late_labels)
-    return [load_feature_party(config, party, progress) for party in feature_party_names(config)], label
+    label = load_label_party(config, progress, late_labels=late_labels, relabelling=relabelling)
+    names = feature_party_names(config)
+    return [load_feature_party(config, party, progress, relabelling=relabelling) for party in names], label

@@ -23,6 +23,7 @@ from tpsl.data.config import FlightsData
 from tpsl.data.encode import IndexedCategories
 from tpsl.data.errors import DataError
 from tpsl.data.rawtable import RawTable
+from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide, Preparation
 from tpsl.data.split import subset_rows
 
@@ -51,22 +52,24 @@ DEPARTURE_LENGTH = len("2013-01-01 05:15")
 MIN_COUNT = 2
 
 
-def feature_side(config: FlightsData) -> FeatureSide:
+def feature_side(config: FlightsData, relabelling: Relabelling | None = None) -> FeatureSide:
     """Load the airport's side."""
-    raw = airport_table(config.layout, config.rows, config.split_seed)
+    raw = airport_table(config.layout, config.rows, config.split_seed, _Delays(config.task, relabelling))
     return _preparation(config).feature_side(FEATURE_PARTY, raw)
 
 
-def label_side(config: FlightsData) -> LabelSide:
+def label_side(config: FlightsData, relabelling: Relabelling | None = None) -> LabelSide:
     """Load the airline's side."""
-    raw = airline_table(config.layout, config.task, config.rows, config.split_seed)
+    raw = airline_table(config.layout, config.task, config.rows, config.split_seed, _Delays(config.task, relabelling))
     return _preparation(config).label_side(raw, TASKS[config.task][1])
 
 
-def airport_table(layout: Literal["all", "natural"], rows: int | None = None, seed: int = 0) -> RawTable:
+def airport_table(
+    layout: Literal["all", "natural"], rows: int | None = None, seed: int = 0, delays: "_Delays | None" = None
+) -> RawTable:
     """Return the feature party's raw table."""
     columns = AIRPORT_COLUMNS + (AIRLINE_COLUMNS if layout == "all" else ())
-    flights = _completed_flights(columns, rows, seed)
+    flights = _completed_flights(columns, rows, seed, delays)
     date = _dates(flights)
     departure, arrival = (_minute_of_day(flights[name]) for name in ("sched_dep_time", "sched_arr_time"))
     day_of_year = (date - np.datetime64("2013-01-01")).astype(np.int64) + 1
@@ -92,12 +95,16 @@ def airport_table(layout: Literal["all", "natural"], rows: int | None = None, se
 
 
 def airline_table(
-    layout: Literal["all", "natural"], task: Literal["late", "delay5"], rows: int | None = None, seed: int = 0
+    layout: Literal["all", "natural"],
+    task: Literal["late", "delay5"],
+    rows: int | None = None,
+    seed: int = 0,
+    delays: "_Delays | None" = None,
 ) -> RawTable:
     """Return the label party's raw table: labels, and in the layout `natural` its own features."""
-    flights = _completed_flights(AIRLINE_COLUMNS if layout == "natural" else (), rows, seed)
+    flights = _completed_flights(AIRLINE_COLUMNS if layout == "natural" else (), rows, seed, delays)
     categorical, numeric = _airline_features(flights) if layout == "natural" else ({}, {})
-    labels = np.searchsorted(TASKS[task][0], flights["arr_delay"].to_numpy(), side="left").astype(np.int64)
+    labels = _delay_classes(flights, task)
     return RawTable("flights (airline)", _flight_ids(flights), categorical, numeric, labels)
 
 
@@ -138,13 +145,37 @@ def _place_and_hour(table: Any) -> Any:
     return _one_chunk(pc.binary_join_element_wise(table["origin"], hour, " "))
 
 
-def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int) -> Any:
+def _delay_classes(flights: Any, task: str) -> npt.NDArray[np.int64]:
+    classes = np.searchsorted(TASKS[task][0], flights["arr_delay"].to_numpy(), side="left")
+    return cast(npt.NDArray[np.int64], classes.astype(np.int64))
+
+
+class _Delays:
+    """Other arrival delays, if a relabelling asks for them: each in the class that the relabelling gives to it."""
+
+    def __init__(self, task: str, relabelling: Relabelling | None) -> None:
+        self._task, self._relabelling = task, relabelling
+
+    def changed(self, flights: Any) -> Any:
+        if self._relabelling is None:
+            return flights
+        bounds = np.array(TASKS[self._task][0])
+        before = _delay_classes(flights, self._task)
+        after = self._relabelling(before, len(bounds) + 1)
+        # One minute above the lower bound of a class, or on the upper bound of the first.
+        of_class = np.concatenate([bounds[:1], bounds + 1])
+        delays = np.where(after == before, flights["arr_delay"].to_numpy(), of_class[after]).astype(np.int64)
+        return flights.set_column(flights.column_names.index("arr_delay"), "arr_delay", pa.array(delays))
+
+
+def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int, delays: _Delays | None = None) -> Any:
     """Read the flights that arrived, with these columns beside id and delay; `rows` of them by `seed`.
 
     Both parties choose the same subset, because the choice depends only on the file's own order.
     """
     flights = _read("flights.csv.zip", (*KEY_COLUMNS, "arr_delay", *columns))
     flights = flights.filter(flights["arr_delay"].is_valid())
+    flights = flights if delays is None else delays.changed(flights)
     return flights if rows is None else flights.take(subset_rows(flights.num_rows, rows, seed))
 
 

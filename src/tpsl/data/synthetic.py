@@ -14,7 +14,7 @@ the softmax of k. As the label is drawn from that probability, no classifier can
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from tpsl.data.bayes import BayesOptimum
 from tpsl.data.config import SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide, Progress, label_facts
 from tpsl.data.split import split_rows
 
@@ -54,8 +55,8 @@ class Chunk:
 class World:
     """The truth behind the records of one configuration: vocabularies, and what each value is worth."""
 
-    def __init__(self, config: SyntheticData) -> None:
-        self.config = config
+    def __init__(self, config: SyntheticData, relabelling: Relabelling | None = None) -> None:
+        self.config, self._relabelling = config, relabelling
         self.scores = 1 if config.classes == 2 else config.classes
         self.vocabularies = (
             np.geomspace(SMALLEST_VOCABULARY, config.largest_vocabulary, max(config.categorical_fields, 1))
@@ -91,6 +92,8 @@ class World:
         rows = self.config.rows
         for number in range(-(-rows // CHUNK_ROWS)):
             chunk = self._chunk(number, min(CHUNK_ROWS, rows - number * CHUNK_ROWS))
+            if self._relabelling is not None:
+                chunk = replace(chunk, labels=self._relabelling(chunk.labels, self.config.classes, chunk.first))
             yield chunk
             if progress is not None:
                 progress("drawing synthetic records", chunk.first + len(chunk), rows)
@@ -158,9 +161,11 @@ class World:
         return (low + high) / 2
 
 
-def feature_side(config: SyntheticData, progress: Progress | None = None) -> FeatureSide:
+def feature_side(
+    config: SyntheticData, progress: Progress | None = None, relabelling: Relabelling | None = None
+) -> FeatureSide:
     """Draw all records and keep the features; every field has as many embedding rows as its vocabulary has values."""
-    world = World(config)
+    world = World(config, relabelling)
     offsets = np.concatenate([[0], np.cumsum(world.vocabularies)])
     categorical = np.empty((config.rows, config.categorical_fields), dtype=np.int32)
     numeric = np.empty((config.rows, config.numeric_fields), dtype=np.float32)
@@ -173,11 +178,13 @@ def feature_side(config: SyntheticData, progress: Progress | None = None) -> Fea
     return FeatureSide(FEATURE_PARTY, record_ids(0, config.rows), features, train, test)
 
 
-def label_side(config: SyntheticData, progress: Progress | None = None) -> LabelSide:
+def label_side(
+    config: SyntheticData, progress: Progress | None = None, relabelling: Relabelling | None = None
+) -> LabelSide:
     """Draw all records and keep the labels; the facts have the figures of the best possible classifier."""
     labels = np.empty(config.rows, dtype=np.int64)
     optimum = BayesOptimum(config.classes)
-    for chunk in World(config).chunks(progress):
+    for chunk in World(config, relabelling).chunks(progress):
         labels[chunk.first : chunk.first + len(chunk)] = chunk.labels
         optimum.add(chunk.probabilities)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)

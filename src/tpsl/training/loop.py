@@ -19,10 +19,13 @@ from tpsl.training.observer import Fact, Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.wide import label_features
-from tpsl.transport import InProcessMeeting, pair, run_together
+from tpsl.transport import Channel, InProcessMeeting, Limits, WireDtype, pair, run_together
 
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
+
+Couple = Callable[[tuple[str, str], WireDtype, Limits], tuple[Channel, Channel]]
+"""Makes the two ends of the channel between two parties, named in that order."""
 
 ALL_STEPS = 1 << 62
 """For `record_steps`: record the whole run."""
@@ -41,6 +44,7 @@ def train(
     data: Dataset | None = None,
     device: torch.device | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
+    couple: Couple = lambda names, dtype, limits: pair(names, dtype),
 ) -> TrainResult:
     """Run a job in one process; a run that was interrupted goes on where it stopped, a finished one is only read.
 
@@ -50,7 +54,8 @@ def train(
     Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
     label party, for experiments with other defences and for audits; the guarantee speaks of the default alone. The
-    networks of all parties are on `device`, which the builder gets too. `observer` watches the label party.
+    networks of all parties are on `device`, which the builder gets too. `observer` watches the label party. `couple`
+    replaces the channels between the parties, for an audit that looks at every byte.
     """
     run = RunFolder(run_path)
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
@@ -88,7 +93,8 @@ def train(
             arrivals=arrivals,
             after_epoch=after.evaluate,  # nobody can measure how long that takes
         )
-        ends = {name: pair(("label", name), job.training.wire) for name in names}
+        limits = Limits(label.schedule.largest_part, job.head_width)
+        ends = {name: couple(("label", name), job.training.wire, limits) for name in names}
         features = [
             FeatureRole(
                 job,

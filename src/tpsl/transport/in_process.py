@@ -14,13 +14,13 @@ from tpsl.transport.messages import Message, TensorMessage
 
 
 @dataclass(slots=True)
-class _Pause:
+class Pause:
     """What a role hands to `run_together` when it cannot go on: why, and how to tell that it can."""
 
     reason: str
     is_over: Callable[[], bool]
 
-    def __await__(self) -> Generator[_Pause, None, None]:
+    def __await__(self) -> Generator[Pause, None, None]:
         yield self
 
 
@@ -78,7 +78,7 @@ class _InProcessChannel:
     async def send(self, message: Message) -> None:
         waiting = self._as_delivered(message)
         while not self._outbox.has_room_for(waiting):
-            await _Pause(
+            await Pause(
                 f"{self._name} waits for {self._peer} to take a message", lambda: self._outbox.has_room_for(waiting)
             )
         self._outbox.put(waiting)
@@ -87,7 +87,7 @@ class _InProcessChannel:
 
     async def receive(self) -> Message:
         while not len(self._inbox):
-            await _Pause(f"{self._name} waits for a message from {self._peer}", lambda: len(self._inbox) > 0)
+            await Pause(f"{self._name} waits for a message from {self._peer}", lambda: len(self._inbox) > 0)
         waiting = self._inbox.take()
         self._traffic.messages_received += 1
         self._traffic.bytes_received += waiting.size
@@ -131,7 +131,7 @@ def run_together(*roles: Coroutine[Any, Any, Any]) -> list[Any]:
     An exception of one ends them all and is raised. If none can go on the error says who waits for whom.
     """
     results: list[Any] = [None] * len(roles)
-    pauses: dict[int, _Pause | None] = dict.fromkeys(range(len(roles)))
+    pauses: dict[int, Pause | None] = dict.fromkeys(range(len(roles)))
     with ExitStack() as closing:
         for role in roles:
             closing.callback(role.close)

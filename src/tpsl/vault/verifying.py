@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.vault import coverage, ledger
@@ -14,6 +15,7 @@ from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.storage import CHUNK, DATABASE, count_records
+from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
 from tpsl.vault.tables import Progress
 
 
@@ -22,6 +24,22 @@ def verify(connection: sqlite3.Connection, folder: Path, progress: Progress | No
     problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection)]
     entries, chain = _chain(connection)
     return problems + chain + _contents(connection, entries, progress)
+
+
+def cannot_see(connection: sqlite3.Connection) -> list[str]:
+    """What no verification of this vault can find, a sentence each."""
+    changed = _changed_after_release(list(ledger.read_entries(connection)))
+    if not changed:
+        return [CANNOT_SEE]
+    return [
+        CANNOT_SEE,
+        f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: the "
+        f"tests of the noise allow for any {changed:,} records",
+    ]
+
+
+def _changed_after_release(entries: list[Entry]) -> int:
+    return sum(int(entry.details["labels_changed_after_release"]) for entry in entries if entry.kind == "added")
 
 
 def _permissions(folder: Path) -> list[str]:
@@ -128,6 +146,7 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
     releases, problems = _rebuilt(entries)
     classes = int(entries[0].details.get("classes", 0)) if entries else 0
     additions = _Additions([entry for entry in entries if entry.kind == "added"])
+    noise = StoredOutcomes(_changed_after_release(entries))
     records = count_records(connection)
     (last,) = connection.execute("SELECT MAX(chunk) FROM outcomes").fetchone()
     for chunk in range(max(coverage.chunk_count(records), -1 if last is None else int(last) + 1)):
@@ -144,15 +163,23 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
             problems.append(f"{len(bad)} records have a label outside 0..{classes - 1}, the first at position {bad[0]}")
         ids = [str(id) for _, id, _, _ in rows]
         additions.take(ids, [unit for _, _, _, unit in rows])
-        problems += _chunk(connection, chunk, ids, releases)
+        labels = np.array([0 if bad else label for _, _, label, _ in rows], np.int64)
+        problems += _chunk(connection, chunk, ids, labels, releases, None if bad else noise)
         if progress is not None:
             progress(min(start + CHUNK, records), records)
-    problems += additions.problems()
+    problems += additions.problems() + noise.problems()
     return problems + [problem for release in releases.values() for problem in release.problems()]
 
 
-def _chunk(connection: sqlite3.Connection, chunk: int, ids: list[str], releases: dict[int, _Release]) -> list[str]:
-    """Check the outcomes of one chunk and feed the running digests of their releases."""
+def _chunk(
+    connection: sqlite3.Connection,
+    chunk: int,
+    ids: list[str],
+    labels: npt.NDArray[np.int64],
+    releases: dict[int, _Release],
+    noise: StoredOutcomes | None,
+) -> list[str]:
+    """Check the outcomes of one chunk and feed the running digests of their releases and the tests of their noise."""
     problems = []
     covered: dict[Series, coverage.Mask] = {}
     stored = connection.execute(
@@ -179,6 +206,8 @@ def _chunk(connection: sqlite3.Connection, chunk: int, ids: list[str], releases:
         release.ids.update([ids[place] for place in places.tolist()])
         if outcomes.size and int(outcomes.max()) >= release.mechanism.outcomes:
             problems.append(f"{place}: an outcome is outside the table of {release.mechanism}")
+        elif noise is not None:
+            noise.take(chunk, release.entry, release.mechanism, places, labels[places], outcomes)
         before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
         if (before & mask).any():
             problems.append(f"{place}: {int((before & mask).sum())} records have two noisy labels of the same series")

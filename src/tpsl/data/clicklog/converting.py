@@ -80,6 +80,14 @@ def converted_labels(config: ClickData) -> InParquet:
     return InParquet(config.path / _LABEL_FILE, _LABEL_SCHEMA, config.rows)
 
 
+def converted_tables(config: ClickData) -> Iterator[Any]:
+    """Yield the columns of both parties side by side, batch by batch, from a folder that `convert` wrote."""
+    features, labels = converted_features(config), converted_labels(config)
+    fields = _feature_schema(layout_of(config)).names
+    for of_features, of_labels in zip(features.batches(fields), labels.batches([LABEL]), strict=True):
+        yield pa.Table.from_batches([of_features]).append_column(LABEL, of_labels[LABEL])
+
+
 def _feature_schema(layout: Layout) -> Any:
     numbers = [(name, pa.int64()) for name in layout.numeric_fields]
     categories = [(name, pa.uint32()) for name in layout.categorical_fields]

@@ -11,15 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tpsl.data.clicklog.arrays import NewArray, NewTexts, kept, mapped, mapped_texts
 from tpsl.data.clicklog.columns import Columns, InMemory, InParquet
-from tpsl.data.clicklog.converting import converted_features, converted_labels, first_too_early, layout_of
+from tpsl.data.clicklog.converting import (
+    converted_features,
+    converted_labels,
+    converted_tables,
+    first_too_early,
+    layout_of,
+)
 from tpsl.data.clicklog.encoding import Encoded, Encoder, learn
 from tpsl.data.clicklog.reading import ID, LABEL, TimeOrder, read_blocks
 from tpsl.data.config import ClickData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide, Progress, label_facts
 from tpsl.data.split import Rows, split_rows
 from tpsl.files import write_durably
@@ -45,11 +53,20 @@ def label_side(config: ClickData, progress: Progress | None = None) -> LabelSide
     return _label_side(config, _read(config, features=False, labels=True, progress=progress))
 
 
-def both_sides(config: ClickData, progress: Progress | None = None) -> tuple[FeatureSide, LabelSide]:
-    """Load both sides, reading the publisher's file once."""
-    if config.path.is_dir():
+def both_sides(
+    config: ClickData, progress: Progress | None = None, relabelling: Relabelling | None = None
+) -> tuple[FeatureSide, LabelSide]:
+    """Load both sides, reading the publisher's file once.
+
+    With a `relabelling` nothing that a converted folder keeps is used, or kept: all is in memory.
+    """
+    if config.path.is_dir() and relabelling is None:
         return _mapped_feature_side(config, progress), _mapped_label_side(config)
-    columns = _read(config, features=True, labels=True, progress=progress)
+    columns = (
+        _read(config, features=True, labels=True, progress=progress)
+        if relabelling is None
+        else _relabelled(config, relabelling, progress)
+    )
     return _feature_side(config, columns, progress), _label_side(config, columns)
 
 
@@ -75,6 +92,22 @@ def _check_order(config: ClickData, too_early: int | None) -> None:
             f"{config.path}: record {too_early + 1} is earlier than the one before it, and a chronological split takes "
             "the records in their order: sort the file by time, or set data.split to random"
         )
+
+
+def _relabelled(config: ClickData, relabelling: Relabelling, progress: Progress | None) -> InMemory:
+    if config.path.is_dir():
+        blocks = converted_tables(config)
+    else:
+        blocks = read_blocks(layout_of(config), config.path, config.rows, progress=progress)
+    return InMemory(_with_other_labels(blocks, relabelling))
+
+
+def _with_other_labels(blocks: Iterator[Any], relabelling: Relabelling) -> Iterator[Any]:
+    done = 0
+    for block in blocks:
+        labels = relabelling(block[LABEL].to_numpy(), len(CLASS_NAMES), done)
+        yield block.set_column(block.column_names.index(LABEL), LABEL, pa.array(labels, pa.int8()))
+        done += len(block)
 
 
 def _feature_side(config: ClickData, columns: InMemory, progress: Progress | None) -> FeatureSide:

@@ -1,0 +1,257 @@
+"""Do stored outcomes look like draws from their table? Exact binomial tests against the labels they were drawn from.
+
+Every count tested here is binomial with a probability that follows from the mechanism's integers, so its tails are
+exact and no sample is too small. Three things are looked at:
+
+- *rates*: how often each outcome stands with each label;
+- *neighbours*: whether the noise of a record says anything about that of the records after it;
+- *agreement*: whether two draws for the same records have noise in common.
+
+The last two reduce an outcome to its *own bit*: what the noise did to the record's own class (for randomised response
+and subset selection whether it was kept, for additive noise whether it went up or down). The bit has the same
+probability whatever the label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc
+
+from tpsl.mechanisms import Identity, Mechanism, RandomizedResponse, SubsetSelection
+from tpsl.mechanisms.additive import AdditiveMechanism
+from tpsl.mechanisms.subset_selection import membership
+from tpsl.mechanisms.table import TOTAL
+
+Bits = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+LAGS = 8
+"""The noise of a record is compared with that of the 1st to the 8th record after it."""
+_BINS = 16
+"""Neighbouring points of a grid of additive noise are counted together, in at most so many bins."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The most surprising of some tests: what was found, in words, and how probable that is for a sound vault."""
+
+    sentence: str
+    p_value: float
+    tests: int
+
+
+def accusations(found: Iterable[Tested], level: float) -> list[str]:
+    """Return what a sound vault shows with probability at most `level`, all tests counted (Bonferroni)."""
+    found = list(found)
+    number = sum(tested.tests for tested in found)
+    return [
+        f"{tested.sentence} (probability {min(1.0, number * tested.p_value):.2g}, {number:,} tests counted)"
+        for tested in found
+        if tested.p_value * number < level
+    ]
+
+
+def at_least(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.ArrayLike) -> Floats:
+    """Return `P(X ≥ count)` for X binomial."""
+    k, n, p = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in (count, trials, probability)))
+    inside = (k >= 1) & (k <= n)
+    found = betainc(np.where(inside, k, 1.0), np.where(inside, n - k + 1, 1.0), p)
+    return np.where(inside, found, np.where(k < 1, 1.0, 0.0))
+
+
+def surprise(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.ArrayLike, allowance: int = 0) -> Floats:
+    """Return the two-sided p-value of a binomial count.
+
+    With an `allowance` up to so many of the trials may have been exchanged for others after they were counted, chosen
+    by whoever wished: the p-value is still no smaller than it should be.
+    """
+    k, n, p = (np.asarray(value, np.float64) for value in (count, trials, probability))
+    above = at_least(k - allowance, n + allowance, p)
+    fewer = np.maximum(n - allowance, 0.0)
+    below = at_least(fewer - (k + allowance), fewer, 1.0 - p)
+    return np.minimum(1.0, 2.0 * np.minimum(above, below))
+
+
+class Expected:
+    """What a mechanism's integers say of the outcomes of records whose labels are known.
+
+    Two classes have a row for each label. k classes have a row for each class's own coordinate, over the records of
+    that class, and one for the same coordinate over all other records.
+    """
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self.mechanism, self._classes = mechanism, mechanism.classes
+        own, other, self._bin = _cells(mechanism)
+        self._bins = len(own)
+        if self._classes == 2:
+            self.probabilities = np.stack([other, own])
+        else:
+            self.probabilities = np.repeat(np.stack([own, other]), self._classes, axis=0)
+        self._threshold, self.bit = _threshold(mechanism, own)
+
+    def counts(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Counts:
+        """Return how often each cell occurs: `[rows, bins]`."""
+        labels, k, bins = labels.astype(np.int64), self._classes, self._bins
+        if k == 2:
+            return np.bincount(labels * bins + self._bin[outcomes], minlength=2 * bins).reshape(2, bins)
+        if self.mechanism.outcome_shape:
+            cells = self._bin[outcomes]
+            own = cells[np.arange(len(labels)), labels]
+            columns = np.stack([np.bincount(column, minlength=bins) for column in cells.T])
+        else:
+            own = (outcomes == labels).astype(np.uint8)
+            drawn = np.bincount(outcomes, minlength=k)
+            columns = np.stack([len(outcomes) - drawn, drawn], axis=1)
+        of_own = np.bincount(labels * bins + own, minlength=k * bins).reshape(k, bins)
+        return np.concatenate([of_own, columns - of_own])
+
+    def bits(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Bits:
+        """Return each record's own bit; it is 1 with probability `bit`, whatever the label."""
+        if self._threshold is None:  # the label itself, or not
+            kept: Bits = outcomes == labels
+            return kept
+        if self._classes == 2:
+            # The row of label 1 is the mirror image of that of label 0.
+            last = self.mechanism.outcomes - 1
+            own = np.where(labels == 1, outcomes.astype(np.int64), last - outcomes.astype(np.int64))
+        else:
+            own = outcomes[np.arange(len(labels)), labels.astype(np.int64)]
+        above: Bits = own > self._threshold
+        return above
+
+    def row_name(self, row: int) -> str:
+        """Return which records a row counts, in words."""
+        if self._classes == 2:
+            return f"records of class {row}"
+        own, column = row < self._classes, row % self._classes
+        return f"records of class {column}" if own else f"records of other classes, at class {column}"
+
+
+def is_testable(mechanism: Mechanism) -> bool:
+    """Say whether the table of a mechanism is one that these tests know how to read."""
+    return isinstance(mechanism, AdditiveMechanism | RandomizedResponse | SubsetSelection | Identity)
+
+
+def _cells(mechanism: Mechanism) -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
+    """Return the probabilities of the bins for a coordinate that is the label's own and for one that is not, and the
+    bin of each outcome."""
+    if isinstance(mechanism, AdditiveMechanism):
+        other, own = mechanism.weights.astype(np.float64) / TOTAL
+        middle = np.cumsum(own + other) / 2 - (own + other) / 4
+        _, of_outcome = np.unique(np.floor(_BINS * middle), return_inverse=True)
+        of_own, of_other = (np.bincount(of_outcome, weights=row).astype(np.float64) for row in (own, other))
+        return of_own, of_other, of_outcome.astype(np.uint8)
+    keep, flip = _kept_and_taken(mechanism)
+    return np.array([1 - keep, keep]), np.array([1 - flip, flip]), np.arange(2, dtype=np.uint8)
+
+
+def _kept_and_taken(mechanism: Mechanism) -> tuple[float, float]:
+    """Return the probability of the true class, and of any other one, to be the outcome or in it."""
+    if isinstance(mechanism, RandomizedResponse):
+        return mechanism.keep / TOTAL, mechanism.flip / TOTAL
+    if isinstance(mechanism, SubsetSelection):
+        own, other = membership(mechanism.classes, mechanism.size, mechanism.holds)
+        return float(own), float(other)
+    if isinstance(mechanism, Identity):
+        return 1.0, 0.0
+    raise TypeError(f"the outcomes of {mechanism} cannot be tested")
+
+
+def _threshold(mechanism: Mechanism, own: Floats) -> tuple[int | None, float]:
+    """Return the outcome above which the own bit is 1 (None: it says whether the label was kept), and how often."""
+    if not isinstance(mechanism, AdditiveMechanism):
+        return (0 if mechanism.outcome_shape else None), float(own[1])
+    above = 1.0 - np.cumsum(mechanism.weights[1].astype(np.float64)) / TOTAL
+    threshold = int(np.abs(above - 0.5).argmin())
+    return threshold, float(above[threshold])
+
+
+class Rates:
+    """How often each outcome stands with each label, against the table."""
+
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+        self._counts = np.zeros(expected.probabilities.shape, np.int64)
+
+    def take(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> None:
+        """Count the outcomes of one draw."""
+        self._counts += self._expected.counts(labels, outcomes)
+
+    def tested(self, place: str, allowance: int = 0) -> Tested:
+        """Return the cell that lies farthest from what the table says."""
+        trials = self._counts.sum(axis=1, keepdims=True)
+        found = surprise(self._counts, trials, self._expected.probabilities, allowance)
+        row, cell = np.unravel_index(int(found.argmin()), found.shape)
+        expected = self._expected.probabilities[row, cell] * trials[row, 0]
+        sentence = (
+            f"{place}: the noise is not that of {self._expected.mechanism}: of {trials[row, 0]:,} "
+            f"{self._expected.row_name(int(row))} {self._counts[row, cell]:,} have an outcome that the table gives to "
+            f"{expected:,.0f}"
+        )
+        return Tested(sentence, float(found[row, cell]), found.size)
+
+
+class Neighbours:
+    """Whether the own bits of records that follow each other are independent, at each lag up to `LAGS`.
+
+    Pairs are taken block by block, so that no record is in two pairs of one count and the counts are binomial. Pairs
+    with the same label are counted apart from the others: one random word may move two labels to opposite sides.
+    """
+
+    def __init__(self, expected: Expected) -> None:
+        self._same = _agreement(expected.bit, expected.bit)
+        self._agreed, self._pairs = (np.zeros((LAGS, 4), np.int64) for _ in range(2))
+
+    def take(self, bits: Bits, labels: npt.NDArray[Any]) -> None:
+        """Compare the bits of consecutive records of one draw."""
+        for lag in range(1, min(LAGS, len(bits) - 1) + 1):
+            equal = bits[lag:] == bits[:-lag]
+            kind = (np.arange(len(equal)) // lag) % 2 + 2 * (labels[lag:] == labels[:-lag])
+            self._pairs[lag - 1] += np.bincount(kind, minlength=4)
+            self._agreed[lag - 1] += np.bincount(kind[equal], minlength=4)
+
+    def tested(self, place: str, allowance: int = 0) -> Tested:
+        """Return the lag at which the noise is most surprisingly alike, or unlike."""
+        found = surprise(self._agreed, self._pairs, self._same, allowance)
+        lag, kind = np.unravel_index(int(found.argmin()), found.shape)
+        pairs, agreed = int(self._pairs[lag, kind]), int(self._agreed[lag, kind])
+        sentence = (
+            f"{place}: the noise of neighbouring records is not independent: of {pairs:,} pairs of records {lag + 1} "
+            f"apart {agreed:,} have noise of the same kind, where {self._same * pairs:,.0f} are expected"
+        )
+        return Tested(sentence, float(found[lag, kind]), found.size)
+
+
+class Agreement:
+    """Whether two draws for the same records have noise in common, label by label."""
+
+    def __init__(self, one: Expected, other: Expected) -> None:
+        self._same = _agreement(one.bit, other.bit)
+        self._agreed, self._records = (np.zeros(one.mechanism.classes, np.int64) for _ in range(2))
+
+    def take(self, one: Bits, other: Bits, labels: npt.NDArray[Any]) -> None:
+        """Compare the bits of the same records in both draws."""
+        self._records += np.bincount(labels, minlength=len(self._records))
+        self._agreed += np.bincount(labels[one == other], minlength=len(self._records))
+
+    def tested(self, place: str, allowance: int = 0) -> Tested:
+        """Return how surprising it is that so many records of a class have noise of the same kind in both draws."""
+        found = surprise(self._agreed, self._records, self._same, allowance)
+        label = int(found.argmin())
+        agreed, records = int(self._agreed[label]), int(self._records[label])
+        sentence = (
+            f"{place}: two draws that should be independent have noise in common: {agreed:,} of {records:,} records of "
+            f"class {label} have noise of the same kind in both, where {self._same * records:,.0f} are expected"
+        )
+        return Tested(sentence, float(found[label]), found.size)
+
+
+def _agreement(one: float, other: float) -> float:
+    return math.fsum([one * other, (1.0 - one) * (1.0 - other)])
