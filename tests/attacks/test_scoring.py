@@ -55,7 +55,7 @@ def test_auc_is_the_mean_over_batches_and_one_class_batches_are_left_out() -> No
         evaluation.add(scores * 10.0**seed, labels, 0)  # each batch has a scale of its own
         areas.append(roc_auc_score(labels, scores))
     evaluation.add(np.array([1.0, 2.0]), np.array([1, 1]), 0)
-    result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    result = evaluation.result("x", "transcript")
     assert result.auc == pytest.approx(np.mean(areas))
     assert (result.batches, result.one_class_batches, result.records) == (5, 1, 1000)
     assert result.as_dict()["auc_folded"] == result.auc
@@ -65,9 +65,9 @@ def test_folded_auc_and_nothing_to_score() -> None:
     evaluation = Evaluation()
     scores, labels = records(0, 500)
     evaluation.add(-scores, labels, 0)
-    found = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    found = evaluation.result("x", "transcript")
     assert found.auc < 0.5 < found.auc_folded == 1 - found.auc
-    empty = Evaluation().result("x", "transcript", closed_form=None, ceiling=1.0).as_dict()
+    empty = Evaluation().result("x", "transcript").as_dict()
     assert empty["auc"] is empty["auc_low"] is empty["tpr_at_fpr_0_01"] is None
 
 
@@ -87,7 +87,7 @@ def test_the_interval_covers_the_true_auc(epochs: int) -> None:
         for epoch in range(epochs):
             for scores, labels in batches:
                 evaluation.add(scores, labels, epoch)
-        result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+        result = evaluation.result("x", "transcript")
         covered += result.auc_low <= truth <= result.auc_high
     low, high = binom.interval(1 - 1e-6, trials, 0.95)
     assert low <= covered <= high
@@ -106,7 +106,7 @@ def test_k_classes_are_compared_in_pairs() -> None:
             pair = np.isin(labels, (a, b))
             difference = scores[pair, b] - scores[pair, a]
             areas.append(roc_auc_score(labels[pair] == b, np.sign(difference) if hard else difference))
-        result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+        result = evaluation.result("x", "transcript")
         assert result.auc == pytest.approx(np.mean(areas))
         assert math.isnan(result.tpr_at_fpr_0_01)
 
@@ -129,7 +129,7 @@ def test_the_area_below_the_kept_roc_curve_is_the_auc(classes: int) -> None:
         labels = rng.integers(0, classes, 800)
         scores = rng.normal(size=(800, classes)) + np.eye(classes)[labels]
         evaluation.add(scores if classes > 2 else scores[:, 1], labels, 0)
-    result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    result = evaluation.result("x", "transcript")
     assert auc(ROC_FPR, result.roc) == pytest.approx(result.auc, abs=2e-3)
     assert result.roc[-1] == 1.0
     assert result.as_dict()["roc"]["fpr"] == ROC_FPR.tolist()
