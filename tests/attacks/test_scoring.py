@@ -6,7 +6,7 @@ from scipy.stats import binom
 from sklearn.metrics import auc, roc_auc_score, roc_curve
 
 from tpsl import metrics
-from tpsl.attacks.scoring import ROC_FPR, Evaluation, roc_at, tpr_at_fpr
+from tpsl.attacks.scoring import ROC_FPR, Ceiling, Evaluation, roc_at, tpr_at_fpr
 from tpsl.metrics import auc_with_variance
 
 
@@ -133,3 +133,25 @@ def test_the_area_below_the_kept_roc_curve_is_the_auc(classes: int) -> None:
     assert auc(ROC_FPR, result.roc) == pytest.approx(result.auc, abs=2e-3)
     assert result.roc[-1] == 1.0
     assert result.as_dict()["roc"]["fpr"] == ROC_FPR.tolist()
+
+
+def test_above_a_ceiling_means_by_more_than_chance() -> None:
+    evaluation = Evaluation()
+    evaluation.add(*records(0, 4000), 0)
+    found = evaluation.result("x", "transcript")
+    margin = (found.auc_high - found.auc_low) / 2
+    assert not found.above_ceiling  # none is known
+    assert found.as_dict()["ceiling"] is None
+    assert not found.below(Ceiling.proved(found.auc - 1.9 * margin)).above_ceiling
+    assert found.below(Ceiling.proved(found.auc - 2.1 * margin)).above_ceiling
+    low = found.auc - 2.1 * margin
+    assert not found.below(Ceiling(low, low - margin, low + margin)).above_ceiling
+
+
+def test_a_hard_guess_between_equal_scores_is_a_coin() -> None:
+    """Half of the records of each class have equal scores: their guesses are right half of the time."""
+    labels = np.arange(20_000) % 3
+    scores = np.eye(3)[labels] * (np.random.default_rng(1).random(20_000) < 0.5)[:, None]
+    evaluation = Evaluation(hard=True)
+    evaluation.add(scores, labels, 0)
+    assert evaluation.result("x", "transcript").auc == pytest.approx(0.75, abs=0.02)
