@@ -50,7 +50,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Recorded
     ) -> Recorded:
         noise = {} if privacy["mechanism"] == "none" else {"noise_seed": 7}
         content = {
-            "data": {**SYNTHETIC, **(data or {})},
+            "data": data if data and "source" in data else {**SYNTHETIC, **(data or {})},
             "privacy": {**privacy, **noise},
             "model": model or SMALL,
             "training": {"batch_size": 500, "epochs": 1, **training},

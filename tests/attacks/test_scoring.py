@@ -6,7 +6,7 @@ from scipy.stats import binom
 from sklearn.metrics import auc, roc_auc_score, roc_curve
 
 from tpsl import metrics
-from tpsl.attacks.scoring import ROC_FPR, Evaluation, roc_at, tpr_at_fpr
+from tpsl.attacks.scoring import ROC_FPR, Ceiling, Evaluation, roc_at, tpr_at_fpr
 from tpsl.metrics import auc_with_variance
 
 
@@ -55,7 +55,7 @@ def test_auc_is_the_mean_over_batches_and_one_class_batches_are_left_out() -> No
         evaluation.add(scores * 10.0**seed, labels, 0)  # each batch has a scale of its own
         areas.append(roc_auc_score(labels, scores))
     evaluation.add(np.array([1.0, 2.0]), np.array([1, 1]), 0)
-    result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    result = evaluation.result("x", "transcript")
     assert result.auc == pytest.approx(np.mean(areas))
     assert (result.batches, result.one_class_batches, result.records) == (5, 1, 1000)
     assert result.as_dict()["auc_folded"] == result.auc
@@ -65,9 +65,9 @@ def test_folded_auc_and_nothing_to_score() -> None:
     evaluation = Evaluation()
     scores, labels = records(0, 500)
     evaluation.add(-scores, labels, 0)
-    found = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    found = evaluation.result("x", "transcript")
     assert found.auc < 0.5 < found.auc_folded == 1 - found.auc
-    empty = Evaluation().result("x", "transcript", closed_form=None, ceiling=1.0).as_dict()
+    empty = Evaluation().result("x", "transcript").as_dict()
     assert empty["auc"] is empty["auc_low"] is empty["tpr_at_fpr_0_01"] is None
 
 
@@ -87,7 +87,7 @@ def test_the_interval_covers_the_true_auc(epochs: int) -> None:
         for epoch in range(epochs):
             for scores, labels in batches:
                 evaluation.add(scores, labels, epoch)
-        result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+        result = evaluation.result("x", "transcript")
         covered += result.auc_low <= truth <= result.auc_high
     low, high = binom.interval(1 - 1e-6, trials, 0.95)
     assert low <= covered <= high
@@ -106,7 +106,7 @@ def test_k_classes_are_compared_in_pairs() -> None:
             pair = np.isin(labels, (a, b))
             difference = scores[pair, b] - scores[pair, a]
             areas.append(roc_auc_score(labels[pair] == b, np.sign(difference) if hard else difference))
-        result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+        result = evaluation.result("x", "transcript")
         assert result.auc == pytest.approx(np.mean(areas))
         assert math.isnan(result.tpr_at_fpr_0_01)
 
@@ -129,7 +129,29 @@ def test_the_area_below_the_kept_roc_curve_is_the_auc(classes: int) -> None:
         labels = rng.integers(0, classes, 800)
         scores = rng.normal(size=(800, classes)) + np.eye(classes)[labels]
         evaluation.add(scores if classes > 2 else scores[:, 1], labels, 0)
-    result = evaluation.result("x", "transcript", closed_form=None, ceiling=1.0)
+    result = evaluation.result("x", "transcript")
     assert auc(ROC_FPR, result.roc) == pytest.approx(result.auc, abs=2e-3)
     assert result.roc[-1] == 1.0
     assert result.as_dict()["roc"]["fpr"] == ROC_FPR.tolist()
+
+
+def test_above_a_ceiling_means_by_more_than_chance() -> None:
+    evaluation = Evaluation()
+    evaluation.add(*records(0, 4000), 0)
+    found = evaluation.result("x", "transcript")
+    margin = (found.auc_high - found.auc_low) / 2
+    assert not found.above_ceiling  # none is known
+    assert found.as_dict()["ceiling"] is None
+    assert not found.below(Ceiling.proved(found.auc - 1.9 * margin)).above_ceiling
+    assert found.below(Ceiling.proved(found.auc - 2.1 * margin)).above_ceiling
+    low = found.auc - 2.1 * margin
+    assert not found.below(Ceiling(low, low - margin, low + margin)).above_ceiling
+
+
+def test_a_hard_guess_between_equal_scores_is_a_coin() -> None:
+    """Half of the records of each class have equal scores: their guesses are right half of the time."""
+    labels = np.arange(20_000) % 3
+    scores = np.eye(3)[labels] * (np.random.default_rng(1).random(20_000) < 0.5)[:, None]
+    evaluation = Evaluation(hard=True)
+    evaluation.add(scores, labels, 0)
+    assert evaluation.result("x", "transcript").auc == pytest.approx(0.75, abs=0.02)

@@ -54,12 +54,16 @@ def test_k_classes(recorded: Callable[..., Any], mechanism: str) -> None:
         "shortest_distance",
         "shortest_distance_soft",
         "likelihood",
+        "noisy_label_with_features",
         "completion",
         "no_transcript",
     }
     assert "tells two classes apart, not 4" in report.not_run["norm"]
-    likelihood = report["likelihood"]
-    assert abs(likelihood.auc - likelihood.closed_form) < SIGMAS * deviation(likelihood)
+    for name in ("shortest_distance", "shortest_distance_soft", "likelihood"):
+        found = report[name]
+        assert abs(found.auc - found.closed_form) < SIGMAS * deviation(found), name
+    predicted = run.job.privacy.build(4).predicted_auc
+    assert report["shortest_distance"].closed_form == predicted.likelier_class < predicted.best_score - 0.02
 
 
 def test_k_classes_shortest_distance_has_its_closed_form_for_discrete_noise(recorded: Callable[..., Any]) -> None:
@@ -168,7 +172,7 @@ def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: 
     train(make_job(content, {}, "test"), tmp_path / "run", record_steps=10**9)
     features.unlink()
     report = run_attacks(tmp_path / "run", [row % 2 for row in rows])
-    assert set(report.not_run) == {"completion", "no_transcript"}
+    assert set(report.not_run) == {"noisy_label_with_features", "completion", "no_transcript"}
     assert all("features.csv" in reason for reason in report.not_run.values())
     with pytest.raises(AttackError, match="needs the feature parties' features, which are not here"):
         run_attacks(tmp_path / "run", [row % 2 for row in rows], which=["completion"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.attacks.scoring import AttackResult, Evaluation, Scores
+from tpsl.attacks.scoring import AttackResult, Evaluation, ScoredBy, Scores
 from tpsl.training.transcript import Transcript, TranscriptStep
 
 Labels = npt.NDArray[np.int64]
@@ -28,6 +28,7 @@ class Attack:
     score: Callable[[TranscriptStep], Scores]
     hard: bool = False
     closed_form: float | None = None
+    scored_by: ScoredBy = "noisy label and features"
 
 
 def joint_steps(transcripts: Sequence[Transcript]) -> Iterator[TranscriptStep]:
@@ -46,13 +47,12 @@ def evaluate_attacks(
     attacks: Sequence[Attack],
     true_labels: Labels,
     *,
-    ceiling: float,
     leave_out: Labels | None = None,
     skip: int = 0,
     progress: Progress = lambda done, total, note: None,
     total: int = 0,
 ) -> tuple[AttackResult, ...]:
-    """Run attacks over the steps of a transcript, one step in memory at a time, and score them.
+    """Run attacks over the steps of a transcript, one step in memory at a time, and score them; ceilings are left out.
 
     `true_labels` are those of all rows of the table. Guesses do not count on the rows in `leave_out`, whose labels the
     attacker knows, and in the first `skip` steps.
@@ -74,6 +74,6 @@ def evaluate_attacks(
                 evaluation.add(attack.score(seen)[scored], labels, epoch)
         progress(done, total, "attacking")
     return tuple(
-        evaluation.result(attack.name, attack.needs, closed_form=attack.closed_form, ceiling=ceiling)
+        evaluation.result(attack.name, attack.needs, closed_form=attack.closed_form, scored_by=attack.scored_by)
         for attack, evaluation in zip(attacks, evaluations, strict=True)
     )

@@ -6,6 +6,8 @@ of the noisy label t (and of things the attacker knows), so `P(t | y)` is all th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +22,18 @@ _LARGEST = 60.0
 """Stands for an infinite log-likelihood ratio, so that sums and differences of evidence stay numbers."""
 
 
+@dataclass(frozen=True)
+class LabelReading:
+    """What one step says about the labels of its records."""
+
+    evidence: Floats
+    """As `Evidence` returns it."""
+    readable: npt.NDArray[np.bool_]
+    """False where the cut moves the logits in too few directions, so that nothing can be read."""
+    logits: Floats
+    """What the label party's network predicts: `[n]` for two classes, `[n, k]` for k."""
+
+
 class Evidence:
     """From what was seen in a step to the log-likelihood of each record's label.
 
@@ -32,6 +46,7 @@ class Evidence:
         self._white_box, self._mechanism, self._posterior = white_box, mechanism, estimator == "posterior"
         self.exact = mechanism.classes == 2 or self._posterior or not mechanism.outcome_shape
         """False with k classes and noise on each coordinate: softmax hides the sum of it, which is taken as 0."""
+        self._last: tuple[int, LabelReading] | None = None
         last = mechanism.classes - 1
         own, other = (float(np.ravel(mechanism.mean(y))[-1]) for y in (last, 0))
         self._scale, self._offset = (own - other, other) if estimator == "unbiased" else (1.0, 0.0)
@@ -42,10 +57,17 @@ class Evidence:
             self._levels = np.unique(self._ratios)
 
     def __call__(self, seen: TranscriptStep) -> Floats:
-        """Read one step."""
-        return self._of_two_classes(seen) if self._mechanism.classes == 2 else self._of_many_classes(seen)
+        """Return the evidence of one step."""
+        return self.read(seen).evidence
 
-    def _of_two_classes(self, seen: TranscriptStep) -> Floats:
+    def read(self, seen: TranscriptStep) -> LabelReading:
+        """Read one step; attacks that look at the same step share the work."""
+        if self._last is None or self._last[0] != seen.step:
+            of_classes = self._of_two_classes if self._mechanism.classes == 2 else self._of_many_classes
+            self._last = seen.step, of_classes(seen)
+        return self._last[1]
+
+    def _of_two_classes(self, seen: TranscriptStep) -> LabelReading:
         reading = self._white_box.read(seen)
         if self._posterior:
             # w = σ(z) - ṽ = σ(z + λ); both w and 1 - w are computed as sums, so that neither loses its digits.
@@ -54,12 +76,12 @@ class Evidence:
             found = self._levels[_nearest(self._levels, np.log(yes) - np.log(no) - reading.logits)]
         else:
             found = self._ratios[_nearest(self._mechanism.values, self._noisy(reading.weights))]
-        return np.where(reading.readable, found, 0.0)
+        return LabelReading(np.where(reading.readable, found, 0.0), reading.readable, reading.logits)
 
-    def _of_many_classes(self, seen: TranscriptStep) -> Floats:
+    def _of_many_classes(self, seen: TranscriptStep) -> LabelReading:
         logits, weights = self._white_box.logits_and_weights(seen)
-        readable = ~np.isnan(weights).any(axis=1, keepdims=True)
-        weights = np.where(readable, weights, 1.0 / self._mechanism.classes)
+        readable = ~np.isnan(weights[:, 0])  # all of a record or none
+        weights = np.where(readable[:, None], weights, 1.0 / self._mechanism.classes)
         if self._posterior:
             # w = softmax(z + λ)
             evidence = np.log(np.maximum(weights, 1e-30)) - logits
@@ -69,7 +91,8 @@ class Evidence:
             outcomes = _nearest(self._mechanism.values, noisy) if coordinates else noisy.argmax(axis=1)
             evidence = self._mechanism.log_likelihood(outcomes)
         evidence -= evidence.max(axis=1, keepdims=True)
-        return np.where(readable, np.maximum(evidence, -_LARGEST).round(3), 0.0)
+        found = np.where(readable[:, None], np.maximum(evidence, -_LARGEST).round(3), 0.0)
+        return LabelReading(found, readable, logits)
 
     def _noisy(self, weights: Floats) -> Floats:
         """Return t from the class weights that the estimator made of it."""

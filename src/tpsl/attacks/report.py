@@ -26,6 +26,9 @@ class AttackReport:
     closed_form_best: float
     """The mechanism's AUC under the best attack on one draw, the likelihood ratio."""
     ceiling: float
+    """What ε and δ allow any attack that scores by the noisy label alone; each attack has its own ceiling beside it."""
+    predicted_from: tuple[str, ...]
+    """What the ceilings of attackers with features were computed from; empty where there was no need or no way."""
     records: int
     steps: int
     skip: int
@@ -43,6 +46,7 @@ class AttackReport:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null."""
         content = {key: value for key, value in vars(self).items() if key not in ("attacks", "not_run")}
+        content["predicted_from"] = list(self.predicted_from)
         content["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         content["attacks"] = {result.name: result.as_dict() for result in self.attacks}
         content["not_run"] = dict(self.not_run)

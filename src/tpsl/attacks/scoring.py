@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,30 @@ Labels = npt.NDArray[np.int64]
 
 ROC_FPR = np.unique(np.concatenate([[0.0], np.geomspace(0.001, 0.05, 12), np.linspace(0.0, 1.0, 41)]).round(5))
 """Where a ROC curve is kept: denser near 0, where attacks that are sure of a few records show."""
+
+
+ScoredBy = Literal["noisy label", "features", "noisy label and features"]
+"""What an attack's scores depend on, which decides how far it can get."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The largest AUC of attackers of one kind; where it is proved and not estimated, both ends are equal to it."""
+
+    auc: float
+    low: float
+    high: float
+    """The ends of the two-sided 95 % confidence interval."""
+
+    @classmethod
+    def proved(cls, auc: float) -> Ceiling:
+        """Return a ceiling that follows from ε and δ."""
+        return cls(auc, auc, auc)
+
+    @classmethod
+    def estimated(cls, best: AttackResult) -> Ceiling:
+        """Return the ceiling that the best score at hand shows; nobody needs to do worse than guessing."""
+        return cls(max(0.5, best.auc), max(0.5, best.auc_low), max(0.5, best.auc_high))
 
 
 @dataclass(frozen=True)
@@ -43,8 +67,18 @@ class AttackResult:
     """The largest TPR at a FPR of at most 0.1 % and 1 %, one threshold for all batches; NaN for k classes."""
     closed_form: float | None
     """The AUC that follows from the mechanism's table, where this attack has one."""
+    scored_by: ScoredBy
+    """What its scores depend on, which decides which ceiling is its own."""
     ceiling: float
-    """What ε and δ alone allow any attack that does not use what the features say about the label."""
+    """The most that attackers of this kind can reach; NaN where it is not known.
+
+    Of one who has the noisy label alone: what ε and δ allow. Of one who has features too: the AUC of noisy label and
+    prediction from features together, the best at hand (`tpsl.attacks.with_features`); of one who has only features,
+    that of the prediction.
+    """
+    ceiling_low: float
+    ceiling_high: float
+    """The ends of the 95 % confidence interval of an estimated ceiling; both are the ceiling where it is proved."""
     records: int
     batches: int
     one_class_batches: int
@@ -53,12 +87,32 @@ class AttackResult:
     roc: tuple[float, ...] = ()
     """The TPR at each of `ROC_FPR`, the mean over batches (and pairs of classes): the area below is `auc`."""
 
+    @property
+    def ceiling_is_estimated(self) -> bool:
+        """True if the ceiling was computed on this run's records, false if it is proved or not known."""
+        return self.ceiling_low < self.ceiling_high
+
+    @property
+    def above_ceiling(self) -> bool:
+        """True if it lies above by more than chance: beyond a proved ceiling a bug, beyond an estimated one no more
+        than a better prediction from features than the estimate has.
+
+        A ceiling holds on average over the noise, so half of the attacks that reach theirs lie above by a little.
+        """
+        margin = math.hypot(self.auc_high - self.auc_low, self.ceiling_high - self.ceiling_low) / 2
+        return self.auc - self.ceiling > 2 * margin  # about four standard deviations
+
+    def below(self, ceiling: Ceiling) -> AttackResult:
+        """Return this result beside its ceiling."""
+        return replace(self, ceiling=ceiling.auc, ceiling_low=ceiling.low, ceiling_high=ceiling.high)
+
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; a number that does not exist is null, and the ROC curve has both its coordinates."""
         content = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
+        content["above_ceiling"] = self.above_ceiling
         content["roc"] = {"fpr": ROC_FPR.tolist(), "tpr": list(self.roc)} if self.roc else None
         return content
 
@@ -95,11 +149,13 @@ class Evaluation:
     """Collects an attack's scores batch by batch.
 
     Scores have shape `[n]` (larger: rather class 1) or `[n, k]` (larger: rather this class). With k classes every pair
-    of classes is compared on its own records by the difference of the two scores, or by its sign for a hard guess.
+    of classes is compared on its own records by the difference of the two scores; a hard guess is the class with the
+    larger one, and a coin where they are equal.
     """
 
     def __init__(self, *, hard: bool = False) -> None:
         self._hard = hard
+        self._coins = np.random.default_rng(0)
         self._areas: list[float] = []
         self._variances: dict[int, float] = defaultdict(float)
         self._one_class = 0
@@ -133,12 +189,21 @@ class Evaluation:
         for a, b in combinations(np.unique(labels).tolist(), 2):
             of_pair = (labels == a) | (labels == b)
             difference = scores[of_pair, b] - scores[of_pair, a]
-            yield (np.sign(difference) if self._hard else difference), labels[of_pair] == b
+            if self._hard:
+                tossed = self._coins.choice([-1.0, 1.0], len(difference))
+                difference = np.where(difference == 0, tossed, np.sign(difference))
+            yield difference, labels[of_pair] == b
 
     def result(
-        self, name: str, needs: str, *, closed_form: float | None, ceiling: float, confidence: float = 0.95
+        self,
+        name: str,
+        needs: str,
+        *,
+        closed_form: float | None = None,
+        scored_by: ScoredBy = "noisy label and features",
+        confidence: float = 0.95,
     ) -> AttackResult:
-        """Return what the attack reached over all batches; NaN if no batch had records of two classes.
+        """Return what the attack reached over all batches, without its ceiling; NaN if none had two classes.
 
         Batches of one epoch have records of their own, so their variances add. In a later epoch the same noisy labels
         come again, so epochs are taken as wholly dependent: their standard deviations add. The interval is never too
@@ -163,7 +228,10 @@ class Evaluation:
             tpr_at_fpr_0_001=tpr[0],
             tpr_at_fpr_0_01=tpr[1],
             closed_form=closed_form,
-            ceiling=ceiling,
+            scored_by=scored_by,
+            ceiling=math.nan,
+            ceiling_low=math.nan,
+            ceiling_high=math.nan,
             records=self._records,
             batches=batches,
             one_class_batches=self._one_class,

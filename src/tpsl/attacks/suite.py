@@ -9,21 +9,22 @@
 | `shortest_distance_soft` | how much nearer                                         |
 | `likelihood`             | recovers the noisy label, scores it by likelihood ratio |
 | `fingerprint`            | the bits of g̃ that only one label explains              |
+| `noisy_label_with_features` | `likelihood`, and a model of the label learned from all noisy labels |
 | `direction`              | cosine with gradients of known positives (Li et al.)    |
 | `completion`             | a head on its own trained half (Fu et al.)              |
 | `no_transcript`          | the reference: what features alone give away            |
 
 `ATTACKS` says what each attacker has. With several feature parties the attacker is all of them together.
 
-With the estimators `linear` and `unbiased` the shortest-distance guess is `t > ½`, and has the mechanism's closed form.
-With `posterior` the gradient lies at `σ(z + λ_t)` between g_0 and g_1, and its nearer end says more about z than about
-t. An attacker who knows the estimator does not fall for that: it divides z out and asks whether t, not g̃, is nearer
-to 1. So does `shortest_distance` here, and it has the same closed form.
+Each attack stands beside the ceiling of its own kind of attacker. One that scores by the noisy label alone cannot pass
+what ε allows. Gradients and embeddings also carry what features say about the label, which ε does not bound: attacks
+that use them stand beside the AUC of noisy label and best prediction from features together, computed at the label
+party on the records of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -32,8 +33,7 @@ from safetensors.torch import load_file
 
 from tpsl.attacks.attack import Attack, AttackError, Labels, Progress, evaluate_attacks, joint_steps
 from tpsl.attacks.black_box import norm_scores, spectral_scores
-from tpsl.attacks.evidence import Evidence
-from tpsl.attacks.fingerprint import UNDECIDED, fingerprint_attack
+from tpsl.attacks.ceilings import Evaluated
 from tpsl.attacks.known_labels import (
     DirectionAttack,
     KnownLabels,
@@ -42,10 +42,18 @@ from tpsl.attacks.known_labels import (
     embedding_similarity,
     feature_similarity,
 )
+from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.report import AttackReport
-from tpsl.attacks.scoring import Scores
+from tpsl.attacks.scoring import Ceiling, ScoredBy, Scores
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.data.dataset import feature_party_names, load_feature_party
+from tpsl.attacks.with_features import (
+    ReadTranscript,
+    RowScores,
+    noisy_label_with_features,
+    read_transcript,
+    side_by_side,
+)
+from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.mechanisms import auc_ceiling
@@ -63,13 +71,23 @@ ATTACKS: dict[str, str] = {
     "shortest_distance_soft": "transcript+weights",
     "likelihood": "transcript+weights",
     "fingerprint": "transcript+weights",
+    "noisy_label_with_features": "transcript+weights+features",
     "direction": "transcript+known labels",
     "completion": "features+trained half+known labels",
     "no_transcript": "features+known labels",
 }
 """What each attacker has, by the name of the attack."""
 
-_FOR_K_CLASSES = ("shortest_distance", "shortest_distance_soft", "likelihood", "completion", "no_transcript")
+_FOR_K_CLASSES = (
+    "shortest_distance",
+    "shortest_distance_soft",
+    "likelihood",
+    "noisy_label_with_features",
+    "completion",
+    "no_transcript",
+)
+_READERS = ("shortest_distance", "shortest_distance_soft", "likelihood", "fingerprint")
+"""The attacks that score by the noisy label alone, where it can be read."""
 _KNOWN_PER_CLASS = 20
 
 
@@ -81,6 +99,7 @@ def run_attacks(
     which: Sequence[str] | None = None,
     features: Mapping[str, Features] | None = None,
     skip: int = 0,
+    ceilings: bool = True,
     progress: Progress = lambda done, total, note: None,
 ) -> AttackReport:
     """Attack a recorded run, by all attacks that exist for it or by those in `which`, in memory of one step.
@@ -88,7 +107,8 @@ def run_attacks(
     `true_labels` (of all rows of the table) only score the guesses; the labels that some attackers know are given by
     `known`, or 20 of each class are drawn at random from the rows in the transcript. Known records are not scored.
     `features` are the feature parties' own; they are loaded as the job says if an attack needs them and they are not
-    given. The first `skip` steps are not counted.
+    given. The first `skip` steps are not counted. Without `ceilings` those that take a model of the features are left
+    out.
     """
     names = tuple(ATTACKS if which is None else which)
     for name in names:
@@ -103,16 +123,18 @@ def run_attacks(
         raise AttackError(f"{run}: has {suite.total} recorded steps, so none is left after skipping {skip}")
     attacks = [suite.attack(name) for name in names if name not in not_run]
     attacker_knows = suite.known if known is not None or any("known" in attack.needs for attack in attacks) else None
+    best = suite.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}
     results = evaluate_attacks(
         joint_steps(suite.transcripts),
-        attacks,
+        [*attacks, *(Attack(f"best score from {kind}", "", score) for kind, score in best.items())],
         suite.true_labels,
-        ceiling=suite.ceiling,
         leave_out=None if attacker_knows is None else attacker_knows.rows,
         skip=skip,
         progress=progress,
         total=suite.total,
     )
+    found = {kind: Ceiling.estimated(r) for kind, r in zip(best, results[len(attacks) :], strict=True)}
+    found |= suite.proved_ceilings
     return AttackReport(
         mechanism=suite.mechanism.name,
         estimator=suite.job.privacy.estimator,
@@ -127,7 +149,8 @@ def run_attacks(
         steps=suite.total,
         skip=skip,
         known_labels=0 if attacker_knows is None else len(attacker_knows),
-        attacks=results,
+        predicted_from=suite.evaluated.predicted_from if best else (),
+        attacks=tuple(r.below(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(attacks)]),
         not_run=not_run,
     )
 
@@ -168,23 +191,56 @@ class _Suite:
 
     def attack(self, name: str) -> Attack:
         """Return an attack by its name."""
-        return Attack(name, ATTACKS[name], self._scores(name), name == "shortest_distance", self._closed_form(name))
+        if name not in _READERS:
+            scored_by: ScoredBy = "features" if name == "no_transcript" else "noisy label and features"
+            return Attack(name, ATTACKS[name], self._scores(name), scored_by=scored_by)
+        return Attack(
+            name,
+            ATTACKS[name],
+            self._reader.scores(name),
+            hard=name == "shortest_distance",
+            closed_form=self._reader.closed_form(name),
+            scored_by="noisy label" if self._reader.exact else "noisy label and features",
+        )
 
-    def _closed_form(self, name: str) -> float | None:
-        """Return the AUC that the table predicts, where the attack sees the noisy label and nothing else."""
-        if name == "likelihood" and self._evidence.exact:
-            return self.predicted.best_score
-        two_classes = self.mechanism.classes == 2
-        if "shortest_distance" not in name or not self._evidence.exact:
+    @property
+    def proved_ceilings(self) -> dict[ScoredBy, Ceiling]:
+        """The ceilings that follow from ε and δ; without noise the label itself can be read."""
+        kinds: tuple[ScoredBy, ...] = ("noisy label", "noisy label and features")
+        return {kind: Ceiling.proved(self.ceiling) for kind in kinds[: 1 if self.ceiling < 1 else 2]}
+
+    def best_scores(self, kinds: Collection[ScoredBy]) -> dict[ScoredBy, RowScores]:
+        """Return the best scores at hand for those of these kinds of attackers whose ceiling is not proved."""
+        best: dict[ScoredBy, RowScores | None] = {}
+        if "features" in kinds:
+            best["features"] = self.evaluated.features_alone()
+        if "noisy label and features" in set(kinds) - set(self.proved_ceilings):
+            exact = self._white_box.fits() and self._reader.exact
+            draws = self.job.privacy.draws
+            best["noisy label and features"] = self.evaluated.with_noisy_labels(self.mechanism, draws, exact=exact)
+        return {kind: score for kind, score in best.items() if score is not None}
+
+    @cached_property
+    def evaluated(self) -> Evaluated:
+        """The records of the transcript as the label party knows them."""
+        read = self._read if self._white_box.fits() else None
+        labels = self.true_labels[self._rows]
+        return Evaluated(self._rows, labels, self.mechanism.classes, self._all_features(), read)
+
+    def _all_features(self) -> Features | None:
+        """Return the features of all parties side by side; None if those of a feature party are not here.
+
+        Gradients depend on the label party's own features too, so they count.
+        """
+        try:
+            parties = list(self._held_features.values())
+            own = None if self._white_box.fits() else load_label_party(self.job.data).features
+        except DataError:
             return None
-        if name == "shortest_distance_soft":
-            return self.predicted.best_score if two_classes else None
-        # Of k classes, `posterior` leaves of coordinates only their likelihood, which has ties that t has not.
-        literal = two_classes or self.job.privacy.estimator != "posterior" or not self.mechanism.outcome_shape
-        return self.predicted.shortest_distance if literal else None
+        return side_by_side(parties if own is None else [*parties, own])
 
     def _scores(self, name: str) -> Callable[[TranscriptStep], Scores]:
-        classes, posterior = self.mechanism.classes, self.job.privacy.estimator == "posterior"
+        classes = self.mechanism.classes
         match name:
             case "norm":
                 return lambda seen: norm_scores(seen.gradients)
@@ -192,31 +248,14 @@ class _Suite:
                 return lambda seen: spectral_scores(seen.gradients)
             case "spectral_embeddings":
                 return lambda seen: spectral_scores(seen.embeddings)
-            case "shortest_distance" if classes == 2 and posterior:
-                return lambda seen: (self._evidence(seen) > 0).astype(np.float64)
-            case "shortest_distance" | "shortest_distance_soft" if posterior:
-                return self._evidence
-            case "shortest_distance" | "shortest_distance_soft" if classes > 2:
-                return self._white_box.nearness
-            case "shortest_distance":
-                return lambda seen: (self._white_box.read(seen).weights > 0.5).astype(np.float64)
-            case "shortest_distance_soft":
-                return lambda seen: self._white_box.read(seen).weights
-            case "likelihood":
-                return self._evidence
-            case "fingerprint":
-                return self._fingerprint
+            case "noisy_label_with_features":
+                features = side_by_side(self._held_features.values())
+                return noisy_label_with_features(self._read, features, self.mechanism)
             case "direction":
                 return DirectionAttack(joint_steps(self.transcripts), self.known)
             case "completion":
                 return LearnedAttack(embedding_similarity(self._trained_parties(), self.known), self.known, classes)
         return LearnedAttack(feature_similarity(self._held_features, self.known), self.known, classes)
-
-    def _fingerprint(self, seen: TranscriptStep) -> Scores:
-        """Guess by the bits where they decide, by the recovered noisy label elsewhere."""
-        received = self._white_box.of_one_member(seen).gradients
-        guesses = fingerprint_attack(received, *self._white_box.both_gradients(seen))
-        return np.where(guesses == UNDECIDED, self._evidence(seen) > 0, guesses).astype(np.float64)
 
     @cached_property
     def _white_box(self) -> WhiteBox:
@@ -224,16 +263,27 @@ class _Suite:
         return WhiteBox.of(Trajectory(self._run.label), self.job.model, width, self.mechanism.classes)
 
     @cached_property
-    def _evidence(self) -> Evidence:
-        return Evidence(self._white_box, self.mechanism, self.job.privacy.estimator)
+    def _reader(self) -> NoisyLabelReader:
+        return NoisyLabelReader(self._white_box, self.mechanism, self.job.privacy.estimator)
+
+    @cached_property
+    def _read(self) -> ReadTranscript:
+        steps = joint_steps(self.transcripts)
+        return read_transcript(steps, self._rows, self._reader.evidence, self.mechanism.classes)
+
+    @cached_property
+    def _rows(self) -> Labels:
+        rows = np.unique(np.concatenate([seen.rows for seen in self.transcripts[0]]))
+        if rows[-1] >= len(self.true_labels):
+            raise AttackError(f"the transcript has row {rows[-1]}, but there are {len(self.true_labels)} labels")
+        return rows
 
     @cached_property
     def known(self) -> KnownLabels:
         """The labels that some attackers know."""
         if self._known is not None:
             return self._known
-        rows = np.unique(np.concatenate([seen.rows for seen in self.transcripts[0]]))
-        return draw_known(rows, self.true_labels, _KNOWN_PER_CLASS)
+        return draw_known(self._rows, self.true_labels, _KNOWN_PER_CLASS)
 
     @cached_property
     def _held_features(self) -> Mapping[str, Features]:

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from tpsl.models import ModelConfig, Top
 from tpsl.perturb import BinaryCrossEntropy
+from tpsl.training.build import weight_generator
+from tpsl.training.job import Job
 from tpsl.training.transcript import Trajectory, TranscriptStep
 
 Floats = npt.NDArray[np.float64]
@@ -53,7 +55,7 @@ class WhiteBox:
     from the same noisy label as all the others.
     """
 
-    def __init__(self, trajectory: Trajectory, top: Top, columns: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(self, trajectory: Trajectory | None, top: Top, columns: npt.NDArray[np.int64] | None = None) -> None:
         self._trajectory = trajectory
         self._columns = columns
         self._top = top.requires_grad_(False)
@@ -62,16 +64,36 @@ class WhiteBox:
     @classmethod
     def of(cls, trajectory: Trajectory, model: ModelConfig, cut_width: int, classes: int) -> WhiteBox:
         """Return the white box of a network of this shape, with a cut of this width."""
+        return cls._with(trajectory, model, cut_width, classes, torch.Generator())
+
+    @classmethod
+    def before_first_step(cls, job: Job, cut_width: int, classes: int) -> WhiteBox:
+        """Return what every feature party can build from the job alone: the job's seed fixes the initial weights.
+
+        It reads step 0. No weight of the label party has to be known or guessed for that.
+        """
+        generator = weight_generator(job.training.seed, "label top")
+        return cls._with(None, job.model, cut_width, classes, generator)
+
+    @classmethod
+    def _with(
+        cls,
+        trajectory: Trajectory | None,
+        model: ModelConfig,
+        cut_width: int,
+        classes: int,
+        generator: torch.Generator,
+    ) -> WhiteBox:
         if model.members == 1:
-            return cls(trajectory, Top(cut_width, classes, model, torch.Generator()))
+            return cls(trajectory, Top(cut_width, classes, model, generator))
         starts = range(0, cut_width, model.cut_width)  # of each party's share, which lies member after member
         columns = np.concatenate([np.arange(start, start + model.share_width) for start in starts])
-        return cls(trajectory, Top(len(columns), classes, model, torch.Generator()), columns)
+        return cls(trajectory, Top(len(columns), classes, model, generator), columns)
 
     def fits(self) -> bool:
         """Say whether the recorded weights are those of a network of this shape."""
         try:
-            self._trajectory.load_into(self._top, 0)
+            self._load_weights(0)
         except RuntimeError:  # by load_state_dict, when a shape differs
             return False
         return True
@@ -133,7 +155,7 @@ class WhiteBox:
     def _jacobians(self, seen: TranscriptStep) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Return logits, J and received gradients of one step piece by piece, in double precision."""
         seen = self.of_one_member(seen)
-        self._trajectory.load_into(self._top, seen.step)
+        self._load_weights(seen.step)
         for start in range(0, len(seen.rows), _RECORDS_AT_ONCE):
             part = slice(start, start + _RECORDS_AT_ONCE)
             embeddings = torch.from_numpy(seen.embeddings[part]).requires_grad_()
@@ -143,9 +165,15 @@ class WhiteBox:
             yield z.detach().double(), torch.stack(rows, dim=1).double(), received.double()
 
     def _forward(self, seen: TranscriptStep) -> tuple[Tensor, Tensor]:
-        self._trajectory.load_into(self._top, seen.step)
+        self._load_weights(seen.step)
         embeddings = torch.from_numpy(seen.embeddings).requires_grad_()
         return self._top(embeddings), embeddings
+
+    def _load_weights(self, step: int) -> None:
+        if self._trajectory is not None:
+            self._trajectory.load_into(self._top, step)
+        elif step:
+            raise ValueError(f"the job fixes the weights before step 0, not those before step {step}")
 
 
 def sigmoid(z: Floats) -> Floats:

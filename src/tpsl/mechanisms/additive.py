@@ -98,9 +98,9 @@ class AdditiveMechanism(Mechanism):
         ratio = self.table.log_weights[1] - self.table.log_weights[0]
         if self.classes == 2:
             hard = auc_of_scores(own, other, np.where(self.table.values > 0.5, 1.0, 0.0))
-            return PredictedAUC(hard, auc_of_scores(own, other, ratio), ceiling)
+            return PredictedAUC(hard, hard, auc_of_scores(own, other, ratio), ceiling)
         # Class a against class b: the attack guesses a if t_a > t_b; under a, coordinate a is `own` and b is `other`.
-        hard = auc_of_scores(own, other, self.table.values)
+        hard, likelier = auc_of_scores(own, other, self.table.values), auc_of_scores(own, other, ratio)
         # All pairs of ratios would not fit into memory for a wide grid, so near ones are merged; that costs less than
         # 1e-6. Far out the integers are small and their ratios rough: they must not set the scale.
         largest = float(np.abs(ratio[np.maximum(own, other) > 1e-12]).max())
@@ -110,7 +110,7 @@ class AdditiveMechanism(Mechanism):
         score = np.subtract.outer(levels, levels)
         if_a = np.multiply.outer(own, other).astype(np.float64)
         best = auc_of_scores(if_a.ravel(), if_a.T.ravel(), score.ravel())
-        return PredictedAUC(hard, best, ceiling)
+        return PredictedAUC(hard, likelier, best, ceiling)
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         if self.classes == 2:

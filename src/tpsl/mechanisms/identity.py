@@ -70,7 +70,7 @@ class Identity(Mechanism):
     @cached_property
     def predicted_auc(self) -> PredictedAUC:
         """Every attack can succeed completely."""
-        return PredictedAUC(1.0, 1.0, 1.0)
+        return PredictedAUC(1.0, 1.0, 1.0, 1.0)
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         return labels

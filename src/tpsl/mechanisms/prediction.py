@@ -1,7 +1,8 @@
 """What an attack on the noisy label can reach: the AUCs that follow from a mechanism alone.
 
-They hold for any attack that uses the transcript but no correlation between features and labels. For more than two
-classes they speak about telling one given class from another given class.
+They hold for any attack whose score depends on the noisy label alone; one that also uses what features say about the
+label can have more (`tpsl.attacks.with_features`). For more than two classes they speak about telling one given class
+from another given class.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ class PredictedAUC:
     """Attack AUCs computed from the table of a mechanism."""
 
     shortest_distance: float
-    """The paper's shortest-distance attack with its hard guess (section 3.1)."""
+    """The paper's shortest-distance attack with its hard guess (section 3.1); a coin where both are equally near."""
+    likelier_class: float
+    """The hard guess of the class under which the noisy label is likelier; a coin where both are equally likely.
+
+    It differs from `shortest_distance` for k classes with noise on each coordinate: far out, a coordinate can grow
+    without becoming likelier.
+    """
     best_score: float
     """The likelihood ratio as a score: no attack on the noisy label alone has a larger expected AUC."""
     ceiling: float
@@ -64,4 +71,5 @@ def predicted_by_votes(own: float, other: float, ceiling: float) -> PredictedAUC
     """
     neither = 1.0 - own - other
     best = auc_of_scores(np.array([own, neither, other]), np.array([other, neither, own]), np.array([1.0, 0.0, -1.0]))
-    return PredictedAUC((1.0 + own - other) / 2, best, ceiling)
+    hard = (1.0 + own - other) / 2
+    return PredictedAUC(hard, hard, best, ceiling)

@@ -1,0 +1,74 @@
+"""Attacks that score by the noisy label alone reach their closed forms, whatever the features say about the labels."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tpsl.attacks.noisy_label import NoisyLabelReader
+from tpsl.attacks.scoring import Evaluation
+from tpsl.attacks.white_box import WhiteBox
+from tpsl.mechanisms import Mechanism, gaussian, laplace, optimized_unary, randomized_response, subset_selection
+from tpsl.models import ModelConfig, Top
+from tpsl.perturb import Estimator, LogitGradient
+from tpsl.training.transcript import Trajectory, TrajectoryWriter, TranscriptStep
+
+SIGMAS = 4.9  # α = 1e-6
+RECORDS = 20_000
+WIDTH = 12
+
+MECHANISMS: dict[str, Callable[[int], Mechanism]] = {
+    "discrete": lambda k: randomized_response(2.0, k),
+    "laplace": lambda k: laplace(2.0, k),
+    "gaussian": lambda k: gaussian(1.0, 1e-5, k),
+    "subset_selection": lambda k: subset_selection(0.5, k),
+    "optimized_unary": lambda k: optimized_unary(2.0, k),
+}
+
+
+def simulated(
+    mechanism: Mechanism, estimator: Estimator, folder: Path
+) -> tuple[NoisyLabelReader, TranscriptStep, np.ndarray]:
+    """Return one step of a network that is trained on labels 0 and k - 1, which the embeddings tell well."""
+    classes = mechanism.classes
+    rng = np.random.default_rng(5)
+    labels = np.where(rng.random(RECORDS) < 0.4, classes - 1, 0)
+    model = ModelConfig(bottom=(WIDTH,), top=())
+    top = Top(WIDTH, classes, model, torch.Generator().manual_seed(1))
+    writer = TrajectoryWriter(folder, top)
+    writer.record()
+    writer.close()
+    features = rng.normal(size=(RECORDS, WIDTH))
+    features[:, :3] += 1.5 * (labels != 0)[:, None]
+    embeddings = torch.from_numpy(features.astype(np.float32)).requires_grad_()
+    perturb = LogitGradient(mechanism, estimator)
+    z = top(embeddings)
+    z.backward(perturb(z.detach(), perturb.evidence(mechanism.release(labels, 3).outcomes)))
+    assert embeddings.grad is not None
+    seen = TranscriptStep(0, np.arange(RECORDS), embeddings.detach().numpy(), embeddings.grad.numpy())
+    white_box = WhiteBox.of(Trajectory(folder), model, WIDTH, classes)
+    return NoisyLabelReader(white_box, mechanism, estimator), seen, labels
+
+
+@pytest.mark.parametrize("estimator", ["linear", "unbiased", "posterior"])
+@pytest.mark.parametrize("classes", [2, 3, 5, 10])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_what_is_measured_is_the_closed_form(name: str, classes: int, estimator: Estimator, tmp_path: Path) -> None:
+    mechanism = MECHANISMS[name](classes)
+    reader, seen, labels = simulated(mechanism, estimator, tmp_path)
+    hidden = classes > 2 and bool(mechanism.outcome_shape) and estimator != "posterior"
+    assert reader.exact == (not hidden)
+    for attack in ("shortest_distance", "shortest_distance_soft", "likelihood"):
+        closed_form = reader.closed_form(attack)
+        if hidden:
+            assert closed_form is None
+            continue
+        evaluation = Evaluation(hard=attack == "shortest_distance")
+        evaluation.add(reader.scores(attack)(seen), labels, 0)
+        found = evaluation.result(attack, "")
+        assert closed_form is not None
+        deviation = (found.auc_high - found.auc_low) / (2 * 1.96)
+        assert deviation < 0.005
+        assert abs(found.auc - closed_form) < SIGMAS * deviation, attack
