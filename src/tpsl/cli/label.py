@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +24,7 @@ from tpsl.cli.local_options import (
     one_side,
 )
 from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.release_options import ComposeFlag, MaxEpsilonOption, NotPrivateFlag, VaultOption
 from tpsl.cli.train import show_result
 
 app = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
@@ -39,9 +39,10 @@ def _group() -> None:
 def serve(
     job: JobArgument,
     listen: Annotated[str | None, typer.Option(help="Address to listen at, HOST:PORT; 0.0.0.0 is every host.")] = None,
-    vault: Annotated[
-        Path | None, typer.Option(help="The vault. Default: one in the run folder; name one if labels arrive late.")
-    ] = None,
+    vault: VaultOption = None,
+    max_epsilon: MaxEpsilonOption = None,
+    not_private: NotPrivateFlag = False,
+    compose: ComposeFlag = False,
     local: LocalOption = None,
     certs: CertsOption = None,
     out: OutOption = None,
@@ -60,7 +61,8 @@ def serve(
 ) -> None:
     """Be the label party: wait for the feature parties of the job and train with them.
 
-    A run that was interrupted goes on where it stopped when the same command is given again. Example:
+    A job that asks for more than you permit is refused before the port is opened. A run that was interrupted goes on
+    where it stopped when the same command is given again. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
     """
@@ -71,6 +73,9 @@ def serve(
         out=out,
         listen=listen,
         vault=vault,
+        max_epsilon=max_epsilon,
+        not_private=not_private or None,
+        compose=compose or None,
         certificates=certs,
         data=data,
         threads=threads,

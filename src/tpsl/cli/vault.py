@@ -16,6 +16,7 @@ from tpsl.cli.privacy_options import (
     SigmaOption,
     build_mechanism,
 )
+from tpsl.cli.release_options import ComposeFlag, MaxEpsilonOption, NotPrivateFlag, release_policy
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -93,9 +94,9 @@ def release(
     sigma: SigmaOption = None,
     delta: DeltaOption = None,
     draws: DrawsOption = 1,
-    compose: Annotated[
-        bool, typer.Option("--compose", help="Spend more on records released before; the ledger adds the ε's.")
-    ] = False,
+    compose: ComposeFlag = False,
+    max_epsilon: MaxEpsilonOption = None,
+    not_private: NotPrivateFlag = False,
     insecure_noise_seed: Annotated[
         int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
     ] = None,
@@ -111,7 +112,11 @@ def release(
         chosen = build_mechanism(mechanism, opened.classes, epsilon=epsilon, sigma=sigma, delta=delta)
         with progress_bar("releasing") as progress:
             report = opened.release(
-                chosen, draws=draws or 1, compose=compose, seed=insecure_noise_seed, progress=progress
+                chosen,
+                draws=draws or 1,
+                seed=insecure_noise_seed,
+                policy=release_policy(max_epsilon, not_private, compose),
+                progress=progress,
             )
         total = opened.ledger().epsilon_per_record
     if json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
+from typing import Protocol
 
 from tpsl.report.run_view import RunView
 
@@ -35,6 +36,32 @@ def measured_text(area: float | None, low: float | None, high: float | None) -> 
 def interval_text(low: float | None, high: float | None) -> str:
     """Return the interval as `low–high`, or nothing where an end is missing."""
     return "" if low is None or high is None else f"{low:.4f}–{high:.4f}"
+
+
+class Guarantee(Protocol):
+    """What a run, or a choice among runs, says of its releases."""
+
+    @property
+    def total_epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def total_delta(self) -> float: ...  # noqa: D102
+    @property
+    def epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def delta(self) -> float: ...  # noqa: D102
+    @property
+    def private(self) -> bool: ...  # noqa: D102
+
+
+def guarantee_text(result: Guarantee) -> str:
+    """Return what a run promises about each label: what was spent in all, and its own share where that is less."""
+    own, whole = _budget(result.epsilon, result.delta), _budget(result.total_epsilon, result.total_delta)
+    budget = whole if own == whole else f"{whole} in all (this run's release: {own})"
+    return budget if result.private else f"NOT PRIVATE ({budget})"
+
+
+def _budget(epsilon: float, delta: float) -> str:
+    return f"ε = {rounded_up(epsilon, 6)}" + (f", δ = {rounded_up(delta, 3)}" if delta else "")
 
 
 def budget_text(view: RunView) -> str:

@@ -11,15 +11,17 @@ import torch
 from tpsl.data.dataset import Dataset, feature_party_names, load
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
-from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labels_for
+from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
 from tpsl.training.observer import Fact, Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
 from tpsl.training.wide import label_features
 from tpsl.transport import InProcessMeeting, pair, run_together
+from tpsl.vault import NO_LIMITS, ReleasePolicy
 
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
@@ -33,6 +35,8 @@ def train(
     run_path: Path,
     *,
     vault: Path | None = None,
+    place: Path | None = None,
+    policy: ReleasePolicy = NO_LIMITS,
     wait: float = 3600.0,
     record_steps: int = 0,
     progress: Progress = lambda done, total, note: None,
@@ -47,6 +51,9 @@ def train(
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
     (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
+    The vault is `vault`, or with `place` the one there that holds the training records, or a new one there. With
+    neither the run has a vault of its own in its folder: for experiments, because every such run releases the labels
+    anew, and nobody adds that up. What the label party's `policy` does not permit is an error before anything is drawn.
     Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
     label party, for experiments with other defences and for audits; the guarantee speaks of the default alone, and so
@@ -69,14 +76,16 @@ def train(
         side = data.label_side
         if device is not None:
             make_label_party = partial(build_label_party, device=device)
-        told, arrivals = _Progress(progress, notice, job, observer or Silent()), None
+        told, choice = _Progress(progress, notice, job, observer or Silent()), VaultChoice(vault, place, policy)
+        arrivals, chosen = None, RunVault(job, side, run, run.label / "vault", policy)
         if finished is None:
-            arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
+            arrivals = arrivals_for(job, side, run, choice, wait=wait, observer=told, notice=notice)
+            chosen = arrivals.vault if arrivals else choose_vault(job, side, run, choice, notice)
         label = LabelRole(
             job,
             side,
             run,
-            lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
+            partial(chosen.release, notice),
             lambda noisy: make_label_party(
                 job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label)
             ),
@@ -84,6 +93,7 @@ def train(
             observer=told,
             device=device,
             arrivals=arrivals,
+            spent=arrivals.spent if arrivals else chosen.total,
         )
         if finished is not None:
             label.train_local_head(progress)

@@ -3,8 +3,9 @@
     RUN/job.yaml              the agreement
     RUN/result.json           written last: a run that has it is finished
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
-    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, predictions/ (of held-out and test
-                              records after each epoch), and on request trajectory.*
+    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, ledger.json (which vault, and what its
+                              records have spent), predictions/ (of held-out and test records after each epoch), and on
+                              request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -136,6 +137,25 @@ class RunFolder:
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
         write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
+
+    def note_ledger(self, content: dict[str, Any]) -> None:
+        """Note which vault the run releases from, and what its records have spent there; for this user's eyes."""
+        path = self.label / "ledger.json"
+        write_atomically(path, json.dumps(content, indent=1).encode())
+        path.chmod(0o600)
+
+    def noted_ledger(self) -> dict[str, Any] | None:
+        """Return what was noted of the run's vault, or None if nothing was released yet."""
+        path = self.label / "ledger.json"
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not all(isinstance(content[name], str) for name in ("vault", "release", "head", "time")):
+                raise ValueError("a text is missing")
+            return {**content, **{name: float(content[name]) for name in ("epsilon", "delta")}}
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path}: is damaged ({error})") from error
 
     def not_private(self) -> Path:
         """Return the folder for what must never leave the label party, with a warning in it."""

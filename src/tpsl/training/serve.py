@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,13 +12,14 @@ from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import LabelsMissing, arrivals_for
-from tpsl.training.build import build_label_party, noisy_labels_for
+from tpsl.training.build import build_label_party
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
 from tpsl.training.observer import Observer
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import choose_vault
 from tpsl.training.wide import label_features
 from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
@@ -43,7 +45,8 @@ def serve(
     """Be the label party of a job; an interrupted run goes on where it stopped.
 
     Guarantee: that of `tpsl.training.train`; what leaves this process are gradients computed from noisy labels, step
-    numbers and sentences that do not depend on labels.
+    numbers and sentences that do not depend on labels. A job that asks for more than the local file permits
+    (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened.
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
     if local.listen is None:
@@ -64,16 +67,17 @@ def serve(
             late_labels=job.has_late_labels,
         )
         keep_freed_memory()
-        vault = local.vault if local.vault is not None else run.label / "vault"
         device = torch.device(local.device)
-        arrivals = None
+        choice, arrivals = local.vault_choice(), None
         if finished is None:
-            arrivals = arrivals_for(job, side, local.vault, wait=local.wait, observer=observer, notice=notice)
+            arrivals = arrivals_for(job, side, run, choice, wait=local.wait, observer=observer, notice=notice)
+        # Before the port is opened: what the label party does not permit, no peer ever hears of.
+        vault = arrivals.vault if arrivals else choose_vault(job, side, run, choice, notice)
         role = LabelRole(
             job,
             side,
             run,
-            lambda: noisy_labels_for(job, side, vault, notice),
+            partial(vault.release, notice),
             lambda noisy: build_label_party(
                 job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
             ),
@@ -81,6 +85,7 @@ def serve(
             observer=observer,
             device=device,
             arrivals=arrivals,
+            spent=arrivals.spent if arrivals else vault.total,
         )
         if finished is not None and confirmed:
             role.train_local_head(progress)

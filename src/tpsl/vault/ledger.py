@@ -83,12 +83,7 @@ class Entry:
     @property
     def description(self) -> str:
         """What was released, in words: mechanism, draws, and the noise where it is not private."""
-        draws = self.details["draws"]
-        return (
-            str(self.details["description"])
-            + (f", {draws} draws" if draws > 1 else "")
-            + ("" if self.details["seed"] is None else f", noise seeded with {self.details['seed']} (NOT PRIVATE)")
-        )
+        return describe_release(str(self.details["description"]), self.details["draws"], self.details["seed"])
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as JSON-able data; an infinite epsilon is the text "inf"."""
@@ -197,6 +192,22 @@ class Ledger:
         }
 
 
+def is_private(epsilon: float, seed: int | None) -> bool:
+    """Say whether a release promises anything: its noise is secret (no seed), and there is some."""
+    return seed is None and math.isfinite(epsilon)
+
+
+def describe_release(mechanism: str, draws: int, seed: int | None) -> str:
+    """A release in words: mechanism, draws, and the noise where it is not private."""
+    seeded = "" if seed is None else f", noise seeded with {seed} (NOT PRIVATE)"
+    return mechanism + (f", {draws} draws" if draws > 1 else "") + seeded
+
+
+def now() -> str:
+    """The time in UTC, as entries have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def as_json(number: float) -> float | str:
     """A float that survives JSON: infinity as the text "inf", which `float` reads back."""
     return "inf" if math.isinf(number) else number
@@ -225,7 +236,7 @@ def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]
     """Append an entry to the chain, inside the running transaction."""
     row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
     last, previous = row or (0, FIRST_PREVIOUS)
-    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    time = now()
     body = _canonical({"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details})
     connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
     return Entry(last + 1, kind, time, previous, hash_of(body), details)
@@ -235,6 +246,12 @@ def next_sequence(connection: sqlite3.Connection) -> int:
     """The sequence number that the next entry will get."""
     (last,) = connection.execute("SELECT MAX(sequence) FROM ledger").fetchone()
     return int(last or 0) + 1
+
+
+def read_last_hash(connection: sqlite3.Connection) -> str:
+    """The hash of the newest entry."""
+    (head,) = connection.execute("SELECT hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    return str(head)
 
 
 def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:

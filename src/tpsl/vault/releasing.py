@@ -1,7 +1,6 @@
 """Noisy labels out of the vault: drawn once, stored, and given out the same ever after."""
 
 import json
-import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
@@ -58,7 +57,7 @@ def release(
     progress: Progress | None,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    wanted = _wanted(count_records(connection), positions)
+    wanted = wanted_positions(count_records(connection), positions)
     missing, composed = _missing(connection, wanted, Series.of(mechanism, draws, seed), compose)
     requested = sum(int(mask.sum()) for mask in map(coverage.unpack, wanted.values()))
     released = sum(int(mask.sum()) for mask in map(coverage.unpack, missing.values()))
@@ -73,8 +72,15 @@ def release(
         composed,
         times(mechanism.epsilon, draws),
         times(mechanism.delta, draws),
-        seed is None and math.isfinite(mechanism.epsilon),
+        ledger.is_private(mechanism.epsilon, seed),
     )
+
+
+def check_conflicts(
+    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series, compose: bool
+) -> None:
+    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing."""
+    _missing(connection, wanted_positions(0, positions), series, compose)
 
 
 def noisy_labels(
@@ -88,7 +94,7 @@ def noisy_labels(
     """Read the stored outcomes of the records at `positions`, in that order."""
     series = Series.of(mechanism, draws, seed)
     chunks = np.unique(positions // CHUNK).tolist()
-    entries = {sequence for sequence, entry in _releases(connection, chunks).items() if entry.series == series}
+    entries = {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
     shape = (draws, len(positions), *mechanism.outcome_shape)
     found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
     for chunk, rows in coverage.by_chunk(positions):
@@ -110,10 +116,10 @@ def noisy_labels(
             f"(the first is {first!r}); release them first"
         )
     found.flags.writeable = False
-    return _noisy_labels(mechanism, tuple(found), seed is None and math.isfinite(mechanism.epsilon))
+    return _noisy_labels(mechanism, tuple(found), ledger.is_private(mechanism.epsilon, seed))
 
 
-def _wanted(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
+def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
     """The wanted positions as packed masks by chunk: a bit for each record, not a word."""
     wanted = {}
     if positions is None:
@@ -134,7 +140,7 @@ def _missing(
 
     Raises a `VaultError` if there are such and composing was not asked for.
     """
-    releases = _releases(connection, wanted)
+    releases = releases_of_chunks(connection, wanted)
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     missing: dict[int, bytes] = {}
     elsewhere: Counter[tuple[str, ...]] = Counter()
@@ -153,7 +159,7 @@ def _missing(
         under = "; ".join(f"{count} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
         raise VaultError(
             f"{conflicts} records were released before under something else ({under}); a second release adds its"
-            f" epsilon to theirs, so it is refused unless you compose explicitly"
+            f" epsilon to theirs, so it is refused unless you ask for it with --compose"
         )
     return missing, conflicts
 
@@ -205,7 +211,7 @@ def _records(connection: sqlite3.Connection, start: int, stop: int) -> tuple[lis
     return [id for id, _ in rows], np.array([label for _, label in rows], np.int64)
 
 
-def _releases(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
+def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
     """The releases that touch one of these chunks, by sequence number.
 
     Not all there are: a vault that is filled while training goes on has one for every few records.

@@ -12,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, ledger, releasing, storage, verifying
+from tpsl.vault import accounting, adding, comparing, ledger, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.tables import Batch, Progress, batches_of_table
+from tpsl.vault.totals import LedgerTotal, Planned
 
 _IDS_AT_ONCE = 1 << 19
 
@@ -130,6 +133,21 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._find(ids) >= 0
 
+    def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
+        """Count which of these records the vault knows, with another label, and with a release.
+
+        A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
+        """
+        with storage.reading(self._connection, self.path):
+            positions, differing = self._find(ids), np.zeros(len(ids), np.bool_)
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                part = slice(start, start + _IDS_AT_ONCE)
+                differing[part] = comparing.differing_labels(self._connection, positions[part], labels[part])
+            known = positions[positions >= 0]
+            first = ids_as_text(ids[int(differing.argmax()) :][:1])[0] if differing.any() else None
+            released = comparing.count_released(self._connection, known)
+            return Overlap(len(known), int(differing.sum()), released, first)
+
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
@@ -161,6 +179,7 @@ class Vault:
         ids: Sequence[Any] | npt.NDArray[Any] | None = None,
         compose: bool = False,
         seed: int | None = None,
+        policy: ReleasePolicy = NO_LIMITS,
         progress: Progress | None = None,
     ) -> ReleaseReport:
         """Draw the noisy labels of all records (or of `ids`) that do not have one in this series yet.
@@ -168,18 +187,20 @@ class Vault:
         `draws=1` is section 4.2 of the paper (epsilon), `draws=2` its Algorithm 3 (two independent draws, 2 epsilon).
         Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
         noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
-        the noise repeatable for experiments, and the release NOT PRIVATE.
+        the noise repeatable for experiments, and the release NOT PRIVATE. What the `policy` does not permit is an error
+        before anything is drawn.
         """
         self._check_request(mechanism, draws, seed)
         with storage.writing(self._connection, self.path):
             positions = None if ids is None else self._positions(ids)
+            policy.check(self._total(positions, Planned.of(mechanism, draws, seed)))
             return releasing.release(
                 self._connection,
                 mechanism,
                 draws=draws,
                 seed=seed,
                 positions=positions,
-                compose=compose,
+                compose=compose or policy.compose,
                 progress=progress,
             )
 
@@ -213,6 +234,39 @@ class Vault:
         """What happened to this vault and what it has spent."""
         with storage.reading(self._connection, self.path):
             return accounting.account(self._connection)
+
+    def head(self) -> str:
+        """The hash of the newest entry of the ledger."""
+        with storage.reading(self._connection, self.path):
+            return ledger.read_last_hash(self._connection)
+
+    def total(self, ids: Sequence[Any] | npt.NDArray[Any]) -> LedgerTotal:
+        """The largest ε and δ that any of these records has spent over all its releases; exact, rounded up."""
+        with storage.reading(self._connection, self.path):
+            return self._total(self._positions(ids))
+
+    def check_release(
+        self,
+        mechanism: Mechanism,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        *,
+        draws: int = 1,
+        seed: int | None = None,
+        policy: ReleasePolicy,
+    ) -> None:
+        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet."""
+        self._check_request(mechanism, draws, seed)
+        planned = Planned.of(mechanism, draws, seed)
+        with storage.reading(self._connection, self.path):
+            positions = self._find(ids)
+            known = positions[positions >= 0]
+            new = totals.total_of([planned], len(positions) - len(known))
+            policy.check(self._total(known, planned).joined(new) if new.records else self._total(known, planned))
+            releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
+
+    def _total(self, positions: npt.NDArray[np.int64] | None, planned: Planned | None = None) -> LedgerTotal:
+        wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
+        return totals.total_spent(self._connection, wanted, planned)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound."""

@@ -1,0 +1,85 @@
+"""What the releases of some records cost them in all, exact and rounded up: the number that people see first."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpsl.mechanisms import Mechanism
+from tpsl.vault import coverage, ledger
+from tpsl.vault.budget import times, total
+from tpsl.vault.coverage import History
+from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.releasing import releases_of_chunks
+
+
+@dataclass(frozen=True)
+class LedgerTotal:
+    """The largest ε and δ that any of some records has spent over all its releases in a vault."""
+
+    epsilon: float = 0.0
+    delta: float = 0.0
+    private: bool = True
+    """False if any of the records had a release with seeded noise or with none."""
+    records: int = 0
+    """How many records this speaks of."""
+
+    def joined(self, other: "LedgerTotal") -> "LedgerTotal":
+        """What is true of the records of both."""
+        return LedgerTotal(
+            max(self.epsilon, other.epsilon),
+            max(self.delta, other.delta),
+            self.private and other.private,
+            self.records + other.records,
+        )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A release that is asked for: what it costs each record that its series does not cover yet."""
+
+    series: Series
+    epsilon: float
+    delta: float
+    private: bool
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, draws: int, seed: int | None) -> "Planned":
+        """The release of this mechanism, number of draws and noise (None: secure)."""
+        epsilon, delta = times(mechanism.epsilon, draws), times(mechanism.delta, draws)
+        return cls(Series.of(mechanism, draws, seed), epsilon, delta, ledger.is_private(epsilon, seed))
+
+
+def total_spent(
+    connection: sqlite3.Connection, wanted: Mapping[int, bytes], planned: Planned | None = None
+) -> LedgerTotal:
+    """What the wanted records (packed masks by chunk) have spent, or will have when `planned` is released."""
+    releases = releases_of_chunks(connection, wanted)
+    own = {sequence for sequence, entry in releases.items() if planned and entry.series == planned.series}
+    found = LedgerTotal()
+    for chunk, packed in wanted.items():
+        index, histories = coverage.histories(coverage.masks(connection, chunk))
+        counts = np.bincount(index[coverage.unpack(packed)], minlength=len(histories)).tolist()
+        for history, count in zip(histories, counts, strict=True):
+            if count:
+                ahead = planned if planned is not None and not own.intersection(history) else None
+                found = found.joined(_spent_by(history, releases, ahead, count))
+    return found
+
+
+def _spent_by(history: History, releases: Mapping[int, Entry], ahead: Planned | None, records: int) -> LedgerTotal:
+    parts: list[Entry | Planned] = [releases[entry] for entry in history]
+    parts += [ahead] if ahead is not None else []
+    return total_of(parts, records)
+
+
+def total_of(parts: Iterable[Entry | Planned | LedgerTotal], records: int) -> LedgerTotal:
+    """Basic composition: the sum of what each part cost the same records."""
+    parts = list(parts)
+    return LedgerTotal(
+        total(part.epsilon for part in parts),
+        total(part.delta for part in parts),
+        all(part.private for part in parts),
+        records,
+    )
