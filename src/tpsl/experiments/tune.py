@@ -154,9 +154,9 @@ def tune(
     """Train every configuration of the space (changes to the base job; None: ours) on one release, and compare them.
 
     Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
-    `tpsl.training.train` finds it; with neither `vault` nor `place` it is `out/vault`, an experiment's own. Test metrics
-    depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are finished in
-    `out` are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
+    `tpsl.training.train` finds it; with neither `vault` nor `place` it is `out/vault`, an experiment's own. Test
+    metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
+    in `out` are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
     `pretrained` is a folder of pre-trained weights to share with others.
 
     Writes `out/tune.json` and `out/best.yaml`, the job of the best candidate.

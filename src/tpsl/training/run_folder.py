@@ -138,9 +138,14 @@ class RunFolder:
         """Write the result: from now on the run is finished."""
         write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
 
-    def note_ledger(self, content: dict[str, Any]) -> None:
-        """Note which vault the run releases from, and what its records have spent there; for this user's eyes."""
-        path = self.label / "ledger.json"
+    def note_ledger(self, vault: Path, content: dict[str, Any]) -> None:
+        """Note which vault the run releases from, and what its records have spent there; for this user's eyes.
+
+        A vault in the run's own folder moves with it.
+        """
+        path, place = self.label / "ledger.json", vault.resolve()
+        inside = place.is_relative_to(self.path.resolve())
+        content = {"vault": str(place.relative_to(self.path.resolve()) if inside else place), **content}
         write_atomically(path, json.dumps(content, indent=1).encode())
         path.chmod(0o600)
 
@@ -153,7 +158,8 @@ class RunFolder:
             content = json.loads(path.read_text(encoding="utf-8"))
             if not all(isinstance(content[name], str) for name in ("vault", "release", "head", "time")):
                 raise ValueError("a text is missing")
-            return {**content, **{name: float(content[name]) for name in ("epsilon", "delta")}}
+            numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
+            return {**content, **numbers, "vault": str(self.path / content["vault"])}
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is damaged ({error})") from error
 

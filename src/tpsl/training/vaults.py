@@ -75,8 +75,8 @@ class RunVault:
             total, head = vault.total(self.ids), vault.head()
         mechanism, _ = self.job.privacy.choose(self.side.classes)
         self.run.note_ledger(
+            self.path,
             {
-                "vault": str(self.path.absolute()),
                 "release": describe_release(str(mechanism), self.job.privacy.draws, self.job.privacy.noise_seed),
                 "head": head,
                 "epsilon": as_json(total.epsilon),
@@ -84,7 +84,7 @@ class RunVault:
                 "private": total.private,
                 "records": total.records,
                 "time": now(),
-            }
+            },
         )
         return total
 

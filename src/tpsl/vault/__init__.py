@@ -11,6 +11,7 @@ from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.place import default_place
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.summing import VaultSum, sums_over
 from tpsl.vault.totals import LedgerTotal
 from tpsl.vault.vault import Vault
 
@@ -29,5 +30,7 @@ __all__ = [
     "Vault",
     "VaultBusy",
     "VaultError",
+    "VaultSum",
     "default_place",
+    "sums_over",
 ]

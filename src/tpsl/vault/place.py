@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from tpsl.vault.storage import DATABASE
 from tpsl.vault.vault import Vault
 
 VARIABLE = "TPSL_VAULTS"
@@ -16,7 +17,12 @@ def default_place() -> Path:
 
 def vaults_in(folder: Path) -> list[Path]:
     """The vaults that lie in a folder, by name; a folder that does not exist holds none."""
-    return [path.parent for path in sorted(folder.glob("*/vault.sqlite")) if Vault.exists(path.parent)]
+    return [path for path in folders_of_vaults(folder) if Vault.exists(path)]
+
+
+def folders_of_vaults(folder: Path) -> list[Path]:
+    """The folders in a folder that have a vault's file, which is not opened."""
+    return [file.parent for file in sorted(folder.glob(f"*/{DATABASE}"))]
 
 
 def free_name(folder: Path, name: str) -> Path:
@@ -27,4 +33,4 @@ def free_name(folder: Path, name: str) -> Path:
 
 def _is_unfinished(path: Path) -> bool:
     """A creation that was killed midway is taken over."""
-    return (path / "vault.sqlite").is_file() and not Vault.exists(path)
+    return (path / DATABASE).is_file() and not Vault.exists(path)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.vault import coverage, ledger
@@ -12,6 +13,7 @@ from tpsl.vault.budget import times, total
 from tpsl.vault.coverage import History
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.releasing import releases_of_chunks
+from tpsl.vault.storage import CHUNK, count_records
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,19 @@ def total_spent(
                 ahead = planned if planned is not None and not own.intersection(history) else None
                 found = found.joined(_spent_by(history, releases, ahead, count))
     return found
+
+
+def total_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.int64], list[LedgerTotal]]:
+    """For each record, by position, the index of what it has spent in the list that is returned too."""
+    records = count_records(connection)
+    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
+    index_of = np.zeros(records, np.int64)
+    numbers: dict[History, int] = {(): 0}
+    for chunk in range(coverage.chunk_count(records)):
+        index, histories = coverage.histories(coverage.masks(connection, chunk))
+        part = index_of[chunk * CHUNK : (chunk + 1) * CHUNK]
+        part[:] = np.array([numbers.setdefault(history, len(numbers)) for history in histories])[index[: len(part)]]
+    return index_of, [_spent_by(history, releases, None, 0) for history in numbers]
 
 
 def _spent_by(history: History, releases: Mapping[int, Entry], ahead: Planned | None, records: int) -> LedgerTotal:

@@ -235,6 +235,29 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return accounting.account(self._connection)
 
+    def records_key(self) -> tuple[str, ...]:
+        """Equal for vaults that hold the same records in the same order: the digests of the ids that were added."""
+        with storage.reading(self._connection, self.path):
+            entries = ledger.read_entries(self._connection)
+        return tuple(
+            entry.details["ids_digest"] for entry in entries if entry.kind == "added" and entry.details["records"]
+        )
+
+    def histories(self) -> tuple[npt.NDArray[np.int64], list[LedgerTotal]]:
+        """For each record, by position, which of the totals that are returned too it has spent."""
+        with storage.reading(self._connection, self.path):
+            return totals.total_of_each(self._connection)
+
+    def positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The position of each id, or -1 where the vault does not know it."""
+        with storage.reading(self._connection, self.path):
+            return self._find(ids)
+
+    def ids_at(self, start: int, stop: int) -> list[str]:
+        """The ids of the records from one position to before another."""
+        with sqlite_errors(self.path):
+            return storage.ids_between(self._connection, start, stop)
+
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
         with storage.reading(self._connection, self.path):
