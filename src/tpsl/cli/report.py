@@ -30,10 +30,11 @@ def report(
     spent in all, as its vault says now; where other known vaults hold the same records, the sum stands beside it.
     """
     from tpsl.report.feature_reading import read_feature_run
-    from tpsl.report.ledgers import known_vaults, with_sums
+    from tpsl.report.ledgers import known_vaults, vault_of, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.reading import read_run
     from tpsl.report.table import sum_sentences, summary, summary_table
+    from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
     from tpsl.vault import Vault, sums_over
 
@@ -44,7 +45,9 @@ def report(
             own = party in (None, LABEL_PARTY)
             views.append(read_run(run, vault=vault) if own else read_feature_run(run, str(party)))
         if party in (None, LABEL_PARTY):
-            views = with_sums(views, sums_over([path for path in known_vaults(views) if Vault.exists(path)]))
+            vaults = [vault or vault_of(RunFolder(run)) for run in runs]
+            known = [path for path in known_vaults(vaults) if Vault.exists(path)]
+            views = with_sums(views, vaults, sums_over(known))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
     if json:
         print_json({"page": str(out), "runs": [summary(view) for view in views]})

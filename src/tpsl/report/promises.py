@@ -43,7 +43,6 @@ def promise_of(job: Job, classes: int, result: TrainResult | None = None, total:
         total_delta=spent.delta,
         total_epsilon_text=rounded_up(spent.epsilon, 4),
         total_delta_text=rounded_up(spent.delta, 2),
-        total_known=known,
         epsilon=epsilon if math.isfinite(epsilon) else None,
         delta=delta,
         private=spent.private,

@@ -43,7 +43,6 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     view["step"] = max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)])
     view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
     view["ledger"], view["ledger_note"] = ledger.content, ledger.note
-    view["vault"] = None if ledger.vault is None else str(ledger.vault)
     view["curves"] = curves
     view["local_head"] = finite(run.local_head())
     view["attacks"] = read_finding(path, "attacks")
@@ -90,7 +89,6 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         job_digest=job.digest(),
         ledger=None,
         ledger_note="",
-        vault=None,
         over_vaults=None,
         test=None,
         local_head=None,

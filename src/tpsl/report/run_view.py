@@ -16,9 +16,7 @@ class Promise(TypedDict):
     total_delta: float
     total_epsilon_text: str
     total_delta_text: str
-    """As they are shown: rounded up."""
-    total_known: bool
-    """False for a feature party, who sees no ledger: the totals here are then this run's own share."""
+    """As they are shown: rounded up. A feature party sees no ledger: its totals are this run's own share."""
     epsilon: float | None
     """The ε of this run's own release over all draws; None without noise, where it is infinite."""
     delta: float
@@ -89,8 +87,6 @@ class RunView(TypedDict):
     ledger: dict[str, Any] | None
     ledger_note: str
     """Why there is no ledger, or nothing."""
-    vault: str | None
-    """Where the run's vault is, if it can be reached."""
     over_vaults: SumOverVaults | None
     """None where only one vault has released these records."""
     test: dict[str, float | None] | None

@@ -76,13 +76,14 @@ class WatchedFolder:
             progress(done, len(paths), path.name)
             known[path] = self._known_of(path)
         self._known = known
-        found = [content.view for content in known.values()]
-        views = [content for content in found if not isinstance(content, str)]
-        sums, problems = self._sums(views) if self.party == LABEL_PARTY else ({}, [])
+        readable = [content for content in known.values() if not isinstance(content.view, str)]
+        views = [content.view for content in readable if not isinstance(content.view, str)]
+        vaults = [content.vault for content in readable]
+        sums, problems = self._sums(vaults) if self.party == LABEL_PARTY else ({}, [])
         state = repr([(path, content.traces) for path, content in known.items()]) + repr(self._summed[0])
         return Look(
-            tuple(with_sums(views, sums)),
-            (*(content for content in found if isinstance(content, str)), *problems),
+            tuple(with_sums(views, vaults, sums)),
+            (*(content.view for content in known.values() if isinstance(content.view, str)), *problems),
             hashlib.sha256(state.encode()).hexdigest()[:32],
         )
 
@@ -101,9 +102,9 @@ class WatchedFolder:
         except ValueError:
             return None
 
-    def _sums(self, views: list[RunView]) -> tuple[Mapping[Path, VaultSum], list[str]]:
+    def _sums(self, own: list[Path | None]) -> tuple[Mapping[Path, VaultSum], list[str]]:
         """Return what records have spent over all known vaults, computed again when one of these has changed."""
-        vaults = known_vaults(views)
+        vaults = known_vaults(own)
         traces = tuple((str(vault), _traces_in(vault)) for vault in vaults)
         if traces != self._summed[0]:
             written = [vault for vault in vaults if _is_written(vault)]

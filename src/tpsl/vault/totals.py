@@ -65,13 +65,15 @@ def total_spent(
         counts = np.bincount(index[coverage.unpack(packed)], minlength=len(histories)).tolist()
         for history, count in zip(histories, counts, strict=True):
             if count:
-                ahead = planned if planned is not None and not own.intersection(history) else None
-                found = found.joined(_spent_by(history, releases, ahead, count))
+                parts: list[Entry | Planned] = [releases[entry] for entry in history]
+                if planned is not None and not own.intersection(history):
+                    parts.append(planned)
+                found = found.joined(total_of(parts, count))
     return found
 
 
-def total_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.int64], list[LedgerTotal]]:
-    """For each record, by position, the index of what it has spent in the list that is returned too."""
+def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.int64], list[tuple[Entry, ...]]]:
+    """For each record, by position, the index of its releases in the list that is returned too."""
     records = count_records(connection)
     releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
     index_of = np.zeros(records, np.int64)
@@ -80,16 +82,10 @@ def total_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.int64]
         index, histories = coverage.histories(coverage.masks(connection, chunk))
         part = index_of[chunk * CHUNK : (chunk + 1) * CHUNK]
         part[:] = np.array([numbers.setdefault(history, len(numbers)) for history in histories])[index[: len(part)]]
-    return index_of, [_spent_by(history, releases, None, 0) for history in numbers]
+    return index_of, [tuple(releases[entry] for entry in history) for history in numbers]
 
 
-def _spent_by(history: History, releases: Mapping[int, Entry], ahead: Planned | None, records: int) -> LedgerTotal:
-    parts: list[Entry | Planned] = [releases[entry] for entry in history]
-    parts += [ahead] if ahead is not None else []
-    return total_of(parts, records)
-
-
-def total_of(parts: Iterable[Entry | Planned | LedgerTotal], records: int) -> LedgerTotal:
+def total_of(parts: Iterable[Entry | Planned], records: int) -> LedgerTotal:
     """Basic composition: the sum of what each part cost the same records."""
     parts = list(parts)
     return LedgerTotal(

@@ -17,7 +17,7 @@ from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
-from tpsl.vault.ledger import Ledger
+from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
@@ -243,10 +243,10 @@ class Vault:
             entry.details["ids_digest"] for entry in entries if entry.kind == "added" and entry.details["records"]
         )
 
-    def histories(self) -> tuple[npt.NDArray[np.int64], list[LedgerTotal]]:
-        """For each record, by position, which of the totals that are returned too it has spent."""
+    def histories(self) -> tuple[npt.NDArray[np.int64], list[tuple[Entry, ...]]]:
+        """For each record, by position, the index of its releases in the list that is returned too."""
         with storage.reading(self._connection, self.path):
-            return totals.total_of_each(self._connection)
+            return totals.releases_of_each(self._connection)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
