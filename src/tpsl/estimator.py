@@ -108,7 +108,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     private_ : bool
         False for seeded noise and for none: then `epsilon_` promises nothing.
     privacy_spent_ : float
-        The largest total ε of any label in the vault, all releases counted.
+        The largest total ε of any label of the fit, all releases of the vault counted.
     halves_ : TrainedHalves
         The trained halves of the network.
     n_features_in_, feature_names_in_
@@ -195,7 +195,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             result = train(job, run, vault=vault, data=data)
             self.halves_ = load_halves(run, data.feature_parties, data.label_features)
         self.epsilon_, self.delta_, self.private_ = result.epsilon, result.delta, result.private
-        self.privacy_spent_ = result.ledger_epsilon
+        self.privacy_spent_ = result.total_epsilon
         return self
 
     def predict_proba(self, X: Any, *label_features: Any) -> npt.NDArray[np.float64]:

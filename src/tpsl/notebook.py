@@ -27,11 +27,13 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.data.dataset import load as load_data
 from tpsl.perturb import Estimator
-from tpsl.report.words import auc_text, measured_text, rounded_up
+from tpsl.report.words import auc_text, guarantee_text, measured_text
 from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.vault import ReleasePolicy, default_place
+from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,15 +100,21 @@ def train(
     path: str | os.PathLike[str] | None = None,
     *,
     vault: str | os.PathLike[str] | None = None,
+    max_epsilon: float = DEFAULT_MAX_EPSILON,
+    not_private: bool = False,
+    compose: bool = False,
+    max_delta: float | None = None,
     record_steps: int = _RECORDED_STEPS,
     progress: bool = True,
     data: Dataset | None = None,
 ) -> Run:
     """Run a job in this process and return the run, with its folder; an interrupted one goes on where it stopped.
 
-    Guarantee: that of `tpsl.training.train`. `path` is the run's folder, a new one under `runs` if None; labels and
-    releases are kept in its vault, or in `vault`: a second run on the same vault costs no more. The transcript of the
-    first `record_steps` steps is recorded, so that the run can be attacked.
+    Guarantee: that of `tpsl.training.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
+    releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
+    second run on the same labels costs no more. The label party permits ε up to `max_epsilon` in all; `not_private`
+    permits no noise and seeded noise, `compose` a second release of the same labels. The transcript of the first
+    `record_steps` steps is recorded, so that the run can be attacked.
     """
     if job.privacy.noise_seed is not None:
         warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
@@ -116,6 +124,8 @@ def train(
             job,
             folder,
             vault=None if vault is None else Path(vault),
+            place=default_place(),
+            policy=ReleasePolicy(max_epsilon, not_private, compose, max_delta),
             record_steps=record_steps,
             progress=show,
             data=data,
@@ -180,15 +190,14 @@ class Run:
 
     @property
     def guarantee(self) -> str:
-        """What the run promises about each label, in short."""
-        epsilon = f"ε = {rounded_up(self.result.epsilon, 6)}"
-        budget = epsilon + (f", δ = {rounded_up(self.result.delta, 3)}" if self.result.delta else "")
-        return budget if self.result.private else f"NOT PRIVATE ({budget})"
+        """What is promised about each label, in short: spent in all, and by this run where that is less."""
+        return guarantee_text(self.result)
 
     def _facts(self) -> dict[str, str]:
-        result = self.result
+        result, noted = self.result, RunFolder(self.path).noted_ledger()
         return {
             "run": str(self.path),
+            **({"vault": noted["vault"]} if noted else {}),
             "data": f"{result.data}, {result.train_records:,} training and {result.test_records:,} test records",
             "guarantee": self.guarantee,
             "mechanism": f"{result.mechanism}, estimator {result.estimator}",

@@ -92,12 +92,12 @@ def test_the_result_states_the_guarantee_of_the_mechanism(
     tpsl: Any, small_job: Path, tmp_path: Path, options: str, mechanism: str, epsilon: float | None, delta: float
 ) -> None:
     result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
-    stated = {name: result[name] for name in ("mechanism", "epsilon", "delta", "ledger_epsilon", "private")}
+    stated = {name: result[name] for name in ("mechanism", "epsilon", "delta", "total_epsilon", "private")}
     assert stated == {
         "mechanism": mechanism,
         "epsilon": epsilon,
         "delta": delta,
-        "ledger_epsilon": epsilon,
+        "total_epsilon": epsilon,
         "private": epsilon is not None,
     }
 
@@ -186,7 +186,7 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
     assert "0 noisy labels released with laplace (ε = 2), 320 were released before" in second.stderr
     ledger = tpsl("vault", "ledger", tmp_path / "vault", "--json").json()
     assert [entry["kind"] for entry in ledger["entries"]] == ["created", "added", "released"]
-    assert first.json()["ledger_epsilon"] == second.json()["ledger_epsilon"] == ledger["epsilon_per_record"]
+    assert first.json()["total_epsilon"] == second.json()["total_epsilon"] == ledger["epsilon_per_record"]
     assert tpsl("vault", "verify", tmp_path / "vault").status == 0
     sentence = tpsl("train", small_job, "--out", tmp_path / "c", "--epsilon", 1, *options).error()
     assert "320" in sentence

@@ -70,7 +70,7 @@ def test_labels_are_released_once(tuned: tuple[Path, TuneResult]) -> None:
         ledger = vault.ledger()
         assert [entry.kind for entry in ledger.entries].count("released") == 1
         assert vault.verify() == []
-    assert result.epsilon == result.ledger_epsilon == ledger.epsilon_per_record
+    assert result.epsilon == result.total_epsilon == ledger.epsilon_per_record
     assert not result.private
 
 

@@ -59,7 +59,12 @@ def test_it_has_what_the_party_knows(runs: Path) -> None:
     assert result is not None
     assert (view["party"], view["state"], view["train_records"]) == ("feature", "finished", 960)
     assert view["samples_per_second"] == result.samples_per_second
-    assert view["promise"] == read_run(runs / "laplace")["promise"]
+    theirs = read_run(runs / "laplace")["promise"]
+    assert {**view["promise"], "words": ""} == {**theirs, "words": ""}
+    # It sees no ledger, so it cannot speak of what is combined with other releases.
+    assert "in this run" in view["promise"]["words"]
+    assert "only the label party’s ledger knows them" in view["promise"]["words"]
+    assert "however it is combined" not in view["promise"]["words"]
     for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records"):
         assert view[unknown] is None  # type: ignore[literal-required]
     assert view["curves"] == []

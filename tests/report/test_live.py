@@ -92,7 +92,8 @@ def within(seconds: float, happened: Callable[[], bool]) -> bool:
 def test_what_is_shown_is_what_a_report_shows(service: Service, runs: Path) -> None:
     shown = {run["name"]: run for run in service.data()["runs"]}
     for name in ("laplace", "stopped"):
-        assert shown[name] == json.loads(json.dumps(read_run(runs / name)))
+        alone = json.loads(json.dumps(read_run(runs / name)))
+        assert shown[name] == {**alone, "over_vaults": shown[name]["over_vaults"]}
     # The runs of an audit lie in a folder of their own.
     assert shown.keys() == {path.relative_to(runs).as_posix() for path in runs_in(runs)}
     assert "laplace" in shown and any(name.startswith("audit/") for name in shown)

@@ -58,7 +58,10 @@ def test_a_vault_elsewhere_is_said_to_be_elsewhere(copied: Callable[[str], Path]
     shutil.rmtree(run / "label" / "vault")
     view = read_run(run)
     assert view["ledger"] is None
-    assert "not in this run" in view["ledger_note"]
+    assert "discrete/label/vault cannot be reached" in view["ledger_note"]
+    assert "noted ε = 0.5, δ = 0 for its records" in view["ledger_note"]
+    (run / "label" / "ledger.json").unlink()
+    assert "not in this run" in read_run(run)["ledger_note"]
 
 
 def test_metrics_may_have_keys_that_are_not_known_yet(copied: Callable[[str], Path]) -> None:

@@ -54,12 +54,25 @@ def test_numbers_as_text(views: list[RunView]) -> None:
 
 
 def test_only_a_private_run_promises_anything() -> None:
-    assert "nothing is promised" in promise_text(inf, 0.0, False)
-    assert "Nothing is promised" in promise_text(1.0, 0.0, False)
-    assert "a factor of at most 2.72." in promise_text(1.0, 0.0, True)
-    assert "a factor of at most 2.72, apart from a slack of δ = 1e-6" in promise_text(1.0, 1e-6, True)
-    assert "a factor of at most e^20." in promise_text(20.0, 0.0, True)
-    assert promise_text(0.0, 0.0, True) == "Nothing that depends on a label crosses the border."
+    assert "nothing is promised" in promise_text(inf, 0.0, False, inf)
+    assert "Another release of these labels had no noise" in promise_text(inf, 0.0, False, 1.0)
+    assert "Nothing is promised" in promise_text(1.0, 0.0, False, 1.0)
+    assert "a factor of at most 2.72." in promise_text(1.0, 0.0, True, 1.0)
+    assert "a factor of at most 2.72, apart from a slack of δ = 1e-6" in promise_text(1.0, 1e-6, True, 1.0)
+    assert "a factor of at most e^20." in promise_text(20.0, 0.0, True, 20.0)
+    assert promise_text(0.0, 0.0, True, 0.0) == "Nothing that depends on a label crosses the border."
+
+
+def test_the_sentence_about_other_knowledge_speaks_of_the_total() -> None:
+    alone, composed, unknown = (
+        promise_text(epsilon, 0.0, True, share) for epsilon, share in ((1, 1), (6, 1), (1, None))
+    )
+    assert alone.startswith("Everything that crosses the border, however it is combined with other knowledge")
+    assert composed.startswith(
+        "All that was released of these labels, by this run (ε = 1) and by others, however it is"
+    )
+    assert composed.endswith("a factor of at most 404.")  # e^6, rounded up
+    assert "however it is combined" not in unknown
 
 
 def test_the_baseline_is_the_run_without_noise_on_the_same_data(views: list[RunView]) -> None:
@@ -81,7 +94,7 @@ def test_the_lead_says_what_is_private_what_it_reaches_and_what_leaks(views: lis
     assert alone.startswith(
         f"This run is private. It promises ε = 2 and has a test AUC of {laplace['test']['test_auc']:.4f}. "
     )
-    assert f"reaches {reached:.4f} (" in alone and "0.8808 is the most that ε allows" in alone
+    assert f"reaches {reached:.4f} (" in alone and "0.8808 is the most that its ε allows" in alone
     assert lead([laplace, plain]).startswith("One of these 2 runs is private. It promises")
     assert lead([laplace, discrete]).startswith("All 2 runs are private. The most accurate of them, ")
     assert lead([plain, seeded]) == "None of these runs is private."

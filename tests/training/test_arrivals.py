@@ -153,7 +153,7 @@ def test_a_run_is_that_of_stored_labels_however_they_arrive(
     unlabelled[data().train] = -1  # labels of training records come out of the vault alone
     known = Dataset(**{**vars(data()), "labels": unlabelled})
     result = train(job(draws=draws), tmp_path / "run", vault=vault, record_steps=ALL_STEPS, data=known)
-    assert result.ledger_epsilon == result.epsilon == draws
+    assert result.total_epsilon == result.epsilon == draws
     assert result.samples_per_second > 0
     check(vault, tmp_path / "run", draws=draws)
 
@@ -326,7 +326,7 @@ def test_a_vault_that_does_not_fit_is_refused(tmp_path: Path, vault: Path) -> No
     add(vault, range(RECORDS))
     with Vault.open(vault) as opened:
         opened.release(laplace(2.0))
-    with pytest.raises(VaultError, match="12 records were released before under something else"):
+    with pytest.raises(VaultError, match="48 records were released before under something else"):
         train(job(), tmp_path / "run", vault=vault, data=data())
 
 

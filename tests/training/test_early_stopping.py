@@ -139,7 +139,7 @@ def test_replay_passes_with_everything_switched_on(tmp_path: Path) -> None:
 def test_gradients_none_releases_nothing_and_sends_nothing_back(tmp_path: Path) -> None:
     agreed = job({"gradients": "none"}, head="local", pretrain={"method": "masked", "epochs": 3, "batch_size": 64})
     result = train(agreed, tmp_path / "run", record_steps=1000)
-    assert (result.epsilon, result.ledger_epsilon, result.private, result.steps) == (0.0, 0.0, True, 0)
+    assert (result.epsilon, result.total_epsilon, result.private, result.steps) == (0.0, 0.0, True, 0)
     assert math.isnan(result.test_auc)
     assert not (tmp_path / "run" / "label" / "vault").exists()
     run = RunFolder(tmp_path / "run")

@@ -23,7 +23,8 @@ RESULT = TrainResult(
     epsilon=1.0,
     delta=0.0,
     private=True,
-    ledger_epsilon=2.0,
+    total_epsilon=2.0,
+    total_delta=0.0,
     classes=2,
     train_records=80,
     test_records=20,
@@ -44,7 +45,7 @@ RESULT = TrainResult(
 
 
 def test_a_result_survives_json_with_what_json_lacks() -> None:
-    for changes in ({}, {"epsilon": math.inf, "ledger_epsilon": math.inf, "private": False}):
+    for changes in ({}, {"epsilon": math.inf, "total_epsilon": math.inf, "private": False}):
         result = dataclasses.replace(RESULT, **changes)
         assert TrainResult.from_dict(json.loads(json.dumps(result.as_dict(), allow_nan=False))) == result
     none = dataclasses.replace(RESULT, test_auc=math.nan, test_auc_low=math.nan, test_auc_high=math.nan)

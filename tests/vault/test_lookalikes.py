@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Lookalikes, Vault, VaultError, lookalikes
+from tpsl.vault import Lookalikes, ReleasePolicy, Vault, VaultError, lookalikes
 from tpsl.vault.lookalikes import Styles, common_forms
 
 ALIKE = [
@@ -118,7 +118,7 @@ def test_only_a_second_draw_is_refused(folder) -> None:
         head = vault.ledger().head
         assert vault.release(laplace(1.0), ids=["7", "X"]).released == 0
         assert vault.ledger().head == head
-        assert vault.release(laplace(1.0), allow_lookalikes=True).released == 2
+        assert vault.release(laplace(1.0), policy=ReleasePolicy(allow_lookalikes=True)).released == 2
         assert vault.release(laplace(1.0)).released == 0
 
 

@@ -21,6 +21,7 @@ from tpsl.cli.privacy_options import (
     given,
     privacy_fields,
 )
+from tpsl.cli.release_options import MaxEpsilonOption, NotPrivateFlag, check_own_release, release_policy
 
 if TYPE_CHECKING:
     from tpsl import audit as audits
@@ -45,6 +46,8 @@ def audit(
     draws: DrawsOption = None,
     estimator: EstimatorOption = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="How often each record is used.")] = None,
+    max_epsilon: MaxEpsilonOption = None,
+    not_private: NotPrivateFlag = False,
     out: Annotated[
         Path | None, typer.Option(help="Keep the audit's runs in this new folder. Default: they are deleted.")
     ] = None,
@@ -69,6 +72,7 @@ def audit(
     if run is not None:
         job = run / "job.yaml"
     agreed = load_job(job, overrides) if job else make_job({}, overrides, "options")
+    check_own_release(agreed, release_policy(max_epsilon, not_private))
     folder = out or Path(tempfile.mkdtemp(prefix="tpsl-audit-"))
     try:
         with progress_bar("replay" if replay else "audit") as progress:

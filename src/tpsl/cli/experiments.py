@@ -13,6 +13,7 @@ import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
 from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields
+from tpsl.cli.release_options import NotPrivateFlag, require_not_private
 from tpsl.files import write_atomically
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ def sweep(
     epochs: EpochsOption = None,
     rows: RowsOption = None,
     workers: WorkersOption = None,
+    not_private: NotPrivateFlag = False,
     out: Annotated[Path, typer.Option(help="Folder for the results; a sweep in it is continued.")] = Path("runs/sweep"),
     json: JsonFlag = False,
 ) -> None:
     """Train and attack every combination of mechanism, ε, estimator and seed; the same command resumes.
 
-    Writes results.csv and results.parquet, one row for each run. Noise is seeded so that results repeat: not private.
+    Writes results.csv and results.parquet, one row for each run. Noise is seeded so that results repeat: not private,
+    so data that does not come with the package needs --not-private. Each run has a vault of its own.
     """
     from tpsl.experiments.sweep import grid
     from tpsl.experiments.sweep import sweep as run_sweep
@@ -69,6 +72,7 @@ def sweep(
         range(seeds),
     )
     base = _base(data, path, preset, rows, epochs)
+    require_not_private(base.data, not_private)
     notice("noise is seeded so that results repeat; these runs are not private")
     with progress_bar("sweep") as progress:
         results = run_sweep(settings, base, out, workers=workers, progress=progress)
@@ -107,12 +111,14 @@ def paper(
         bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
     ] = False,
     workers: WorkersOption = None,
+    not_private: NotPrivateFlag = False,
     out: Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")] = Path("runs/paper"),
     json: JsonFlag = False,
 ) -> None:
     """Reproduce the paper's three tables and its trade-off figure, the printed values beside ours.
 
-    Example: tpsl paper --data criteo train.txt
+    Noise is seeded, and one row has none: data that does not come with the package needs --not-private.
+    Example: tpsl paper --data criteo train.txt --not-private
     """
     from tpsl.experiments.figures import trade_off_figure
     from tpsl.experiments.paper import SKIPPED_BATCHES, leakage_table, paper_settings, results_table
@@ -125,6 +131,8 @@ def paper(
         bases[str(name)] = _base(name, path, preset, rows, epochs)
     if remaining:
         raise ValueError(f"there is a path too many: {remaining[0]}")
+    for base in bases.values():
+        require_not_private(base.data, not_private)
     results, tables = {}, []
     notice("noise is seeded so that results repeat; these runs are not private")
     for source, base in bases.items():

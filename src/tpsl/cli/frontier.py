@@ -12,6 +12,7 @@ import typer
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
 from tpsl.cli.data_options import DataName, data_fields
 from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
+from tpsl.cli.release_options import NotPrivateFlag, require_not_private
 
 
 class PartName(StrEnum):
@@ -32,6 +33,7 @@ def frontier(
         int | None, typer.Option(min=1, help="Cells at the same time, one core each. Default: one for each core.")
     ] = None,
     device: DeviceOption = DeviceName.cpu,
+    not_private: NotPrivateFlag = False,
     out: Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")] = Path(
         "runs/frontier"
     ),
@@ -40,7 +42,8 @@ def frontier(
     """Measure what ε buys: the paper's Laplace, Discrete and Gaussian noise, and ours; the same command resumes.
 
     Every point is tuned over six configurations and three epochs by noisy labels alone, anew for each seed. Writes
-    frontier.md, .csv, .json, .png and .svg. Noise is seeded so that results repeat: not private.
+    frontier.md, .csv, .json, .png and .svg. Noise is seeded so that results repeat: not private, so data that does not
+    come with the package needs --not-private.
     """
     from tpsl.experiments.frontier import TRAINING
     from tpsl.experiments.frontier import frontier as run_frontier
@@ -50,6 +53,7 @@ def frontier(
 
     fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
     base = make_job({"data": fields, "training": TRAINING}, {}, "options")
+    require_not_private(base.data, not_private)
     levels, heads = _levels(epsilons), _parts(parts)
     notice("noise is seeded so that results repeat; these runs are not private")
     found = []

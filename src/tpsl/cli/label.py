@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +24,14 @@ from tpsl.cli.local_options import (
     one_side,
 )
 from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.release_options import (
+    AllowLookalikesFlag,
+    ComposeFlag,
+    MaxDeltaOption,
+    MaxEpsilonOption,
+    NotPrivateFlag,
+    VaultOption,
+)
 from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
 
@@ -40,9 +47,12 @@ def _group() -> None:
 def serve(
     job: JobArgument,
     listen: Annotated[str | None, typer.Option(help="Address to listen at, HOST:PORT; 0.0.0.0 is every host.")] = None,
-    vault: Annotated[
-        Path | None, typer.Option(help="The vault. Default: one in the run folder; name one if labels arrive late.")
-    ] = None,
+    vault: VaultOption = None,
+    max_epsilon: MaxEpsilonOption = None,
+    max_delta: MaxDeltaOption = None,
+    not_private: NotPrivateFlag = False,
+    compose: ComposeFlag = False,
+    allow_lookalikes: AllowLookalikesFlag = False,
     local: LocalOption = None,
     certs: CertsOption = None,
     out: OutOption = None,
@@ -61,7 +71,8 @@ def serve(
 ) -> None:
     """Be the label party: wait for the feature parties of the job and train with them.
 
-    A run that was interrupted goes on where it stopped when the same command is given again. Example:
+    A job that asks for more than you permit is refused before the port is opened. A run that was interrupted goes on
+    where it stopped when the same command is given again. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
     """
@@ -72,6 +83,11 @@ def serve(
         out=out,
         listen=listen,
         vault=vault,
+        max_epsilon=max_epsilon,
+        not_private=not_private or None,
+        compose=compose or None,
+        max_delta=max_delta,
+        allow_lookalikes=allow_lookalikes or None,
         certificates=certs,
         data=data,
         threads=threads,

@@ -45,13 +45,6 @@ EpsilonOption = Annotated[
 ]
 SigmaOption = Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")]
 DeltaOption = Annotated[float | None, typer.Option(help="The δ for which ε is stated (gaussian).")]
-MaxDeltaOption = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="The largest δ that a record may have in all. Default: 1/records."),
-]
-AllowLookalikesFlag = Annotated[
-    bool, typer.Option("--allow-lookalikes", help="Draw for ids that differ only in spaces, case or leading zeros.")
-]
 EstimatorOption = Annotated[
     EstimatorName | None, typer.Option(help="'linear' is the paper; 'posterior' is ours. Costs no budget.")
 ]

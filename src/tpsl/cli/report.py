@@ -17,30 +17,44 @@ def report(
         str | None,
         typer.Option(help="Make the page of this feature party: nothing in it depends on true labels."),
     ] = None,
+    vault: Annotated[
+        Path | None, typer.Option(help="Where the runs' vault is now. Default: where each run has noted it.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page. Default: the names of the runs.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Write a page about runs: what was promised, what it costs, what an attacker got.
 
     One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --party
-    it is for that feature party. Runs that go on are shown as unfinished.
+    it is for that feature party. Runs that go on are shown as unfinished. The first ε of a run is what its records have
+    spent in all, as its vault says now; where other known vaults hold the same records, the sum stands beside it.
     """
     from tpsl.report.feature_reading import read_feature_run
+    from tpsl.report.ledgers import known_vaults, vault_of, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.reading import read_run
-    from tpsl.report.table import summary, summary_table
+    from tpsl.report.table import sum_sentences, summary, summary_table
+    from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
+    from tpsl.vault import Vault, sums_over
 
     with progress_bar("reading runs") as progress:
         views = []
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
-            views.append(read_run(run) if party in (None, LABEL_PARTY) else read_feature_run(run, party))
+            own = party in (None, LABEL_PARTY)
+            views.append(read_run(run, vault=vault) if own else read_feature_run(run, str(party)))
+        if party in (None, LABEL_PARTY):
+            vaults = [vault or vault_of(RunFolder(run)) for run in runs]
+            known = [path for path in known_vaults(vaults) if Vault.exists(path)]
+            views = with_sums(views, vaults, sums_over(known))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
     if json:
         print_json({"page": str(out), "runs": [summary(view) for view in views]})
     else:
         stdout.print(summary_table(views))
+        for sentence in sum_sentences(views):
+            say(sentence)
         say(f"The page: {out.resolve()}")
 
 

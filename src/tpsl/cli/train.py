@@ -23,6 +23,15 @@ from tpsl.cli.privacy_options import (
     given,
     privacy_fields,
 )
+from tpsl.cli.release_options import (
+    AllowLookalikesFlag,
+    ComposeFlag,
+    MaxDeltaOption,
+    MaxEpsilonOption,
+    NotPrivateFlag,
+    VaultOption,
+    release_policy,
+)
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
@@ -112,9 +121,12 @@ def train(
         bool, typer.Option("--insecure-seeded-noise", help="The seed fixes the noise too. The run is NOT private.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Run folder. An interrupted run in it is resumed.")] = None,
-    vault: Annotated[
-        Path | None, typer.Option(help="The label party's vault. Default: a new one in the run folder.")
-    ] = None,
+    vault: VaultOption = None,
+    max_epsilon: MaxEpsilonOption = None,
+    max_delta: MaxDeltaOption = None,
+    not_private: NotPrivateFlag = False,
+    compose: ComposeFlag = False,
+    allow_lookalikes: AllowLookalikesFlag = False,
     record_transcript: Annotated[
         bool, typer.Option("--record-transcript", help="Keep all that crossed the border, for attacks and audits.")
     ] = False,
@@ -132,6 +144,7 @@ def train(
     from tpsl import training
     from tpsl.training.loggers import run_logger
     from tpsl.transport.peers import LABEL_PARTY
+    from tpsl.vault import default_place
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -166,6 +179,8 @@ def train(
             agreed,
             run,
             vault=vault,
+            place=default_place(),
+            policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
             record_steps=training.ALL_STEPS if record_transcript else 0,
             progress=progress,
             notice=notice,
@@ -199,13 +214,12 @@ def _nothing_released() -> dict[str, str]:
 
 
 def _private_head(result: TrainResult) -> dict[str, str]:
-    from tpsl.report.words import rounded_up
+    from tpsl.report.words import guarantee_text
 
-    budget = f"ε = {rounded_up(result.epsilon, 6)}" + (f", δ = {rounded_up(result.delta, 3)}" if result.delta else "")
     judged = f"{result.validation_auc:.4f}  (from noisy labels)"
     return {
         "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
-        "guarantee": budget if result.private else f"NOT PRIVATE ({budget})",
+        "guarantee": guarantee_text(result),
         **({"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}),
         **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),
         "test AUC": f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]",

@@ -9,6 +9,15 @@ import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout, warn
 from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
+from tpsl.cli.release_options import (
+    AllowLookalikesFlag,
+    ComposeFlag,
+    MaxDeltaOption,
+    MaxEpsilonOption,
+    NotPrivateFlag,
+    VaultOption,
+    release_policy,
+)
 
 WorkersOption = Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")]
 
@@ -20,7 +29,12 @@ def tune(
         Path | None,
         typer.Option(help="YAML list of changes to the job to try. Default: what suits the number of classes."),
     ] = None,
-    vault: Annotated[Path | None, typer.Option(help="The label party's vault. Default: a new one in OUT.")] = None,
+    vault: VaultOption = None,
+    max_epsilon: MaxEpsilonOption = None,
+    max_delta: MaxDeltaOption = None,
+    not_private: NotPrivateFlag = False,
+    compose: ComposeFlag = False,
+    allow_lookalikes: AllowLookalikesFlag = False,
     workers: WorkersOption = 1,
     device: DeviceOption = DeviceName.cpu,
     json: JsonFlag = False,
@@ -32,8 +46,9 @@ def tune(
     """
     from tpsl.experiments.space import load_space
     from tpsl.experiments.tune import tune as run_tune
-    from tpsl.report.words import rounded_up
+    from tpsl.report.words import guarantee_text
     from tpsl.training import load_job
+    from tpsl.vault import default_place
 
     base = load_job(job)
     if base.privacy.noise_seed is not None:
@@ -45,6 +60,8 @@ def tune(
             configurations,
             out,
             vault=vault,
+            place=default_place(),
+            policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
             workers=workers,
             device=torch_device(device),
             progress=progress,
@@ -72,6 +89,5 @@ def tune(
     best = result.best
     say(f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}")
     say(f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}")
-    budget = f"ε = {rounded_up(result.epsilon, 6)}"
-    say(f"guarantee             {budget if result.private else f'NOT PRIVATE ({budget})'}: one release for all of them")
+    say(f"guarantee             {guarantee_text(result)}: one release for all of them")
     say(f"the best job          {out / 'best.yaml'}")

@@ -9,14 +9,20 @@ import typer
 
 from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
 from tpsl.cli.privacy_options import (
-    AllowLookalikesFlag,
     DeltaOption,
     DrawsOption,
     EpsilonOption,
-    MaxDeltaOption,
     MechanismName,
     SigmaOption,
     build_mechanism,
+)
+from tpsl.cli.release_options import (
+    AllowLookalikesFlag,
+    ComposeFlag,
+    MaxDeltaOption,
+    MaxEpsilonOption,
+    NotPrivateFlag,
+    release_policy,
 )
 
 if TYPE_CHECKING:
@@ -112,10 +118,10 @@ def release(
     sigma: SigmaOption = None,
     delta: DeltaOption = None,
     draws: DrawsOption = 1,
-    compose: Annotated[
-        bool, typer.Option("--compose", help="Spend more on records released before; the ledger adds the ε's.")
-    ] = False,
+    compose: ComposeFlag = False,
+    max_epsilon: MaxEpsilonOption = None,
     max_delta: MaxDeltaOption = None,
+    not_private: NotPrivateFlag = False,
     allow_lookalikes: AllowLookalikesFlag = False,
     insecure_noise_seed: Annotated[
         int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
@@ -134,10 +140,8 @@ def release(
             report = opened.release(
                 chosen,
                 draws=draws or 1,
-                compose=compose,
                 seed=insecure_noise_seed,
-                max_delta=max_delta,
-                allow_lookalikes=allow_lookalikes,
+                policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
                 progress=progress,
             )
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)

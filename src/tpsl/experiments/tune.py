@@ -33,8 +33,9 @@ from tpsl.training.loop import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
+from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport import BadMessage
-from tpsl.vault import NoisyLabels
+from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault
 
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
@@ -103,9 +104,12 @@ class TuneResult:
     epsilon: float
     """The ε of the one release, whatever the number of candidates."""
     delta: float
+    total_epsilon: float
+    """The largest ε that any training record has spent over all releases of the vault."""
+    total_delta: float
     private: bool
-    ledger_epsilon: float
-    """The largest total ε of any record in the vault, all releases counted."""
+    """False if any release of the training records had seeded noise or none."""
+    vault: str
     job: Job
     """The job of the best candidate, with its number of epochs: on the same vault it gives its weights again."""
     candidates: tuple[Candidate, ...]
@@ -119,9 +123,9 @@ class TuneResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
-        plain = ("out", "mechanism", "epsilon", "delta", "private", "ledger_epsilon", "diverged")
+        plain = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
         content = {name: getattr(self, name) for name in plain}
-        for name in ("epsilon", "ledger_epsilon"):
+        for name in ("total_epsilon", "epsilon"):
             content[name] = content[name] if math.isfinite(content[name]) else None
         return {
             **content,
@@ -138,6 +142,8 @@ def tune(
     out: Path,
     *,
     vault: Path | None = None,
+    place: Path | None = None,
+    policy: ReleasePolicy = NO_LIMITS,
     data: Dataset | None = None,
     workers: int = 1,
     device: torch.device | None = None,
@@ -147,10 +153,11 @@ def tune(
 ) -> TuneResult:
     """Train every configuration of the space (changes to the base job; None: ours) on one release, and compare them.
 
-    Guarantee: labels are released once, in the vault (`out/vault` if none is given), and everything else is
-    post-processing of that release. Test metrics depend on true labels and choose nothing. A job without a hold-out
-    gets one of a tenth. Runs that are finished in `out` are not repeated. `data` must be what the job's data part
-    loads; other workers load it by themselves. `pretrained` is a folder of pre-trained weights to share with others.
+    Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
+    `tpsl.training.train` finds it; with neither `vault` nor `place` it is `out/vault`, an experiment's own. Test
+    metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
+    in `out` are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
+    `pretrained` is a folder of pre-trained weights to share with others.
 
     Writes `out/tune.json` and `out/best.yaml`, the job of the best candidate.
     """
@@ -160,11 +167,14 @@ def tune(
     jobs = _jobs(base, space)
     names = describe(jobs)
     data = load_once(jobs[0].data) if data is None else data
-    vault = out / "vault" if vault is None else vault
+    if vault is None and (place is None or Vault.exists(out / "vault")):
+        vault = out / "vault"
+    choice = VaultChoice(vault, place, policy)
+    vault = choose_vault(jobs[0], data.label_side, RunFolder(out), choice, notice).path
     pretrained = out / "pretrained" if pretrained is None else pretrained
     # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)
-    noisy, ledger_epsilon = noisy_labels_for(jobs[0], data.label_side, vault, notice)
+    noisy, total = noisy_labels_for(jobs[0], data.label_side, vault, notice, policy)
     _check_release(out, noisy)
     runs = [out / "runs" / job.digest()[:20] for job in jobs]
     own_data = data if workers == 1 else None
@@ -181,7 +191,7 @@ def tune(
     progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         progress(done, len(tasks), name)
-    result = _compare(base, jobs, names, runs, data, noisy, ledger_epsilon, out)
+    result = _compare(base, jobs, names, runs, data, _Released(noisy, total, vault), out)
     write_atomically(out / "tune.json", json.dumps(result.as_dict(), indent=1).encode())
     write_atomically(out / "best.yaml", (_HEAD.format(vault=vault) + result.job.to_yaml()).encode())
     return result
@@ -264,16 +274,23 @@ def _train(
         write_atomically(run / _DIVERGED, str(error).encode())
 
 
+@dataclass(frozen=True)
+class _Released:
+    noisy: NoisyLabels
+    total: LedgerTotal
+    vault: Path
+
+
 def _compare(
     base: Job,
     jobs: Sequence[Job],
     names: Sequence[str],
     runs: Sequence[Path],
     data: Dataset,
-    noisy: NoisyLabels,
-    ledger_epsilon: float,
+    released: _Released,
     out: Path,
 ) -> TuneResult:
+    noisy = released.noisy
     candidates = []
     for number, (name, run) in enumerate(zip(names, runs, strict=True)):
         for entry in RunFolder(run).metrics():
@@ -300,8 +317,10 @@ def _compare(
         mechanism=noisy.mechanism.name,
         epsilon=noisy.epsilon,
         delta=noisy.delta,
-        private=noisy.private,
-        ledger_epsilon=ledger_epsilon,
+        total_epsilon=released.total.epsilon,
+        total_delta=released.total.delta,
+        private=released.total.private,
+        vault=str(released.vault),
         job=changed(jobs[best.number], final, "the best job"),
         candidates=tuple(candidates),
         best=best,

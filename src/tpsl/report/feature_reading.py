@@ -31,7 +31,10 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
     files = [run.job_path, run.party(party) / "result.json", *checkpoints.glob("*")]
     view["updated"] = last_change(files)
     view["step"] = max([0, *saved_steps(checkpoints)])
-    view["ledger_note"] = "The ledger is the label party’s; a feature party does not see it."
+    view["ledger_note"] = (
+        "The ledger is the label party’s; a feature party does not see it. The ε here is that of this run’s own "
+        "release; what else was released of the same labels adds to it."
+    )
     result = run.party_result(party)
     if result is not None:
         view["state"] = "finished"

@@ -14,29 +14,41 @@ from tpsl.report.run_view import Promise
 from tpsl.report.words import promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
+from tpsl.vault import LedgerTotal
 from tpsl.vault.budget import times
 
 _ROC_POINTS = 101
 
 
-def promise_of(job: Job, classes: int, result: TrainResult | None = None) -> Promise:
+def promise_of(job: Job, classes: int, result: TrainResult | None = None, total: LedgerTotal | None = None) -> Promise:
     """Return the promise of a job for so many classes: the ε of the integers that are sampled, over all draws.
 
-    A finished run states its ε itself, and whether its noise was secret: that is what counts then.
+    A finished run states its ε itself, and whether its noise was secret: that is what counts then. `total` is what the
+    ledger says that the records have spent in all; a finished run has noted that too, at its end.
     """
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     private = math.isfinite(epsilon) and (job.privacy.noise_seed is None if result is None else result.private)
+    spent = LedgerTotal(epsilon, delta, private)
+    if result is not None:
+        spent = spent.joined(LedgerTotal(result.total_epsilon, result.total_delta, result.private))
+    if total is not None:
+        spent = spent.joined(total)
+    known = result is not None or total is not None
     return Promise(
         mechanism=facts.mechanism if result is None else result.mechanism,
         estimator=job.privacy.estimator,
         draws=job.privacy.draws,
+        total_epsilon=spent.epsilon if math.isfinite(spent.epsilon) else None,
+        total_delta=spent.delta,
+        total_epsilon_text=rounded_up(spent.epsilon, 4),
+        total_delta_text=rounded_up(spent.delta, 2),
         epsilon=epsilon if math.isfinite(epsilon) else None,
         delta=delta,
-        private=private,
+        private=spent.private,
         epsilon_text=rounded_up(epsilon, 4),
         delta_text=rounded_up(delta, 2),
-        words=promise_text(epsilon, delta, private),
+        words=promise_text(spent.epsilon, spent.delta, spent.private, epsilon if known else None),
         ceiling=auc_ceiling(epsilon, delta),
         closed_form=facts.closed_form,
         closed_form_best=facts.closed_form_best,

@@ -11,19 +11,20 @@ from typing import Any
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.report.findings import finite, read_finding
+from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
-from tpsl.report.words import rounded_up
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.vault import Vault
 
 
-def read_run(path: Path, name: str | None = None) -> RunView:
+def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) -> RunView:
     """Return the label party's view of a run, finished or not; the run is only read.
 
+    The first number of the promise is what the records have spent in all by now, as the run's vault says, or the one
+    named here, or, where it cannot be reached, as the run has noted.
     What is missing or damaged is a `ValueError` whose message is one sentence that names the file.
     """
     run = RunFolder(path)
@@ -34,14 +35,14 @@ def read_run(path: Path, name: str | None = None) -> RunView:
             + ", ".join(feature_party_names(job.data))
         )
     result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
-    ledger, note = _ledger(run)
-    classes = result.classes if result else int(ledger["classes"]) if ledger else classes_of(job)
-    view = job_view(path, job, "label", promise_of(job, classes, result), classes, name)
+    classes = result.classes if result else classes_in(run) or classes_of(job)
+    ledger = read_ledger(run, job, classes, vault)
+    view = job_view(path, job, "label", promise_of(job, classes, result, ledger.total), classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
     view["updated"] = last_change([run.job_path, *files])
     view["step"] = max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)])
     view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
-    view["ledger"], view["ledger_note"] = ledger, note
+    view["ledger"], view["ledger_note"] = ledger.content, ledger.note
     view["curves"] = curves
     view["local_head"] = finite(run.local_head())
     view["attacks"] = read_finding(path, "attacks")
@@ -88,6 +89,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         job_digest=job.digest(),
         ledger=None,
         ledger_note="",
+        over_vaults=None,
         test=None,
         local_head=None,
         curves=[],
@@ -110,37 +112,6 @@ def last_change(files: Iterable[Path]) -> str | None:
         with contextlib.suppress(FileNotFoundError):  # a run that goes on removes its old checkpoints
             times.append(file.stat().st_mtime)
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
-
-
-def _ledger(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
-    vault = run.label / "vault"
-    if not Vault.exists(vault):
-        return None, "The vault is not in this run’s folder; `tpsl vault ledger` shows what was spent in it."
-    with Vault.open(vault) as opened:
-        ledger = opened.ledger()
-    unit = ledger.largest_unit
-    return {
-        "classes": ledger.classes,
-        "records": ledger.records,
-        "released_records": ledger.released_records,
-        "private": ledger.private,
-        "epsilon_text": rounded_up(ledger.epsilon_per_record, 4),
-        "delta_text": rounded_up(ledger.delta_per_record, 2),
-        "unit_text": f"{rounded_up(unit.epsilon, 4)} ({unit.records:,} records)" if unit else None,
-        "head": ledger.head,
-        "entries": [
-            {
-                "sequence": entry.sequence,
-                "time": entry.time,
-                "what": entry.description if entry.kind == "released" else entry.kind,
-                "records": entry.details.get("records"),
-                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.kind == "released" else "",
-                "delta_text": rounded_up(entry.delta, 2) if entry.kind == "released" else "",
-                "hash": entry.hash,
-            }
-            for entry in ledger.entries
-        ],
-    }, ""
 
 
 def _entry(entry: dict[str, Any], run: RunFolder) -> dict[str, Any]:

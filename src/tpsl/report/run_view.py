@@ -11,18 +11,24 @@ class Promise(TypedDict):
     mechanism: str
     estimator: str
     draws: int
+    total_epsilon: float | None
+    """What the run's records have spent over all releases of the vault: the ε that is promised. None: infinite."""
+    total_delta: float
+    total_epsilon_text: str
+    total_delta_text: str
+    """As they are shown: rounded up. A feature party sees no ledger: its totals are this run's own share."""
     epsilon: float | None
-    """The claimed ε over all draws; None without noise, where it is infinite."""
+    """The ε of this run's own release over all draws; None without noise, where it is infinite."""
     delta: float
     private: bool
-    """False for no noise and for seeded noise, which anybody with the seed can subtract."""
+    """False for no noise and for seeded noise, which anybody with the seed can subtract, in any of the releases."""
     epsilon_text: str
     delta_text: str
-    """ε and δ as they are shown: rounded up."""
+    """ε and δ of this run's own release as they are shown."""
     words: str
-    """The promise for a reader who knows no mathematics."""
+    """The promise for a reader who knows no mathematics; it speaks of the total where that is known."""
     ceiling: float
-    """The AUC that ε and δ allow any attack that works from the transcript alone."""
+    """The AUC that this run's own ε and δ allow any attack that works from its transcript alone."""
     closed_form: float | None
     """The AUC of the shortest-distance attack that follows from the mechanism alone."""
     closed_form_best: float | None
@@ -37,6 +43,17 @@ class Sighting(TypedDict):
     what: str
     feature: str
     label: str
+
+
+class SumOverVaults(TypedDict):
+    """What the records of a run's vault have spent over all vaults that are known."""
+
+    epsilon: float | None
+    epsilon_text: str
+    delta_text: str
+    private: bool
+    vaults: list[dict[str, str]]
+    """`vault` and `epsilon_text` of each that has a part in it."""
 
 
 class RunView(TypedDict):
@@ -70,6 +87,8 @@ class RunView(TypedDict):
     ledger: dict[str, Any] | None
     ledger_note: str
     """Why there is no ledger, or nothing."""
+    over_vaults: SumOverVaults | None
+    """None where only one vault has released these records."""
     test: dict[str, float | None] | None
     local_head: dict[str, float | None] | None
     curves: list[dict[str, Any]]

@@ -8,7 +8,7 @@ from tpsl.training.job import Job
 
 def sightings(job: Job, promise: Promise) -> list[Sighting]:
     """Return what each side gets to see in this job; it follows from the agreement alone."""
-    if promise["epsilon"] is None or not promise["private"]:
+    if promise["epsilon"] is None or job.privacy.noise_seed is not None:
         bound = "yes, and they show the labels"
     else:
         bound = f"yes; all of them together say about a label at most what ε = {promise['epsilon_text']} allows"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tpsl.report.run_view import RunView
-from tpsl.report.words import auc_text, budget_text, interval_text, privacy_text
+from tpsl.report.words import auc_text, budget_text, interval_text, privacy_text, share_text, sum_text
 
 
 def summary(view: RunView) -> dict[str, Any]:
@@ -20,7 +20,14 @@ def summary(view: RunView) -> dict[str, Any]:
     return {
         "name": view["name"],
         "state": view["state"],
-        **{key: promise[key] for key in ("mechanism", "estimator", "epsilon", "delta", "private")},
+        "mechanism": promise["mechanism"],
+        "estimator": promise["estimator"],
+        "total_epsilon": promise["total_epsilon"],
+        "total_delta": promise["total_delta"],
+        "epsilon": promise["epsilon"],
+        "delta": promise["delta"],
+        "private": promise["private"],
+        "over_vaults": view["over_vaults"],
         **{key: test.get(key) for key in ("test_auc", "test_auc_low", "test_auc_high")},
         **{f"attack_{key}": attack.get(key) for key in ("auc", "auc_low", "auc_high")},
         "attack_closed_form": promise["closed_form"],
@@ -32,13 +39,13 @@ def summary(view: RunView) -> dict[str, Any]:
 
 
 def summary_table(views: Sequence[RunView]) -> Table:
-    """Return claimed ε, test AUC, shortest-distance attack AUC, its closed form and whether the run is private.
+    """Return the ε spent in all, test AUC, shortest-distance attack AUC, its closed form and whether a run is private.
 
     No number is cut off at 80 columns, and names are shown as they are, never read as markup.
     """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     table.add_column("Run", overflow="fold", min_width=16)
-    table.add_column("Claimed\nε", justify="right")
+    table.add_column("ε in all", justify="right")
     table.add_column("Test AUC", justify="right", no_wrap=True)
     table.add_column("Attack AUC", justify="right", no_wrap=True)
     table.add_column("Closed\nform", justify="right", no_wrap=True)
@@ -47,7 +54,7 @@ def summary_table(views: Sequence[RunView]) -> Table:
         numbers = summary(view)
         table.add_row(
             Text(view["name"]),
-            Text(budget_text(view)),
+            _budget(view),
             *(
                 _with_interval(*(numbers[f"{what}_auc{end}"] for end in ("", "_low", "_high")))
                 for what in ("test", "attack")
@@ -56,6 +63,20 @@ def summary_table(views: Sequence[RunView]) -> Table:
             Text(privacy_text(view), style="" if numbers["private"] else "bold red"),
         )
     return table
+
+
+def sum_sentences(views: Sequence[RunView]) -> list[str]:
+    """Return a sentence for each group of runs whose records more than one vault has released."""
+    found: dict[str, list[str]] = {}
+    for view in views:
+        if view["over_vaults"]:
+            found.setdefault(sum_text(view["over_vaults"]), []).append(view["name"])
+    return [f"{', '.join(names)}: {text}" for text, names in found.items()]
+
+
+def _budget(view: RunView) -> Text:
+    share = share_text(view)
+    return Text.assemble(budget_text(view), (f"\n{share}" if share else "", "dim"))
 
 
 def _with_interval(area: float | None, low: float | None, high: float | None) -> Text:

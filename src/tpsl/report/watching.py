@@ -6,16 +6,18 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.report.feature_reading import read_feature_run
+from tpsl.report.ledgers import known_vaults, vault_of, with_sums
 from tpsl.report.promises import promise_of
 from tpsl.report.reading import classes_of, job_view, read_run
 from tpsl.report.run_view import RunView
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault import Vault, VaultSum, sums_over
 from tpsl.vault.storage import DATABASE
 
 Progress = Callable[[int, int, str], None]
@@ -35,6 +37,18 @@ class Look:
     version: str
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the last look saw of one run."""
+
+    own: Traces
+    """Of the run's folder alone."""
+    vault: Path | None
+    traces: Traces
+    """Of the run's folder and its vault."""
+    view: RunView | str
+
+
 class WatchedFolder:
     """All runs in a folder, and in its folders, as one party may see them. Nothing is ever written."""
 
@@ -42,7 +56,8 @@ class WatchedFolder:
         if not folder.is_dir():
             raise RunError(f"{folder}: there is no such folder")
         self.folder, self.party = folder, party
-        self._known: dict[Path, tuple[Traces, RunView | str]] = {}
+        self._known: dict[Path, _Known] = {}
+        self._summed: tuple[object, Mapping[Path, VaultSum], list[str]] = ((), {}, [])
         self._lock = threading.Lock()
         self._last: tuple[float, Look] | None = None
 
@@ -55,29 +70,59 @@ class WatchedFolder:
             return self._last[1]
 
     def _look(self, progress: Progress) -> Look:
-        known: dict[Path, tuple[Traces, RunView | str]] = {}
+        known: dict[Path, _Known] = {}
         paths = sorted(runs_in(self.folder))
         for done, path in enumerate(paths):
             progress(done, len(paths), path.name)
-            # Before the reading: what changes meanwhile is seen at the next look.
-            traces = _traces(path, self.party)
-            before = self._known.get(path)
-            known[path] = before if before and before[0] == traces else (traces, self._read(path))
+            known[path] = self._known_of(path)
         self._known = known
-        found = [content for _, content in known.values()]
-        state = repr([(path, traces) for path, (traces, _) in known.items()])
+        readable = [content for content in known.values() if not isinstance(content.view, str)]
+        views = [content.view for content in readable if not isinstance(content.view, str)]
+        vaults = [content.vault for content in readable]
+        sums, problems = self._sums(vaults) if self.party == LABEL_PARTY else ({}, [])
+        state = repr([(path, content.traces) for path, content in known.items()]) + repr(self._summed[0])
         return Look(
-            tuple(content for content in found if not isinstance(content, str)),
-            tuple(content for content in found if isinstance(content, str)),
+            tuple(with_sums(views, vaults, sums)),
+            (*(content.view for content in known.values() if isinstance(content.view, str)), *problems),
             hashlib.sha256(state.encode()).hexdigest()[:32],
         )
 
-    def _read(self, path: Path) -> RunView | str:
+    def _known_of(self, path: Path) -> _Known:
+        """Return what is known of a run; it is read again if a file has changed that its view is made of."""
+        # Before the reading: what changes meanwhile is seen at the next look.
+        own, before = _traces(path, self.party), self._known.get(path)
+        vault = before.vault if before and before.own == own else self._vault_of(path)
+        traces = own + (_traces_in(vault) if vault else ())
+        return before if before and before.traces == traces else _Known(own, vault, traces, self._read(path, vault))
+
+    def _vault_of(self, path: Path) -> Path | None:
+        """Return where the run has noted its vault; a note that cannot be read is told when the run is read."""
+        try:
+            return vault_of(RunFolder(path)) if self.party == LABEL_PARTY else None
+        except ValueError:
+            return None
+
+    def _sums(self, own: list[Path | None]) -> tuple[Mapping[Path, VaultSum], list[str]]:
+        """Return what records have spent over all known vaults, computed again when one of these has changed."""
+        vaults = known_vaults(own)
+        traces = tuple((str(vault), _traces_in(vault)) for vault in vaults)
+        if traces != self._summed[0]:
+            written = [vault for vault in vaults if _is_written(vault)]
+            problems = [f"{vault}: is being written, or its writer was killed; it is not counted" for vault in written]
+            sums: Mapping[Path, VaultSum] = {}
+            try:
+                sums = sums_over([vault for vault in vaults if vault not in written and Vault.exists(vault)])
+            except (ValueError, OSError) as error:
+                problems.append(str(error))
+            self._summed = traces, sums, problems
+        return self._summed[1], self._summed[2]
+
+    def _read(self, path: Path, vault: Path | None) -> RunView | str:
         name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
         try:
             if self.party != LABEL_PARTY:
                 return read_feature_run(path, self.party, name)
-            if (RunFolder(path).label / "vault" / f"{DATABASE}-journal").exists():
+            if vault is not None and _is_written(vault):
                 return _without_vault(path, name)
             return read_run(path, name)
         except (ValueError, OSError) as error:
@@ -112,12 +157,21 @@ def _without_vault(path: Path, name: str) -> RunView:
     return view
 
 
+def _is_written(vault: Path) -> bool:
+    return (vault / f"{DATABASE}-journal").exists()
+
+
 def _traces(run: Path, party: str) -> Traces:
-    """Return what changes when any file does that a view is made of."""
+    """Return what changes when any file in the run's folder does that a view is made of."""
     own = run / party
     places = [run, own, own / "checkpoints"]
     if party == LABEL_PARTY:
-        places += [own / "vault", own / NOT_PRIVATE]
+        places.append(own / NOT_PRIVATE)
+    return _traces_in(*places)
+
+
+def _traces_in(*places: Path) -> Traces:
+    """Return what changes when any file in these folders does."""
     traces = []
     for place in places:
         try:

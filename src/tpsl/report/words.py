@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
+from typing import Protocol
 
-from tpsl.report.run_view import RunView
+from tpsl.report.run_view import RunView, SumOverVaults
 
 MISSING = "–"
 """Shown where there is no number."""
@@ -37,21 +38,70 @@ def interval_text(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.4f}–{high:.4f}"
 
 
+class Guarantee(Protocol):
+    """What a run, or a choice among runs, says of its releases."""
+
+    @property
+    def total_epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def total_delta(self) -> float: ...  # noqa: D102
+    @property
+    def epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def delta(self) -> float: ...  # noqa: D102
+    @property
+    def private(self) -> bool: ...  # noqa: D102
+
+
+def guarantee_text(result: Guarantee) -> str:
+    """Return what a run promises about each label: what was spent in all, and its own share where that is less."""
+    own, whole = _budget(result.epsilon, result.delta), _budget(result.total_epsilon, result.total_delta)
+    budget = whole if own == whole else f"{whole} in all (this run's release: {own})"
+    return budget if result.private else f"NOT PRIVATE ({budget})"
+
+
+def _budget(epsilon: float, delta: float) -> str:
+    return f"ε = {rounded_up(epsilon, 6)}" + (f", δ = {rounded_up(delta, 3)}" if delta else "")
+
+
 def budget_text(view: RunView) -> str:
-    """Return `ε` or, where δ is not zero, `ε, δ = …` as it is shown everywhere."""
+    """Return the total `ε` or, where δ is not zero, `ε, δ = …` as it is shown everywhere."""
     promise = view["promise"]
-    return promise["epsilon_text"] + (f", δ = {promise['delta_text']}" if promise["delta"] else "")
+    return promise["total_epsilon_text"] + (f", δ = {promise['total_delta_text']}" if promise["total_delta"] else "")
+
+
+def share_text(view: RunView) -> str:
+    """Return this run's own ε where earlier or later releases of the same labels have added to it, or nothing."""
+    promise = view["promise"]
+    own, whole = (promise["epsilon"], promise["delta"]), (promise["total_epsilon"], promise["total_delta"])
+    return "" if own == whole else f"this run: {promise['epsilon_text']}"
+
+
+def sum_text(found: SumOverVaults) -> str:
+    """Return what records have spent over all known vaults, and which vault says what."""
+    parts = ", ".join(f"{part['vault']}: {part['epsilon_text']}" for part in found["vaults"])
+    slack = f", δ = {found['delta_text']}" if found["delta_text"] else ""
+    private = "" if found["private"] else ", NOT PRIVATE"
+    return (
+        f"all known vaults together have spent ε = {found['epsilon_text']}{slack}{private} on these records ({parts})"
+    )
 
 
 def privacy_text(view: RunView) -> str:
     """Return whether the run is private and, if it is not, why."""
     if view["promise"]["private"]:
         return "yes"
-    return "no: no noise" if view["promise"]["epsilon"] is None else "no: seeded noise"
+    return "no: no noise" if view["promise"]["total_epsilon"] is None else "no: seeded noise"
 
 
-def promise_text(epsilon: float, delta: float, private: bool) -> str:
-    """Return what a run promises about every record's label, for a reader who knows no mathematics."""
+def promise_text(epsilon: float, delta: float, private: bool, share: float | None) -> str:
+    """Return what is promised about every record's label, for a reader who knows no mathematics.
+
+    ε and δ are what the records have spent in all, `share` is this run's part of it. None is for a feature party: it
+    knows of this run's release alone, and can promise nothing of what is combined with others.
+    """
+    if math.isinf(epsilon) and share is not None and math.isfinite(share):
+        return "Another release of these labels had no noise: they are known, and nothing is promised about them."
     if math.isinf(epsilon):
         return "No noise was added. The gradients show the labels, and nothing is promised about them."
     if not private:
@@ -63,9 +113,18 @@ def promise_text(epsilon: float, delta: float, private: bool) -> str:
         return "Nothing that depends on a label crosses the border."
     factor = rounded_up(math.exp(epsilon), 3) if epsilon < 13 else f"e^{rounded_up(epsilon, 4)}"
     slack = f", apart from a slack of δ = {rounded_up(delta, 2)} in probability" if delta else ""
+    if share is None:
+        return (
+            f"Everything that crosses the border in this run changes the odds of a record’s label by a factor of at "
+            f"most {factor}{slack}. Other releases of the same labels add to that; only the label party’s ledger "
+            "knows them."
+        )
+    what = "Everything that crosses the border"
+    if share != epsilon:
+        what = f"All that was released of these labels, by this run (ε = {rounded_up(share, 4)}) and by others"
     return (
-        "Everything that crosses the border, however it is combined with other knowledge, changes the odds of a "
-        f"record’s label by a factor of at most {factor}{slack}."
+        f"{what}, however it is combined with other knowledge, changes the odds of a record’s label by a factor of at "
+        f"most {factor}{slack}."
     )
 
 
@@ -107,7 +166,7 @@ def lead(views: Sequence[RunView]) -> str:
     reached = measured_text(attack["auc"], attack["auc_low"], attack["auc_high"])
     return (
         f"{count} {reach} The shortest-distance attack on its transcript reaches {reached}, where 0.5 is guessing and "
-        f"{auc_text(best['promise']['ceiling'])} is the most that ε allows any attack on average."
+        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows any attack on average."
     )
 
 

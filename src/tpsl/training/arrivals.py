@@ -27,7 +27,9 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer
-from tpsl.vault import NoisyLabels, Vault, VaultBusy, VaultError
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
+from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
 
 Notice = Callable[[str], None]
 Answer = TypeVar("Answer")
@@ -42,17 +44,39 @@ class LabelsMissing(ValueError):
 
 
 def arrivals_for(
-    job: Job, side: LabelSide, vault: Path | None, *, wait: float, observer: Observer, notice: Notice
+    job: Job,
+    side: LabelSide,
+    run: RunFolder,
+    choice: VaultChoice,
+    *,
+    wait: float,
+    observer: Observer,
+    notice: Notice,
 ) -> Arrivals | None:
     """Return where the labels of a job come from while it runs; None if the job wants them stored before."""
     if not job.has_late_labels:
         return None
-    if vault is None:
+    if choice.named is None:
         raise ValueError(
             "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
             "or `vault` in the local file"
         )
-    return Arrivals(job, side, vault, wait=wait, observer=observer, notice=notice)
+    chosen = _patiently(lambda: choose_vault(job, side, run, choice, notice), choice.named, wait, observer)
+    return Arrivals(chosen, wait=wait, observer=observer, notice=notice)
+
+
+def _patiently(act: Callable[[], Answer], vault: Path, wait: float, observer: Observer) -> Answer:
+    """Do something with a vault, again and again while another process is writing to it."""
+    since = time.monotonic()
+    while True:
+        try:
+            return act()
+        except VaultBusy:
+            if time.monotonic() - since >= wait:
+                raise
+            observer.waiting_for(f"the vault {vault}, which is busy")
+            sleep(_LOOK_EVERY)
+            observer.waiting_for(None)
 
 
 class Arrivals:
@@ -62,19 +86,18 @@ class Arrivals:
     asked again. A vault that does not exist yet is made, empty.
     """
 
-    def __init__(
-        self, job: Job, side: LabelSide, vault: Path, *, wait: float, observer: Observer, notice: Notice
-    ) -> None:
-        self._side, self._path, self._wait, self._observer, self._notice = side, vault, wait, observer, notice
-        self._ids = side.ids.take(pa.array(side.train))
-        self._units = None if side.units is None else side.units.take(pa.array(side.train))
-        self._mechanism, why = job.privacy.choose(side.classes)
-        self._draws, self._seed = job.privacy.draws, job.privacy.noise_seed
+    def __init__(self, vault: RunVault, *, wait: float, observer: Observer, notice: Notice) -> None:
+        self.vault, self._side, self._path, self._ids = vault, vault.side, vault.path, vault.ids
+        self._units = vault.units
+        self._wait, self._observer, self._notice = wait, observer, notice
+        privacy = vault.job.privacy
+        self._mechanism, why = privacy.choose(self._side.classes)
+        self._draws, self._seed = privacy.draws, privacy.noise_seed
         self._ahead = 0
-        if job.privacy.mechanism == "auto":
+        if privacy.mechanism == "auto":
             notice(f"mechanism auto: {why}")
-        if self._patiently(lambda: self._made(side.classes)):
-            notice(f"made the empty vault {vault}; `tpsl vault add` fills it")
+        if self._patiently(lambda: self._made(self._side.classes)):
+            notice(f"made the empty vault {self._path}; `tpsl vault add` fills it")
         self.none_yet()  # a vault that does not fit the job is told before anybody connects
 
     def none_yet(self) -> NoisyLabels:
@@ -109,9 +132,9 @@ class Arrivals:
                 )
         return labels
 
-    def ledger_epsilon(self) -> float:
-        """Return the largest total ε of any record in the vault."""
-        return self._asked(lambda vault: vault.ledger().epsilon_per_record)
+    def spent(self) -> LedgerTotal:
+        """Return what the training records have spent over all releases of the vault."""
+        return self._patiently(self.vault.total)
 
     def _released(self, vault: Vault, first: int, records: int) -> NoisyLabels:
         """Release all there is from `first` on, up to the first record whose label is missing, or far enough.
@@ -126,7 +149,7 @@ class Arrivals:
         ids = ids.slice(0, here)
         if self._units is not None:
             vault.require_units(ids, self._units.slice(first, here))
-        vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed)
+        vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed, policy=self.vault.policy)
         return vault.noisy_labels(self._mechanism, ids, draws=self._draws, seed=self._seed)
 
     def _wait_for(self, ids: pa.Array, step: int) -> None:
@@ -165,17 +188,7 @@ class Arrivals:
         return self._patiently(opened)
 
     def _patiently(self, act: Callable[[], Answer]) -> Answer:
-        """Do something with the vault, again and again while another process is writing to it."""
-        since = time.monotonic()
-        while True:
-            try:
-                return act()
-            except VaultBusy:
-                if time.monotonic() - since >= self._wait:
-                    raise
-                self._observer.waiting_for(f"the vault {self._path}, which is busy")
-                sleep(_LOOK_EVERY)
-                self._observer.waiting_for(None)
+        return _patiently(act, self._path, self._wait, self._observer)
 
     def _made(self, classes: int) -> bool:
         """Make the vault unless there is one, or somebody else makes it meanwhile; say whether it was made here."""

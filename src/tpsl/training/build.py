@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -17,7 +18,7 @@ from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.pretraining import Progress, pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
-from tpsl.vault import NoisyLabels, Vault
+from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault, VaultError
 
 Notice = Callable[[str], None]
 LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None, torch.device | None], LabelParty]
@@ -100,34 +101,57 @@ def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
     return [weight_generator(job.training.seed, name) for name in names]
 
 
-def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> None:
-    """Make the vault from the data's training labels, unless there is one. Nothing is released."""
-    ids = side.ids.take(pa.array(side.train))
-    units = None if side.units is None else side.units.take(pa.array(side.train))
-    if not Vault.exists(vault_path):
-        notice(f"storing {len(side.train):,} training labels in the vault {vault_path}")
-        Vault.create(vault_path, classes=side.classes, batches=[(ids, side.labels[side.train], units)]).close()
-    elif units is not None:
-        with Vault.open(vault_path) as vault:
-            vault.require_units(ids, units)
+def noisy_labels_for(
+    job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
+) -> tuple[NoisyLabels, LedgerTotal]:
+    """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
 
-
-def noisy_labels_for(job: Job, side: LabelSide, vault_path: Path, notice: Notice) -> tuple[NoisyLabels, float]:
-    """Return the noisy labels of the training records, and the largest total ε of any record in the vault.
-
-    A vault that does not exist yet is made from the data's training labels; in one that does, labels stay as they
-    are. The release happens once: a second run on the vault gets the same noisy labels.
+    A vault that does not exist yet is made from the data's training labels. One that does must have the same labels of
+    the records it knows; the others are added. The release happens once: a second run on the vault gets the same noisy
+    labels. What the policy does not permit is an error before anything is drawn.
     """
-    mechanism, why = job.privacy.choose(side.classes)
+    ids = store_labels(side, vault_path, notice)
+    return release_labels(job, side.classes, ids, vault_path, notice, policy)
+
+
+def release_labels(
+    job: Job, classes: int, ids: Any, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
+) -> tuple[NoisyLabels, LedgerTotal]:
+    """Release the labels of these records, which the vault has; the same as `noisy_labels_for` otherwise."""
+    mechanism, why = job.privacy.choose(classes)
     if job.privacy.mechanism == "auto":
         notice(f"mechanism auto: {why}")
-    ids = side.ids.take(pa.array(side.train))
-    store_labels(side, vault_path, notice)
+    draws, seed = job.privacy.draws, job.privacy.noise_seed
     with Vault.open(vault_path) as vault:
-        report = vault.release(mechanism, draws=job.privacy.draws, ids=ids, seed=job.privacy.noise_seed)
+        report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
         notice(
             f"{report.released:,} noisy labels released with {mechanism}, "
             f"{report.already_released:,} were released before"
         )
-        noisy = vault.noisy_labels(mechanism, ids, draws=job.privacy.draws, seed=job.privacy.noise_seed)
-        return noisy, vault.ledger().epsilon_per_record
+        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed), vault.total(ids)
+
+
+def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> Any:
+    """Have the labels of the training records in the vault, and return their ids. Nothing is released.
+
+    Stored labels stay as they are; a vault that has another label or unit of a record is an error.
+    """
+    rows = pa.array(side.train)
+    ids, labels = side.ids.take(rows), side.labels[side.train]
+    units = None if side.units is None else side.units.take(rows)
+    if not Vault.exists(vault_path):
+        notice(f"storing {len(ids):,} training labels in the vault {vault_path}")
+        Vault.create(vault_path, classes=side.classes, batches=[(ids, labels, units)]).close()
+        return ids
+    with Vault.open(vault_path) as vault:
+        overlap = vault.compare(ids, labels)
+        if overlap.differing:
+            raise VaultError(overlap.difference(vault_path))
+        if 0 < overlap.known < len(ids):  # a vault that knows none of them is the wrong one
+            new = ~vault.knows(ids)
+            notice(f"adding {int(new.sum()):,} training labels to the vault {vault_path}")
+            chosen = pa.array(new)
+            vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))])
+        if units is not None:
+            vault.require_units(ids, units)
+    return ids

@@ -56,12 +56,12 @@ from tpsl.transport import (
     checked_tensor,
 )
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import NoisyLabels
+from tpsl.vault import LedgerTotal, NoisyLabels
 
 _BEFORE_A_POSITION = (Embeddings, TestEmbeddings, HeadEmbeddings, Finished, Bye, Position)
 """What may be under way from a feature party when it is told to rewind."""
-Release = Callable[[], tuple[NoisyLabels, float]]
-"""Gives the noisy labels of the training records and the largest total ε of any record in the vault."""
+Release = Callable[[], tuple[NoisyLabels, LedgerTotal]]
+"""Gives the noisy labels of the training records, and what these have spent over all releases of the vault."""
 MakeLabelParty = Callable[[NoisyLabels], LabelParty]
 
 
@@ -88,6 +88,7 @@ class LabelRole:
         device: torch.device | None = None,
         arrivals: Arrivals | None = None,
         after_epoch: Callable[[], None] = lambda: None,
+        spent: Callable[[], LedgerTotal] | None = None,
     ) -> None:
         self.job, self.side, self.run = job, side, run
         self.schedule = Schedule(job, side.train, side.test)
@@ -96,8 +97,8 @@ class LabelRole:
         self.device = device
         self.arrivals = arrivals
         self._after_epoch = after_epoch
-        self._release, self._make_party = release, make_party
-        self._released: tuple[NoisyLabels, float] | None = None
+        self._release, self._make_party, self._spent = release, make_party, spent
+        self._released: tuple[NoisyLabels, LedgerTotal] | None = None
         self.party: LabelParty
         self._untrained: FeatureParty | None = None
         self.trajectory: TrajectoryWriter | None = None
@@ -359,13 +360,13 @@ class LabelRole:
         save_checkpoint(self.run.label / "checkpoints", done, self.job.digest(), self.party.halves)
         self.observer.event("checkpoint", step=done)
 
-    def _noisy(self) -> tuple[NoisyLabels, float]:
+    def _noisy(self) -> tuple[NoisyLabels, LedgerTotal]:
         """Return the noisy labels of the training records: released when they are needed for the first time.
 
         Those of labels that arrive later are not among them.
         """
         if self._released is None:
-            self._released = self._release() if self.arrivals is None else (self.arrivals.none_yet(), 0.0)
+            self._released = self._release() if self.arrivals is None else (self.arrivals.none_yet(), LedgerTotal())
         return self._released
 
     def _kept(self) -> dict[str, Any]:
@@ -379,23 +380,23 @@ class LabelRole:
         kept = self._kept()
         not_yet = dict.fromkeys((field.name for field in fields(TestMetrics)), math.nan)
         if self.job.trains:
-            noisy, ledger_epsilon = self._noisy()
-            if self.arrivals is not None:
-                ledger_epsilon = self.arrivals.ledger_epsilon()
-            promise = (noisy.mechanism.name, noisy.epsilon, noisy.delta, noisy.private, ledger_epsilon)
+            noisy, total = self._noisy()
+            if self._spent is not None:  # others may have released from the vault since
+                total = self._spent()
+            mechanism, epsilon, delta = noisy.mechanism.name, noisy.epsilon, noisy.delta
         else:
-            promise = (NOTHING_RELEASED, 0.0, 0.0, True, 0.0)
-        mechanism, epsilon, delta, private, ledger_epsilon = promise
+            mechanism, epsilon, delta, total = NOTHING_RELEASED, 0.0, 0.0, LedgerTotal()
         return TrainResult(
             run=str(self.run.path),
             data=self.job.data.source,
             mechanism=mechanism,
             estimator=self.job.privacy.estimator,
             draws=self.job.privacy.draws,
+            total_epsilon=total.epsilon,
+            total_delta=total.delta,
             epsilon=epsilon,
             delta=delta,
-            private=private,
-            ledger_epsilon=ledger_epsilon,
+            private=total.private,
             classes=self.side.classes,
             train_records=len(self.side.train),
             test_records=len(self.side.test),

@@ -1,6 +1,6 @@
 """The local file of one side: where its things are and how patient it is. It is never compared with the other side's.
 
-    connect: label.example:7443      # a feature party; the label party has `listen: 0.0.0.0:7443` and `vault: vault`
+    connect: label.example:7443      # a feature party; the label party has `listen: 0.0.0.0:7443` and `max_epsilon: 2`
     certificates: certs/airport
     data: airport.csv
     out: run
@@ -20,8 +20,11 @@ from tpsl.data.config import AvazuData, CriteoData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.training.job import Job
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault import ReleasePolicy, default_place
+from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 
 class LocalError(ValueError):
@@ -45,7 +48,7 @@ ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "vault", "data")
+_PATHS = ("certificates", "out", "vault", "vaults", "data")
 
 
 class Local(BaseModel):
@@ -57,7 +60,33 @@ class Local(BaseModel):
     connect: ConnectAddress | None = Field(None, description="Feature party: where the label party listens.")
     certificates: LocalPath | None = Field(None, description="Folder with ca.pem, cert.pem and key.pem.")
     out: LocalPath | None = Field(None, description="Run folder; an interrupted run in it is resumed.")
-    vault: LocalPath | None = Field(None, description="Label party: the vault, if it is not in the run folder.")
+    vault: LocalPath | None = Field(
+        None,
+        description="Label party: the vault. If not given, it is found in `vaults` by what it holds, or made there.",
+    )
+    vaults: LocalPath | None = Field(
+        None, description="Label party: the folder of all its vaults; 'vaults' if not given."
+    )
+    max_epsilon: float = Field(
+        DEFAULT_MAX_EPSILON,
+        ge=0,
+        description="Label party: the most that any record may have spent in all, whatever the job asks for.",
+    )
+    max_delta: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Label party: the largest δ that a record may have in all; 1/records if not given.",
+    )
+    not_private: bool = Field(
+        False, description="Label party: permit what protects nothing, no noise or seeded noise. For experiments."
+    )
+    allow_lookalikes: bool = Field(
+        False, description="Label party: draw for ids that differ only in spaces, case or leading zeros."
+    )
+    compose: bool = Field(
+        False, description="Label party: permit a second release of records that were released before; the ε add up."
+    )
     data: LocalPath | None = Field(None, description="This party's own file, instead of the job's path for it.")
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
@@ -71,6 +100,11 @@ class Local(BaseModel):
         """Return this with the options that were given (those that are not None) in place of the file's values."""
         given = {key: value for key, value in options.items() if value is not None}
         return _validated({**self.model_dump(), **given}, "options")
+
+    def vault_choice(self) -> VaultChoice:
+        """Return what the label party says of its vaults, and what it permits."""
+        policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
+        return VaultChoice(self.vault, self.vaults or default_place(), policy)
 
 
 def load_local(path: Path) -> Local:

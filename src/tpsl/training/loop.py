@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,15 +12,17 @@ from tpsl.data.dataset import Dataset, feature_party_names, load, taken_on_trust
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
-from tpsl.training.build import LabelPartyBuilder, build_label_party, noisy_labels_for
+from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
 from tpsl.training.observer import Fact, Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.training.wide import label_features
 from tpsl.transport import Channel, InProcessMeeting, Limits, WireDtype, pair, run_together
+from tpsl.vault import NO_LIMITS, ReleasePolicy
 
 Progress = Callable[[int, int, str], None]
 Notice = Callable[[str], None]
@@ -36,6 +39,8 @@ def train(
     run_path: Path,
     *,
     vault: Path | None = None,
+    place: Path | None = None,
+    policy: ReleasePolicy = NO_LIMITS,
     wait: float = 3600.0,
     record_steps: int = 0,
     progress: Progress = lambda done, total, note: None,
@@ -51,6 +56,9 @@ def train(
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
     (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
+    The vault is `vault`, or with `place` the one there that holds the training records, or a new one there. With
+    neither the run has a vault of its own in its folder: for experiments, because every such run releases the labels
+    anew, and nobody adds that up. What the label party's `policy` does not permit is an error before anything is drawn.
     Where labels arrive while the job runs they come from `vault`; `wait` is how many seconds to wait for the next one.
     `record_steps` is how many steps, from the first, are recorded in the transcript. `make_label_party` replaces the
     label party, for experiments with other defences and for audits; the guarantee speaks of the default alone. The
@@ -74,16 +82,17 @@ def train(
             )
         keep_freed_memory()
         side = data.label_side
-        told = _Progress(progress, notice, job, observer or Silent())
-        arrivals = arrivals_for(job, side, vault, wait=wait, observer=told, notice=notice)
+        told, choice = _Progress(progress, notice, job, observer or Silent()), VaultChoice(vault, place, policy)
+        arrivals = arrivals_for(job, side, run, choice, wait=wait, observer=told, notice=notice)
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=told, device=device)
         if finished is not None:
             return after.complete(progress)
+        chosen = arrivals.vault if arrivals else choose_vault(job, side, run, choice, notice)
         label = LabelRole(
             job,
             side.records,
             run,
-            lambda: noisy_labels_for(job, side, vault if vault is not None else run.label / "vault", notice),
+            partial(chosen.release, notice),
             lambda noisy: make_label_party(
                 job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
             ),
@@ -92,6 +101,7 @@ def train(
             device=device,
             arrivals=arrivals,
             after_epoch=after.evaluate,  # nobody can measure how long that takes
+            spent=arrivals.spent if arrivals else chosen.total,
         )
         limits = Limits(label.schedule.largest_part, job.head_width)
         ends = {name: couple(("label", name), job.training.wire, limits) for name in names}

@@ -20,13 +20,15 @@ class TrainResult:
     mechanism: str
     estimator: str
     draws: int
+    total_epsilon: float
+    """The largest ε that any training record has spent over all releases of the vault: what is promised about it."""
+    total_delta: float
+    """The δ that goes with it."""
     epsilon: float
-    """The ε of this run's release, from the integers that were sampled; infinite without noise."""
+    """The ε of this run's own release, from the integers that were sampled; infinite without noise."""
     delta: float
     private: bool
-    """False for seeded noise and for no noise."""
-    ledger_epsilon: float
-    """The largest total ε of any record in the vault, all releases counted."""
+    """False if any release of the training records had seeded noise or none."""
     classes: int
     train_records: int
     test_records: int
@@ -93,5 +95,5 @@ def _fields() -> dict[str, Any]:
     return get_type_hints(TrainResult)
 
 
-_INFINITE = ("epsilon", "ledger_epsilon")
+_INFINITE = ("epsilon", "total_epsilon")
 """What null stands for here; where a metric does not exist (one class only) it is NaN."""

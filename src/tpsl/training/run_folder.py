@@ -4,8 +4,9 @@
     RUN/result.json           a run that has it is finished; the label party adds the test metrics when nobody is
                               connected any more
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
-    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, vault/, predictions/ (of held-out and test
-                              records after each epoch), and on request trajectory.*
+    RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, ledger.json (which vault, and what its
+                              records have spent), predictions/ (of held-out and test records after each epoch), and on
+                              request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -139,6 +140,31 @@ class RunFolder:
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
         write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
+
+    def note_ledger(self, vault: Path, content: dict[str, Any]) -> None:
+        """Note which vault the run releases from, and what its records have spent there; for this user's eyes.
+
+        A vault in the run's own folder moves with it.
+        """
+        path, place = self.label / "ledger.json", vault.resolve()
+        inside = place.is_relative_to(self.path.resolve())
+        content = {"vault": str(place.relative_to(self.path.resolve()) if inside else place), **content}
+        write_atomically(path, json.dumps(content, indent=1).encode())
+        path.chmod(0o600)
+
+    def noted_ledger(self) -> dict[str, Any] | None:
+        """Return what was noted of the run's vault, or None if nothing was released yet."""
+        path = self.label / "ledger.json"
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not all(isinstance(content[name], str) for name in ("vault", "release", "head", "time")):
+                raise ValueError("a text is missing")
+            numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
+            return {**content, **numbers, "vault": str(self.path / content["vault"])}
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path}: is damaged ({error})") from error
 
     def not_private(self) -> Path:
         """Return the folder for what must never leave the label party, with a warning in it."""

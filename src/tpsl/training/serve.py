@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -13,7 +14,7 @@ from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import LabelsMissing, arrivals_for
-from tpsl.training.build import build_label_party, noisy_labels_for, store_labels
+from tpsl.training.build import build_label_party
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
@@ -22,6 +23,7 @@ from tpsl.training.observer import Observer
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
+from tpsl.training.vaults import RunVault, choose_vault
 from tpsl.training.wide import label_features
 from tpsl.transport import Agreement, BadMessage, JobStopped, Limits, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
@@ -49,7 +51,8 @@ def serve(
     Guarantee: that of `tpsl.training.train`; what leaves this process are gradients computed from noisy labels, step
     numbers and sentences that do not depend on labels. Nor does time depend on them: on every path true labels are
     stored before the port is opened, and evaluated and learned from after it is closed. Between the two they are read
-    for one purpose, the release, which does the same for each label whatever it is.
+    for one purpose, the release, which does the same for each label whatever it is. A job that asks for more than the
+    local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened.
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
     if local.listen is None:
@@ -73,20 +76,27 @@ def serve(
             late_labels=job.has_late_labels,
         )
         keep_freed_memory()
-        vault = local.vault if local.vault is not None else run.label / "vault"
         device = torch.device(local.device)
-        arrivals = arrivals_for(job, side, local.vault, wait=local.wait, observer=observer, notice=notice)
+        choice = local.vault_choice()
+        arrivals = arrivals_for(job, side, run, choice, wait=local.wait, observer=observer, notice=notice)
+        # Before the port is opened: what the label party does not permit, no peer ever hears of.
+        if arrivals is not None:
+            vault = arrivals.vault
+        elif finished is not None:
+            vault = RunVault(job, side, run, run.label / "vault", choice.policy)
+        else:
+            vault = choose_vault(job, side, run, choice, notice)
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=observer, device=device)
         door = _Door(local, local.listen, credentials, names, observer, watch)
 
         def train() -> None:
             if finished is None and job.trains and arrivals is None:
-                store_labels(side, vault, notice)  # before anybody could measure how long it takes
+                vault.store(notice)  # before anybody could measure how long it takes
             role = LabelRole(
                 job,
                 side.records,
                 run,
-                lambda: noisy_labels_for(job, side, vault, notice),
+                partial(vault.release, notice),
                 lambda noisy: build_label_party(
                     job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
                 ),
@@ -94,10 +104,11 @@ def serve(
                 observer=observer,
                 device=device,
                 arrivals=arrivals,
+                spent=arrivals.spent if arrivals else vault.total,
             )
             _attend(role, door, agreement(job, side.ids, role.schedule), notice)
 
-        places = [run.path, vault.parent]
+        places = [run.path, vault.path.parent]
         if not confirmed:
             with_space(train, places, local.wait, notice)
         # The port is closed and every connection has ended: nobody can measure how long this takes.

@@ -4,24 +4,36 @@ For the label party only. A true label is read here and nowhere else, and leaves
 """
 
 from tpsl.vault.adding import Added
+from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.place import default_place
+from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.summing import VaultSum, sums_over
+from tpsl.vault.totals import LedgerTotal
 from tpsl.vault.vault import Vault
 
 __all__ = [
+    "NO_LIMITS",
     "Added",
     "Entry",
     "LargestUnit",
     "Ledger",
+    "LedgerTotal",
     "Lookalikes",
     "NoisyLabels",
+    "Overlap",
+    "ReleasePolicy",
     "ReleaseReport",
     "Spent",
     "Vault",
     "VaultBusy",
     "VaultError",
     "VaultFull",
+    "VaultSum",
+    "default_place",
+    "sums_over",
 ]

@@ -92,12 +92,7 @@ class Entry:
     @property
     def description(self) -> str:
         """What was released, in words: mechanism, draws, and the noise where it is not private."""
-        draws = self.details["draws"]
-        return (
-            str(self.details["description"])
-            + (f", {draws} draws" if draws > 1 else "")
-            + ("" if self.details["seed"] is None else f", noise seeded with {self.details['seed']} (NOT PRIVATE)")
-        )
+        return describe_release(str(self.details["description"]), self.details["draws"], self.details["seed"])
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as JSON-able data; an infinite epsilon is the text "inf"."""
@@ -206,6 +201,17 @@ class Ledger:
         }
 
 
+def is_private(epsilon: float, seed: int | None) -> bool:
+    """Say whether a release promises anything: its noise is secret (no seed), and there is some."""
+    return seed is None and math.isfinite(epsilon)
+
+
+def describe_release(mechanism: str, draws: int, seed: int | None) -> str:
+    """A release in words: mechanism, draws, and the noise where it is not private."""
+    seeded = "" if seed is None else f", noise seeded with {seed} (NOT PRIVATE)"
+    return mechanism + (f", {draws} draws" if draws > 1 else "") + seeded
+
+
 def now() -> str:
     """The time in UTC, as entries have it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -250,6 +256,12 @@ def next_sequence(connection: sqlite3.Connection) -> int:
     """The sequence number that the next entry will get."""
     (last,) = connection.execute("SELECT MAX(sequence) FROM ledger").fetchone()
     return int(last or 0) + 1
+
+
+def read_last_hash(connection: sqlite3.Connection) -> str:
+    """The hash of the newest entry."""
+    (head,) = connection.execute("SELECT hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    return str(head)
 
 
 def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:

@@ -1,7 +1,6 @@
 """Noisy labels out of the vault: drawn once, stored, and given out the same ever after."""
 
 import json
-import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, secure_words, seeded_words
 from tpsl.vault import coverage, ledger, lookalikes
-from tpsl.vault.budget import check_delta, times, total
+from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import NoisyLabels, _noisy_labels
@@ -55,18 +54,15 @@ def release(
     seed: int | None,
     positions: npt.NDArray[np.int64] | None,
     compose: bool,
-    max_delta: float | None,
     allow_lookalikes: bool,
     progress: Progress | None,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    wanted = _wanted(count_records(connection), positions)
+    wanted = wanted_positions(count_records(connection), positions)
     missing, composed = _missing(connection, wanted, Series.of(mechanism, draws, seed), compose)
     requested = sum(int(mask.sum()) for mask in map(coverage.unpack, wanted.values()))
     released = sum(int(mask.sum()) for mask in map(coverage.unpack, missing.values()))
     if released:
-        delta = _largest_delta(connection, missing, times(mechanism.delta, draws))
-        check_delta(delta, count_records(connection), max_delta)
         if not allow_lookalikes:
             lookalikes.refuse_second_draws(connection, missing)
         _draw(connection, mechanism, draws, seed, missing, released, progress)
@@ -79,8 +75,15 @@ def release(
         composed,
         times(mechanism.epsilon, draws),
         times(mechanism.delta, draws),
-        seed is None and math.isfinite(mechanism.epsilon),
+        ledger.is_private(mechanism.epsilon, seed),
     )
+
+
+def check_conflicts(
+    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series, compose: bool
+) -> None:
+    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing."""
+    _missing(connection, wanted_positions(0, positions), series, compose)
 
 
 def noisy_labels(
@@ -94,7 +97,7 @@ def noisy_labels(
     """Read the stored outcomes of the records at `positions`, in that order."""
     series = Series.of(mechanism, draws, seed)
     chunks = np.unique(positions // CHUNK).tolist()
-    entries = {sequence for sequence, entry in _releases(connection, chunks).items() if entry.series == series}
+    entries = {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
     shape = (draws, len(positions), *mechanism.outcome_shape)
     found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
     for chunk, rows in coverage.by_chunk(positions):
@@ -116,10 +119,10 @@ def noisy_labels(
             f"(the first is {first!r}); release them first"
         )
     found.flags.writeable = False
-    return _noisy_labels(mechanism, tuple(found), seed is None and math.isfinite(mechanism.epsilon))
+    return _noisy_labels(mechanism, tuple(found), ledger.is_private(mechanism.epsilon, seed))
 
 
-def _wanted(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
+def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
     """The wanted positions as packed masks by chunk: a bit for each record, not a word."""
     wanted = {}
     if positions is None:
@@ -140,7 +143,7 @@ def _missing(
 
     Raises a `VaultError` if there are such and composing was not asked for.
     """
-    releases = _releases(connection, wanted)
+    releases = releases_of_chunks(connection, wanted)
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     missing: dict[int, bytes] = {}
     elsewhere: Counter[tuple[str, ...]] = Counter()
@@ -159,20 +162,9 @@ def _missing(
         under = "; ".join(f"{count} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
         raise VaultError(
             f"{conflicts} records were released before under something else ({under}); a second release adds its"
-            f" epsilon to theirs, so it is refused unless you compose explicitly"
+            f" epsilon to theirs, so it is refused unless you ask for it with --compose"
         )
     return missing, conflicts
-
-
-def _largest_delta(connection: sqlite3.Connection, missing: dict[int, bytes], delta: float) -> float:
-    """The largest δ that any of the missing records has spent in all once it has spent `delta` more."""
-    releases = _releases(connection, missing)
-    largest = delta
-    for chunk, packed in missing.items():
-        index, histories = coverage.histories(coverage.masks(connection, chunk))
-        for at in np.unique(index[coverage.unpack(packed)]).tolist():
-            largest = max(largest, total([delta, *(releases[entry].delta for entry in histories[at])]))
-    return largest
 
 
 def _draw(
@@ -224,7 +216,7 @@ def _records(connection: sqlite3.Connection, start: int, stop: int) -> tuple[lis
     return [id for id, _ in rows], np.array([label for _, label in rows], np.int64)
 
 
-def _releases(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
+def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
     """The releases that touch one of these chunks, by sequence number.
 
     Not all there are: a vault that is filled while training goes on has one for every few records.

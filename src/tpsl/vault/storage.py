@@ -207,6 +207,14 @@ def labels_at(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) 
     return np.array([label for (label,) in rows], np.int64)[inverse]
 
 
+def ids_between(connection: sqlite3.Connection, start: int, stop: int) -> list[str]:
+    """The ids at positions from `start` to before `stop`, in order."""
+    rows = connection.execute(
+        "SELECT id FROM records WHERE position >= ? AND position < ? ORDER BY position", (start, stop)
+    )
+    return [id for (id,) in rows]
+
+
 def id_at(connection: sqlite3.Connection, position: int) -> str:
     """The id of the record at this position."""
     (id,) = connection.execute("SELECT id FROM records WHERE position = ?", (position,)).fetchone()

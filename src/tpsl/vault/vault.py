@@ -12,15 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, verifying
+from tpsl.vault import accounting, adding, comparing, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
+from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
-from tpsl.vault.ledger import Ledger
+from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.tables import Batch, Progress, batches_of_table
+from tpsl.vault.totals import LedgerTotal, Planned
 
 _IDS_AT_ONCE = 1 << 19
 
@@ -146,6 +149,21 @@ class Vault:
                 wanted = units_as_text(units[part], first_row=start + 1, source="the units")
                 adding.require_units(self._connection, self._positions(ids[part]), wanted)
 
+    def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
+        """Count which of these records the vault knows, with another label, and with a release.
+
+        A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
+        """
+        with storage.reading(self._connection, self.path):
+            positions, differing = self._find(ids), np.zeros(len(ids), np.bool_)
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                part = slice(start, start + _IDS_AT_ONCE)
+                differing[part] = comparing.differing_labels(self._connection, positions[part], labels[part])
+            known = positions[positions >= 0]
+            first = ids_as_text(ids[int(differing.argmax()) :][:1])[0] if differing.any() else None
+            released = comparing.count_released(self._connection, known)
+            return Overlap(len(known), int(differing.sum()), released, first)
+
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
@@ -182,8 +200,7 @@ class Vault:
         ids: Sequence[Any] | npt.NDArray[Any] | None = None,
         compose: bool = False,
         seed: int | None = None,
-        max_delta: float | None = None,
-        allow_lookalikes: bool = False,
+        policy: ReleasePolicy = NO_LIMITS,
         progress: Progress | None = None,
     ) -> ReleaseReport:
         """Draw the noisy labels of all records (or of `ids`) that do not have one in this series yet.
@@ -191,23 +208,22 @@ class Vault:
         `draws=1` is section 4.2 of the paper (epsilon), `draws=2` its Algorithm 3 (two independent draws, 2 epsilon).
         Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
         noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
-        the noise repeatable for experiments, and the release NOT PRIVATE.
-
-        Refused are records that would have a δ above `max_delta` (None: above 1/records) in all, and records whose ids
-        look like those of others that were drawn for, or are now, unless `allow_lookalikes` says that they differ.
+        the noise repeatable for experiments, and the release NOT PRIVATE. What the `policy` does not permit is an error
+        before anything is drawn: by default a δ above 1/records, and a draw for an id that looks like another one.
         """
         self._check_request(mechanism, draws, seed)
         with storage.writing(self._connection, self.path):
             positions = None if ids is None else self._positions(ids)
+            after = self._total(positions, Planned.of(mechanism, draws, seed))
+            policy.check(after, storage.count_records(self._connection))
             return releasing.release(
                 self._connection,
                 mechanism,
                 draws=draws,
                 seed=seed,
                 positions=positions,
-                compose=compose,
-                max_delta=max_delta,
-                allow_lookalikes=allow_lookalikes,
+                compose=compose or policy.compose,
+                allow_lookalikes=policy.allow_lookalikes,
                 progress=progress,
             )
 
@@ -247,6 +263,64 @@ class Vault:
         with storage.writing(self._connection, self.path):  # ids of an older vault may have to be examined first
             lookalikes.examine(self._connection)
             return lookalikes.found(self._connection)
+
+    def records_key(self) -> tuple[str, ...]:
+        """Equal for vaults that hold the same records in the same order: the digests of the ids that were added."""
+        with storage.reading(self._connection, self.path):
+            entries = ledger.read_entries(self._connection)
+        return tuple(
+            entry.details["ids_digest"] for entry in entries if entry.kind == "added" and entry.details["records"]
+        )
+
+    def histories(self) -> tuple[npt.NDArray[np.int64], list[tuple[Entry, ...]]]:
+        """For each record, by position, the index of its releases in the list that is returned too."""
+        with storage.reading(self._connection, self.path):
+            return totals.releases_of_each(self._connection)
+
+    def positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The position of each id, or -1 where the vault does not know it."""
+        with storage.reading(self._connection, self.path):
+            return self._find(ids)
+
+    def ids_at(self, start: int, stop: int) -> list[str]:
+        """The ids of the records from one position to before another."""
+        with sqlite_errors(self.path):
+            return storage.ids_between(self._connection, start, stop)
+
+    def head(self) -> str:
+        """The hash of the newest entry of the ledger."""
+        with storage.reading(self._connection, self.path):
+            return ledger.read_last_hash(self._connection)
+
+    def total(self, ids: Sequence[Any] | npt.NDArray[Any]) -> LedgerTotal:
+        """The largest ε and δ that any of these records has spent over all its releases; exact, rounded up."""
+        with storage.reading(self._connection, self.path):
+            return self._total(self._positions(ids))
+
+    def check_release(
+        self,
+        mechanism: Mechanism,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        *,
+        draws: int = 1,
+        seed: int | None = None,
+        policy: ReleasePolicy,
+    ) -> None:
+        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet."""
+        self._check_request(mechanism, draws, seed)
+        planned = Planned.of(mechanism, draws, seed)
+        with storage.reading(self._connection, self.path):
+            positions = self._find(ids)
+            known = positions[positions >= 0]
+            new = totals.total_of([planned], len(positions) - len(known))
+            after = self._total(known, planned)
+            records = storage.count_records(self._connection) + new.records
+            policy.check(after.joined(new) if new.records else after, records)
+            releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
+
+    def _total(self, positions: npt.NDArray[np.int64] | None, planned: Planned | None = None) -> LedgerTotal:
+        wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
+        return totals.total_spent(self._connection, wanted, planned)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.

@@ -38,7 +38,10 @@ const tpslFigures = (() => {
   const attackName = (name) => ATTACKS[name] ?? name.replaceAll("_", " ");
   const metricName = (key) => METRICS[key] ?? key.replaceAll("_", " ");
   const testAuc = (run) => run.test?.test_auc ?? null;
-  const budget = (run) => `ε = ${run.promise.epsilon_text}` + (run.promise.delta ? `, δ = ${run.promise.delta_text}` : "");
+  // What the records have spent in all; beside it this run's own share, where other releases have added to it.
+  const composed = (run) => run.promise.total_epsilon !== run.promise.epsilon || run.promise.total_delta !== run.promise.delta;
+  const budget = (run) => `ε = ${run.promise.total_epsilon_text}` + (run.promise.total_delta ? `, δ = ${run.promise.total_delta_text}` : "")
+    + (composed(run) ? ` in all (this run: ε = ${run.promise.epsilon_text})` : "");
   const series = (run) =>
     `${run.promise.mechanism}, ${run.promise.estimator}` + (run.promise.draws > 1 ? `, ${run.promise.draws} draws` : "");
 
@@ -245,7 +248,7 @@ const tpslFigures = (() => {
     const shown = runs.filter((run) => run.audit && known(run.audit.lower_bound) && known(run.audit.claimed));
     if (!shown.length) return null;
     const bounds = shown.map((run) => run.audit.lower_bound), claims = shown.map((run) => run.audit.claimed);
-    const text = shown.map((run) => tip(run.name, `claimed ${budget(run)}`, `audited ε ≥ ${atLeast(run.audit.lower_bound)} at ${significant(100 * run.audit.confidence)} % confidence`,
+    const text = shown.map((run) => tip(run.name, `claimed ε = ${run.promise.epsilon_text}${run.promise.delta ? `, δ = ${run.promise.delta_text}` : ""}`, `audited ε ≥ ${atLeast(run.audit.lower_bound)} at ${significant(100 * run.audit.confidence)} % confidence`,
       `${count(run.audit.right)} of ${count(run.audit.guessed)} coins guessed right`, run.audit.passed ? "passed" : "FAILED: the claim does not hold"));
     const failed = shown.filter((run) => !run.audit.passed);
     return {
@@ -375,5 +378,5 @@ const tpslFigures = (() => {
     };
   };
 
-  return { cost, roc, aboveCeiling, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, MISSING };
+  return { cost, roc, aboveCeiling, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, MISSING };
 })();

@@ -185,7 +185,8 @@ const tpslReport = (() => {
       const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.shortest_distance;
       const difference = reference && reference !== run && figures.known(figures.testAuc(run)) ? figures.testAuc(run) - figures.testAuc(reference) : null;
       const cells = [
-        ["epsilon", run.promise.epsilon, [run.promise.epsilon_text, run.promise.delta ? make("small", {}, `δ = ${run.promise.delta_text}`) : null], 1],
+        ["epsilon", run.promise.total_epsilon, [run.promise.total_epsilon_text, run.promise.total_delta ? make("small", {}, `δ = ${run.promise.total_delta_text}`) : null,
+          figures.composed(run) ? make("small", {}, `this run: ${run.promise.epsilon_text}`) : null], 1],
         ["mechanism", null, [run.promise.mechanism, make("small", {}, run.promise.estimator)]],
         ["private", null, [run.promise.private ? "yes" : "no"]],
         ...(label ? [
@@ -209,7 +210,7 @@ const tpslReport = (() => {
       make("table", { id: "numbers" }, make("caption", { class: "unseen" }, "All runs"),
         make("thead", {}, make("tr", {}, ...columns.map(([name, right]) => make("th", { scope: "col", class: right ? "number" : null }, name)))),
         make("tbody", {}, ...runs.map(row)))),
-      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} Ceiling: the most that ε allows any attack that works from the transcript alone.`));
+      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that works from its transcript alone.`));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
@@ -217,9 +218,10 @@ const tpslReport = (() => {
     const run = chosen(), p = run.promise;
     part("promise").replaceChildren(make("div", { class: "card" },
       make("h3", { style: "margin-top:0" }, run.name),
-      make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.epsilon_text}`), badge(run), unfinished(run)),
-      make("p", {}, p.words),
-      facts([["δ", p.delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
+      make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.total_epsilon_text}`),
+        figures.composed(run) ? make("span", { class: "share" }, `in all; this run’s release: ε = ${p.epsilon_text}${p.delta ? `, δ = ${p.delta_text}` : ""}`) : null, badge(run), unfinished(run)),
+      make("p", {}, p.words), overVaults(run),
+      facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
         ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Classes", String(run.classes)],
@@ -227,6 +229,12 @@ const tpslReport = (() => {
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
       run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
     ledger(run);
+  };
+
+  const overVaults = (run) => {
+    const found = run.over_vaults;
+    return found && make("p", { class: "over-vaults" }, make("strong", {}, `All known vaults together: ε = ${found.epsilon_text}${found.delta_text ? `, δ = ${found.delta_text}` : ""}. `),
+      `These records were released by ${found.vaults.length} vaults: ${found.vaults.map((part) => `${part.vault} (ε = ${part.epsilon_text})`).join(", ")}.`);
   };
 
   const ledger = (run) => {
@@ -241,7 +249,7 @@ const tpslReport = (() => {
     const entries = table("Entries of the ledger", ["#", "When (UTC)", "What", "Records", "ε", "δ", "Hash begins"], rows, { style: "wide ledger" });
     for (const row of entries.querySelectorAll("tbody tr")) row.lastChild.classList.add("hash");
     part("ledger").replaceChildren(
-      facts([["Largest ε of any record", found.epsilon_text], ["Largest δ of any record", found.delta_text],
+      facts([["Vault", found.vault], ["Largest ε of any record", found.epsilon_text], ["Largest δ of any record", found.delta_text],
         ["Records with a release", `${figures.count(found.released_records)} of ${figures.count(found.records)}`], ["Largest ε of any unit", found.unit_text]]),
       make("p", { class: "intro" }, "Head of the hash chain, which fixes the whole history: ", make("code", { id: "head" }, found.head)),
       entries);

@@ -1,0 +1,163 @@
+"""What the label party's vaults say of a run's labels: the ledger of its vault, and the sum over all known vaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpsl.report.run_view import RunView, SumOverVaults
+from tpsl.report.words import rounded_up
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunFolder
+from tpsl.vault import Ledger, LedgerTotal, Vault, VaultSum, default_place
+from tpsl.vault.ledger import describe_release
+from tpsl.vault.place import folders_of_vaults
+from tpsl.vault.storage import DATABASE
+
+
+@dataclass(frozen=True)
+class RunLedger:
+    """What is known of a run's vault."""
+
+    content: dict[str, Any] | None
+    """Its ledger, ready for JSON."""
+    note: str
+    """Why there is no ledger, or nothing."""
+    total: LedgerTotal | None
+    """What the run's records have spent in all; None if nothing was released yet."""
+
+
+def vault_of(run: RunFolder) -> Path:
+    """Return where the vault of a run is, or was: as noted in the run, else in its folder."""
+    noted = run.noted_ledger()
+    return Path(noted["vault"]) if noted else run.label / "vault"
+
+
+def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = None) -> RunLedger:
+    """Read the ledger of a run's vault as it is now, so that a later release shows; else what the run has noted.
+
+    `vault` says where the vault is now, if it is not where the run has noted.
+    """
+    noted = run.noted_ledger()
+    then = LedgerTotal(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
+    path = vault or vault_of(run)
+    if not Vault.exists(path):
+        if vault is not None:
+            raise ValueError(f"there is no vault at {vault}")
+        return RunLedger(None, _absent(noted), then)
+    with Vault.open(path) as opened:
+        ledger = opened.ledger()
+    description = noted["release"] if noted else _description(job, classes)
+    now = _total_under(ledger, description)
+    if vault is not None and now is None:
+        raise ValueError(f"the vault {vault} has not released what the run {run.path} was trained on: {description}")
+    # A vault that was restored from a backup may know less than the run: what was spent then stays spent.
+    total = now.joined(then) if now and then else now or then
+    return RunLedger(_content(ledger, path), "", total)
+
+
+def classes_in(run: RunFolder) -> int | None:
+    """Return the number of classes of a run's vault, if it can be reached."""
+    path = vault_of(run)
+    if not Vault.exists(path):
+        return None
+    with Vault.open(path) as opened:
+        return opened.classes
+
+
+def with_sums(views: Sequence[RunView], vaults: Sequence[Path | None], sums: Mapping[Path, VaultSum]) -> list[RunView]:
+    """Return the views with what the records of their vaults have spent over all known ones, if these are several."""
+    told = []
+    for view, vault in zip(views, vaults, strict=True):
+        found = sums.get(vault.resolve()) if vault is not None else None
+        told.append(RunView(**{**view, "over_vaults": _sum_view(found) if found and len(found.parts) > 1 else None}))
+    return told
+
+
+def known_vaults(own: Iterable[Path | None]) -> list[Path]:
+    """Return the folders of all vaults whose releases are added up, resolved, each once; no vault is opened.
+
+    Known are the runs' own vaults, those beside them, and those in the label party's place.
+    """
+    there = [path for path in own if path is not None and (path / DATABASE).is_file()]
+    places = {default_place(), *(path.parent for path in there)}
+    beside = [vault for place in places for vault in folders_of_vaults(place)]
+    return sorted({path.resolve() for path in (*there, *beside)})
+
+
+def vault_label(vault: Path) -> str:
+    """Return the end of a vault's path, which tells it from others: no page says where the label party's files are."""
+    return "/".join(vault.parts[-3 if vault.parts[-2:] == ("label", "vault") else -2 :])
+
+
+def _sum_view(found: VaultSum) -> SumOverVaults:
+    return SumOverVaults(
+        epsilon=found.total.epsilon if math.isfinite(found.total.epsilon) else None,
+        epsilon_text=rounded_up(found.total.epsilon, 4),
+        delta_text=rounded_up(found.total.delta, 2) if found.total.delta else "",
+        private=found.total.private,
+        vaults=[
+            {"vault": vault_label(path), "epsilon_text": rounded_up(part.epsilon, 4)}
+            for path, part in found.parts.items()
+        ],
+    )
+
+
+def _description(job: Job, classes: int) -> str:
+    """Return what a run releases, in the words of the ledger."""
+    privacy = job.privacy
+    return describe_release(str(privacy.build(classes)), privacy.draws, privacy.noise_seed) if job.trains else ""
+
+
+def _total_under(ledger: Ledger, description: str) -> LedgerTotal | None:
+    """Return the most that any record has spent in all which had this release; None if none had."""
+    private = {entry.description: entry.private for entry in ledger.entries if entry.kind == "released"}
+    parts = [
+        LedgerTotal(part.epsilon, part.delta, all(private[name] for name in part.released_under), part.records)
+        for part in ledger.spent
+        if description in part.released_under
+    ]
+    found = parts[0] if parts else None
+    for part in parts[1:]:
+        found = part.joined(found) if found else part
+    return found
+
+
+def _absent(noted: dict[str, Any] | None) -> str:
+    if noted is None:
+        return "The vault is not in this run’s folder, and the run has noted no other; `tpsl report --vault` names it."
+    return (
+        f"The vault {vault_label(Path(noted['vault']))} cannot be reached; `tpsl report --vault FOLDER` says where it "
+        f"is. At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
+        f"δ = {rounded_up(noted['delta'], 2)} for its records, and the ledger’s head {noted['head']}."
+    )
+
+
+def _content(ledger: Ledger, vault: Path) -> dict[str, Any]:
+    unit = ledger.largest_unit
+    return {
+        "vault": vault_label(vault),
+        "classes": ledger.classes,
+        "records": ledger.records,
+        "released_records": ledger.released_records,
+        "private": ledger.private,
+        "epsilon_text": rounded_up(ledger.epsilon_per_record, 4),
+        "delta_text": rounded_up(ledger.delta_per_record, 2),
+        "unit_text": f"{rounded_up(unit.epsilon, 4)} ({unit.records:,} records)" if unit else None,
+        "head": ledger.head,
+        "entries": [
+            {
+                "sequence": entry.sequence,
+                "time": entry.time,
+                "what": entry.description if entry.kind == "released" else entry.kind,
+                "records": entry.details.get("records"),
+                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.kind == "released" else "",
+                "delta_text": rounded_up(entry.delta, 2) if entry.kind == "released" else "",
+                "hash": entry.hash,
+            }
+            for entry in ledger.entries
+        ],
+    }

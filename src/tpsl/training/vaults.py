@@ -1,0 +1,199 @@
+"""Which vault a run releases from: one for a data set and its label, found again by what it holds.
+
+A label is released once and for good. So a run does not make a vault of its own: it looks through the label party's
+place for the vault that holds its training records, with the same labels, and makes one only where there is none.
+What the label party does not permit is refused here, before a port is opened and before a label is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tpsl.data.config import FlightsData, TableData
+from tpsl.data.sides import LabelSide
+from tpsl.training.build import release_labels, store_labels
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
+from tpsl.vault.ledger import as_json, describe_release, now
+from tpsl.vault.place import free_name, vaults_in
+from tpsl.vault.totals import Planned, total_of
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class VaultChoice:
+    """What the label party says of vaults, whatever the job says."""
+
+    named: Path | None = None
+    """The vault to use; None: look for it in `place`."""
+    place: Path | None = None
+    """The folder of the label party's vaults; None: the vault is the run's own, in its folder (experiments)."""
+    policy: ReleasePolicy = NO_LIMITS
+
+
+class RunVault:
+    """The vault of one run, and its training records in it."""
+
+    def __init__(self, job: Job, side: LabelSide, run: RunFolder, path: Path, policy: ReleasePolicy) -> None:
+        self.job, self.side, self.run, self.path, self.policy = job, side, run, path, policy
+        self._stored = False
+
+    @cached_property
+    def ids(self) -> Any:
+        """The ids of the training records."""
+        return self.side.ids.take(pa.array(self.side.train))
+
+    @cached_property
+    def units(self) -> Any | None:
+        """Whom each training record is about; None where the data does not say."""
+        return None if self.side.units is None else self.side.units.take(pa.array(self.side.train))
+
+    def store(self, notice: Notice) -> None:
+        """Have the labels of the training records in the vault; nothing is released.
+
+        How long it takes may depend on them, so a label party that listens does it before it opens its port.
+        """
+        store_labels(self.side, self.path, notice)
+        self._stored = True
+
+    def check(self) -> None:
+        """Raise what the release would raise, before anything is stored or drawn."""
+        mechanism, _ = self.job.privacy.choose(self.side.classes)
+        draws, seed = self.job.privacy.draws, self.job.privacy.noise_seed
+        if not Vault.exists(self.path):
+            self.policy.check(total_of([Planned.of(mechanism, draws, seed)], len(self.ids)), len(self.ids))
+            return
+        with Vault.open(self.path) as vault:
+            vault.check_release(mechanism, self.ids, draws=draws, seed=seed, policy=self.policy)
+
+    def release(self, notice: Notice) -> tuple[NoisyLabels, LedgerTotal]:
+        """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
+        if not self._stored:
+            self.store(notice)
+        noisy, _ = release_labels(self.job, self.side.classes, self.ids, self.path, notice, self.policy)
+        return noisy, self.total()
+
+    def total(self) -> LedgerTotal:
+        """Return what the training records have spent by now, and note it in the run's folder with the ledger's head.
+
+        The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
+        """
+        with Vault.open(self.path) as vault:
+            total, head = vault.total(self.ids), vault.head()
+        mechanism, _ = self.job.privacy.choose(self.side.classes)
+        self.run.note_ledger(
+            self.path,
+            {
+                "release": describe_release(str(mechanism), self.job.privacy.draws, self.job.privacy.noise_seed),
+                "head": head,
+                "epsilon": as_json(total.epsilon),
+                "delta": total.delta,
+                "private": total.private,
+                "records": total.records,
+                "time": now(),
+            },
+        )
+        return total
+
+
+def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice, notice: Notice) -> RunVault:
+    """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
+
+    A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
+    holds the run's training records with the same labels, or a new one. A second vault for records that another one
+    has released is refused, unless the policy permits composing.
+    """
+
+    def at(path: Path) -> RunVault:
+        return RunVault(job, side, run, path, choice.policy)
+
+    if not job.trains:  # nothing is released
+        return at(run.label / "vault")
+    begun = _begun_with(run, choice.named)
+    if begun is not None:
+        chosen = at(begun)
+    elif choice.named is not None:
+        chosen = at(choice.named)
+        if choice.place is not None and not choice.policy.compose:
+            _refuse_second_vault(chosen, choice.place)
+    elif choice.place is None:
+        chosen = at(run.label / "vault")
+    else:
+        chosen = at(_found(at(run.label / "vault"), choice.place, notice))
+    chosen.check()
+    return chosen
+
+
+def _begun_with(run: RunFolder, named: Path | None) -> Path | None:
+    """The vault of a run that has released labels already; None for a new run, or if its vault is not there."""
+    noted = run.noted_ledger()
+    own = run.label / "vault"
+    begun = Path(noted["vault"]) if noted else own
+    if not Vault.exists(begun):
+        return None
+    if named is not None and noted and begun.resolve() != named.resolve():
+        raise RunError(f"{run.path}: this run was begun with the vault {begun}, not with {named}; choose another --out")
+    return None if named is not None and not noted else begun
+
+
+def _found(run: RunVault, place: Path, notice: Notice) -> Path:
+    """The one vault in the place that holds the run's records, or the path of a new one."""
+    overlaps = _overlaps(run, vaults_in(place))
+    same = [vault for vault, overlap in overlaps.items() if overlap.same]
+    if len(same) > 1:
+        raise VaultError(f"the training records are in several vaults: {_listed(same)}; choose one with --vault FOLDER")
+    if same:
+        return same[0]
+    for vault, overlap in overlaps.items():
+        if overlap.differing:
+            raise VaultError(overlap.difference(vault))
+    new = free_name(place, vault_name(run.job))
+    notice(f"a new vault for these labels: {new}")
+    return new
+
+
+def _refuse_second_vault(run: RunVault, place: Path) -> None:
+    """Refuse a named vault for records that another one has released, if it would release them anew."""
+    named = run.path
+    own = _overlaps(run, [named]).get(named) if Vault.exists(named) else None
+    if own is not None and own.released == len(run.ids):
+        return
+    others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
+    others.pop(named.resolve(), None)
+    for vault, overlap in _overlaps(run, others.values()).items():
+        if overlap.same and overlap.released:
+            raise VaultError(
+                f"{overlap.released:,} of the {len(run.ids):,} training records were released by the vault {vault}, so "
+                f"a release by {named} would add its ε to theirs; use that vault, or ask for a second release with "
+                "--compose"
+            )
+
+
+def _overlaps(run: RunVault, vaults: Iterable[Path]) -> dict[Path, Overlap]:
+    """What each vault with labels of as many classes has in common with the run's training records."""
+    found = {}
+    for path in vaults:
+        with Vault.open(path) as vault:
+            if vault.classes == run.side.classes:
+                found[path] = vault.compare(run.ids, run.side.labels[run.side.train])
+    return found
+
+
+def vault_name(job: Job) -> str:
+    """A name that says what a vault holds: the data and the label."""
+    data = job.data
+    label = data.task if isinstance(data, FlightsData) else data.label.label if isinstance(data, TableData) else ""
+    return "-".join(filter(None, [data.source, re.sub(r"[^\w.-]+", "-", label).strip("-.")]))
+
+
+def _listed(vaults: Iterable[Path]) -> str:
+    return ", ".join(map(str, vaults))

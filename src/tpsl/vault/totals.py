@@ -1,0 +1,96 @@
+"""What the releases of some records cost them in all, exact and rounded up: the number that people see first."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.mechanisms import Mechanism
+from tpsl.vault import coverage, ledger
+from tpsl.vault.budget import times, total
+from tpsl.vault.coverage import History
+from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.releasing import releases_of_chunks
+from tpsl.vault.storage import CHUNK, count_records
+
+
+@dataclass(frozen=True)
+class LedgerTotal:
+    """The largest ε and δ that any of some records has spent over all its releases in a vault."""
+
+    epsilon: float = 0.0
+    delta: float = 0.0
+    private: bool = True
+    """False if any of the records had a release with seeded noise or with none."""
+    records: int = 0
+    """How many records this speaks of."""
+
+    def joined(self, other: "LedgerTotal") -> "LedgerTotal":
+        """What is true of the records of both."""
+        return LedgerTotal(
+            max(self.epsilon, other.epsilon),
+            max(self.delta, other.delta),
+            self.private and other.private,
+            self.records + other.records,
+        )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A release that is asked for: what it costs each record that its series does not cover yet."""
+
+    series: Series
+    epsilon: float
+    delta: float
+    private: bool
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, draws: int, seed: int | None) -> "Planned":
+        """The release of this mechanism, number of draws and noise (None: secure)."""
+        epsilon, delta = times(mechanism.epsilon, draws), times(mechanism.delta, draws)
+        return cls(Series.of(mechanism, draws, seed), epsilon, delta, ledger.is_private(epsilon, seed))
+
+
+def total_spent(
+    connection: sqlite3.Connection, wanted: Mapping[int, bytes], planned: Planned | None = None
+) -> LedgerTotal:
+    """What the wanted records (packed masks by chunk) have spent, or will have when `planned` is released."""
+    releases = releases_of_chunks(connection, wanted)
+    own = {sequence for sequence, entry in releases.items() if planned and entry.series == planned.series}
+    found = LedgerTotal()
+    for chunk, packed in wanted.items():
+        index, histories = coverage.histories(coverage.masks(connection, chunk))
+        counts = np.bincount(index[coverage.unpack(packed)], minlength=len(histories)).tolist()
+        for history, count in zip(histories, counts, strict=True):
+            if count:
+                parts: list[Entry | Planned] = [releases[entry] for entry in history]
+                if planned is not None and not own.intersection(history):
+                    parts.append(planned)
+                found = found.joined(total_of(parts, count))
+    return found
+
+
+def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.int64], list[tuple[Entry, ...]]]:
+    """For each record, by position, the index of its releases in the list that is returned too."""
+    records = count_records(connection)
+    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
+    index_of = np.zeros(records, np.int64)
+    numbers: dict[History, int] = {(): 0}
+    for chunk in range(coverage.chunk_count(records)):
+        index, histories = coverage.histories(coverage.masks(connection, chunk))
+        part = index_of[chunk * CHUNK : (chunk + 1) * CHUNK]
+        part[:] = np.array([numbers.setdefault(history, len(numbers)) for history in histories])[index[: len(part)]]
+    return index_of, [tuple(releases[entry] for entry in history) for history in numbers]
+
+
+def total_of(parts: Iterable[Entry | Planned], records: int) -> LedgerTotal:
+    """Basic composition: the sum of what each part cost the same records."""
+    parts = list(parts)
+    return LedgerTotal(
+        total(part.epsilon for part in parts),
+        total(part.delta for part in parts),
+        all(part.private for part in parts),
+        records,
+    )
