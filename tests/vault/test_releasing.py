@@ -143,7 +143,9 @@ def test_the_delta_that_counts_is_that_of_all_releases_of_a_record(vault: Vault)
         vault.release(gaussian(2.0, 5e-4), ids=ALL[5:], compose=True)
     assert vault.release(gaussian(2.0, 5e-4), ids=ALL[10:]).released == 990
     assert vault.release(small, ids=ALL[:10]).released == 0  # nothing is drawn, so nothing is asked
-    assert vault.release(gaussian(3.0, 5e-4), ids=[1], policy=ReleasePolicy(compose=True, max_delta=0.0011)).released == 1
+    assert (
+        vault.release(gaussian(3.0, 5e-4), ids=[1], policy=ReleasePolicy(compose=True, max_delta=0.0011)).released == 1
+    )
     assert vault.ledger().delta_per_record == 0.0011
 
 
