@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, statement, storage, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
@@ -265,6 +265,11 @@ class Vault:
         """
         with storage.reading(self._connection, self.path):
             return ledger.entries_since(self._connection, head)
+
+    def statement(self) -> dict[str, Any]:
+        """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
+        with storage.reading(self._connection, self.path):
+            return statement.facts(self._connection)
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
