@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, statement, storage, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
@@ -20,6 +20,7 @@ from tpsl.vault.ledger import Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.statement import facts
 from tpsl.vault.tables import Batch, Progress, batches_of_table
 
 _IDS_AT_ONCE = 1 << 19
@@ -269,7 +270,7 @@ class Vault:
     def statement(self) -> dict[str, Any]:
         """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
         with storage.reading(self._connection, self.path):
-            return statement.facts(self._connection)
+            return facts(self._connection)
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
