@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpsl.cli import statement
 from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
 from tpsl.cli.privacy_options import (
     DeltaOption,
@@ -249,3 +250,7 @@ def verify(
         say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
     if problems:
         raise typer.Exit(1)
+
+
+app.command("statement")(statement.statement)
+app.command("check-statement")(statement.check_statement)

@@ -22,6 +22,7 @@ from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.statement import facts
 from tpsl.vault.tables import Batch, Progress, batches_of_table
 from tpsl.vault.totals import LedgerTotal, Planned
 
@@ -343,6 +344,11 @@ class Vault:
         """
         with storage.reading(self._connection, self.path):
             return ledger.entries_since(self._connection, head)
+
+    def statement(self) -> dict[str, Any]:
+        """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
+        with storage.reading(self._connection, self.path):
+            return facts(self._connection)
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""

@@ -1,0 +1,136 @@
+"""`tpsl vault statement` and `check-statement`: what was released, signed by the label party, for the other side."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, warn
+
+_LARGEST_FILE = 1 << 20
+
+
+def statement(
+    vault: Annotated[Path, typer.Argument(help="The vault's folder.")],
+    certs: Annotated[Path, typer.Option(help="The label party's certificate folder; its key signs.")],
+    out: Annotated[Path, typer.Option(help="Folder for the statement, as JSON and as a page to print.")] = Path(),
+    json: JsonFlag = False,
+) -> None:
+    """Write a signed statement of what was released: figures for the other side, no label and no noisy label.
+
+    Example: tpsl vault statement vault --certs certs/label --out statements
+    """
+    from tpsl import __version__
+    from tpsl.files import write_atomically
+    from tpsl.report.statement_page import statement_page
+    from tpsl.transport.signing import sign
+    from tpsl.vault import Vault
+
+    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+        problems = opened.verify(progress=progress)
+        if problems:
+            raise ValueError(f"the vault {vault} is not sound, so nothing is stated about it: {problems[0]}")
+        facts = opened.statement()
+    document = sign({**facts, "program": f"tpsl {__version__}"}, certs)
+    stamp = document["content"]["time"][:19].replace(":", "").replace("-", "").replace("T", "-")
+    files = [out / f"statement-{stamp}.{ending}" for ending in ("json", "html")]
+    for file in files:
+        if file.exists():
+            raise ValueError(f"{file}: exists already; a statement is never written over another")
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(files[0], (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(files[1], statement_page(document, files[0].name).encode())
+    if json:
+        print_json({"statement": str(files[0]), "page": str(files[1]), "content": document["content"]})
+    else:
+        say(f"signed: {files[0]}")
+        say(f"to print: {files[1]}")
+
+
+def check_statement(
+    file: Annotated[Path, typer.Argument(help="The statement, as JSON.")],
+    ca: Annotated[
+        Path | None, typer.Option(help="The authority that both sides trust (ca.pem): has it made the certificate?")
+    ] = None,
+    vault: Annotated[
+        Path | None, typer.Option(help="The vault it speaks of, for who has it: is that history still in its ledger?")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Check a statement that somebody has signed, and say what that proves; exit status 1 if it does not hold.
+
+    Example: tpsl vault check-statement statement-20260131-120000.json --ca certs/feature/ca.pem
+    """
+    from tpsl.report.statement_page import MEANING
+    from tpsl.transport.signing import SignatureInvalid, check
+    from tpsl.vault import VaultError
+    from tpsl.vault.statement import require_statement
+
+    try:
+        checked = check(_read(file), ca)
+        require_statement(checked.content)
+        since = _entries_since(checked.content, vault) if vault is not None else None
+    except (SignatureInvalid, VaultError) as error:
+        raise ValueError(f"{file}: {error}") from error
+    if not checked.by_authority:
+        warn("the certificate was not traced to an authority, and anybody can make one: name it with --ca")
+    if checked.expired_since:
+        notice("the certificate has expired since; it was valid when the statement was signed")
+    for sentence in MEANING:
+        notice(sentence)
+    if json:
+        found = {"file": str(file), "valid": True, "by_authority": checked.by_authority, "content": checked.content}
+        print_json({**found, **({} if vault is None else {"entries_since": since})})
+    else:
+        _show(checked.content, since)
+
+
+def _read(file: Path) -> Any:
+    """A file that somebody else has written: not too large, not too deep, and JSON."""
+    with file.open("rb") as opened:
+        text = opened.read(_LARGEST_FILE + 1)
+    if len(text) > _LARGEST_FILE:
+        raise ValueError(f"{file}: is no statement: it has more than {_LARGEST_FILE:,} bytes")
+    try:
+        return jsonlib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file}: is no statement: it is not JSON") from error
+
+
+def _entries_since(content: dict[str, Any], path: Path) -> int:
+    """How many entries the vault's ledger got since the statement, which must speak of this vault."""
+    from tpsl.vault import Vault, VaultError
+    from tpsl.vault.statement import first_difference
+
+    with Vault.open(path) as vault, progress_bar("verifying") as progress:
+        problems = vault.verify(progress=progress)
+        if problems:
+            raise VaultError(f"the vault {path} is not sound: {problems[0]}")
+        since = vault.entries_since(content["ledger_head"])
+        now = vault.statement()
+    if since is None or now["ledger_entries"] - since != content["ledger_entries"]:
+        raise VaultError(f"the ledger of {path} does not have the history it speaks of: it was cut or replaced")
+    difference = None if since else first_difference(content, now)
+    if difference is not None:
+        raise VaultError(f"the vault {path} contradicts it: {difference} is {now[difference]!r}")
+    return since
+
+
+def _show(content: dict[str, Any], since: int | None) -> None:
+    from tpsl.report.statement_page import budget
+
+    signer = content["signer"]
+    say(f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}")
+    say(f"certificate      SHA-256 {signer['certificate']}")
+    say(f"records          {content['released_records']:,} released of {content['records']:,}")
+    say(f"largest total    {budget(content['epsilon_per_record'], content['delta_per_record'])} of any record")
+    if content["largest_unit"] is not None:
+        unit = content["largest_unit"]
+        say(f"                 {budget(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)")
+    say(f"private          {'yes' if content['private'] else 'NO'}")
+    say(f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}")
+    if since is not None:
+        say(f"vault            has this history; {since:,} entries were added since")

@@ -1,0 +1,130 @@
+"""What a label party can state about its vault to the other side: what was released and what it cost.
+
+A statement never contains a label, an outcome, a count that depends on labels, or the seed of noise. Its digest of ids
+lets somebody who knows all ids of the vault check that these are the records; somebody who knows all but a few could
+try candidates for those.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from types import NoneType
+from typing import Any
+
+from tpsl.vault import accounting
+from tpsl.vault.coverage import TextDigest
+from tpsl.vault.errors import VaultError
+from tpsl.vault.ledger import Entry, Series, as_json
+
+FORMAT = 1
+_ROWS = 65_536
+
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "statement": (int,),
+    "records": (int,),
+    "ids_digest": (str,),
+    "classes": (int,),
+    "released_records": (int,),
+    "epsilon_per_record": (float, str),
+    "delta_per_record": (float,),
+    "largest_unit": (dict, NoneType),
+    "private": (bool,),
+    "releases": (list,),
+    "ledger_entries": (int,),
+    "ledger_head": (str,),
+}
+_RELEASE: dict[str, tuple[type, ...]] = {
+    "mechanism": (str,),
+    "spec": (dict,),
+    "table_digest": (str,),
+    "draws": (int,),
+    "noise": (str,),
+    "epsilon": (float, str),
+    "delta": (float,),
+    "records": (int,),
+    "entries": (int,),
+    "first": (str,),
+    "last": (str,),
+}
+_UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,), "records": (int,)}
+
+
+def facts(connection: sqlite3.Connection) -> dict[str, Any]:
+    """All that a statement says about one state of the vault, as JSON-able data."""
+    ledger = accounting.account(connection)
+    unit = ledger.largest_unit
+    return {
+        "statement": FORMAT,
+        "records": ledger.records,
+        "ids_digest": _ids_digest(connection),
+        "classes": ledger.classes,
+        "released_records": ledger.released_records,
+        "epsilon_per_record": as_json(ledger.epsilon_per_record),
+        "delta_per_record": ledger.delta_per_record,
+        "largest_unit": unit and {"epsilon": as_json(unit.epsilon), "delta": unit.delta, "records": unit.records},
+        "private": ledger.private,
+        "releases": _by_series(entry for entry in ledger.entries if entry.kind == "released"),
+        "ledger_entries": len(ledger.entries),
+        "ledger_head": ledger.head,
+    }
+
+
+def require_statement(content: Mapping[str, Any]) -> None:
+    """Raise a `VaultError` unless this has the form of a statement; it may come from anybody."""
+    if content.get("statement") != FORMAT:
+        raise VaultError(f"it is no statement about a vault that this version of tpsl reads (format {FORMAT})")
+    _require_fields(content, _FIELDS)
+    for part, fields in ((content["largest_unit"], _UNIT), *((release, _RELEASE) for release in content["releases"])):
+        if part is not None:
+            _require_fields(part, fields)
+
+
+def _require_fields(part: Any, fields: Mapping[str, tuple[type, ...]]) -> None:
+    for name, kinds in fields.items():
+        value = part.get(name) if isinstance(part, Mapping) else None
+        number = float not in kinds or isinstance(value, float) or value == "inf"
+        if not isinstance(value, kinds) or not number or (isinstance(value, bool) and bool not in kinds):
+            raise VaultError(f"it is no statement about a vault: its {name} is {value!r}")
+
+
+def first_difference(content: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The name of the first fact of a statement that is not that of the vault; None if all are."""
+    return next((name for name in _FIELDS if content[name] != now[name]), None)
+
+
+def digest_of_ids(ids: Iterable[str]) -> str:
+    """The digest of a set of ids as statements have it: SHA-256 over them as UTF-8, sorted, a zero byte after each."""
+    digest = TextDigest()
+    digest.update(sorted(ids, key=str.encode))
+    return digest.hexdigest()
+
+
+def _ids_digest(connection: sqlite3.Connection) -> str:
+    digest = TextDigest()
+    cursor = connection.execute("SELECT id FROM records ORDER BY id")  # by its bytes, from the index
+    while rows := cursor.fetchmany(_ROWS):
+        digest.update([id for (id,) in rows])
+    return digest.hexdigest()
+
+
+def _by_series(releases: Iterable[Entry]) -> list[dict[str, Any]]:
+    """One row for each series: while labels arrive late, there is an entry for every few records."""
+    rows: dict[Series, dict[str, Any]] = {}
+    for entry in releases:
+        details = entry.details
+        new = {
+            "mechanism": details["description"],
+            "spec": details["mechanism"],
+            "table_digest": details["table_digest"],
+            "draws": details["draws"],
+            "noise": details["noise"],
+            "epsilon": details["epsilon"],
+            "delta": details["delta"],
+            "records": 0,
+            "entries": 0,
+            "first": entry.time,
+        }
+        row = rows.setdefault(entry.series, new)
+        row["records"] += details["records"]
+        row["entries"] += 1
+        row["last"] = entry.time
+    return list(rows.values())
