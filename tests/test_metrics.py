@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -115,14 +117,41 @@ def softmax_rows(n: int, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_macro_auc_is_that_of_scikit_learn() -> None:
     probabilities, labels = softmax_rows(5000, 4, seed=2)
     expected = roc_auc_score(labels, probabilities, multi_class="ovr", average="macro")
-    assert macro_auc(probabilities, labels) == pytest.approx(expected, abs=1e-12)
+    assert macro_auc(probabilities, labels).value == pytest.approx(expected, abs=1e-12)
 
 
 def test_macro_auc_leaves_out_classes_without_records() -> None:
     probabilities, labels = softmax_rows(2000, 4, seed=3)
     kept = labels != 2
     expected = np.mean([roc_auc_score(labels[kept] == j, probabilities[kept][:, j]) for j in (0, 1, 3)])
-    assert macro_auc(probabilities[kept], labels[kept]) == pytest.approx(expected, abs=1e-12)
+    assert macro_auc(probabilities[kept], labels[kept]).value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("positives", [1, 2, 150, 299])
+def test_macro_auc_of_two_classes_has_the_interval_of_the_auc(positives: int) -> None:
+    generator = np.random.default_rng(positives)
+    labels = np.arange(300) < positives
+    scores = (generator.integers(0, 20, 300) + 4 * labels) / 30  # with ties
+    plain, macro = auc(scores, labels), macro_auc(scores, labels.astype(int))
+    assert dataclasses.astuple(macro) == pytest.approx(dataclasses.astuple(plain), abs=1e-12)
+
+
+def test_the_interval_of_a_macro_auc_covers_it_as_often_as_it_says() -> None:
+    """The AUCs of the classes hang together, so that their variances alone would give another interval."""
+    whole = macro_auc(*softmax_rows(400_000, 4, seed=5)).value
+    found = [macro_auc(*softmax_rows(250, 4, seed=seed)) for seed in range(100, 500)]
+    missed = sum(not area.low <= whole <= area.high for area in found)
+    # 400 samples at 5 %: between 3 and 44 misses, up to a chance of one in a million.
+    assert 3 <= missed <= 44
+    widths = np.mean([area.high - area.low for area in found]) / (2 * NormalDist().inv_cdf(0.975))
+    assert widths == pytest.approx(np.std([area.value for area in found]), rel=0.15)
+
+
+def test_a_class_with_one_record_widens_the_interval_of_the_macro_auc() -> None:
+    probabilities, labels = softmax_rows(400, 3, seed=6)
+    kept = np.append(np.flatnonzero(labels != 2), np.flatnonzero(labels == 2)[:1])
+    area, without = macro_auc(probabilities[kept], labels[kept]), macro_auc(probabilities, labels)
+    assert area.low < area.value < area.high and area.high - area.low > 2 * (without.high - without.low)
 
 
 def test_macro_auc_of_one_class_is_refused() -> None:

@@ -11,7 +11,9 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -24,10 +26,13 @@ from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features
 from tpsl.data.fitted import FittedEncoding
 from tpsl.models.threads import one_thread
+from tpsl.report.words import rounded_up
 from tpsl.training import Job, make_job, train
 from tpsl.training.prediction import TrainedHalves, load_halves
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import Vault
+from tpsl.vault import Vault, VaultError
+from tpsl.vault.fits import add_fit, take_back
+from tpsl.vault.place import default_place
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -45,7 +50,7 @@ _ENOUGH_MEMORY = 1 << 30
 
 
 class RepeatedReleaseWarning(UserWarning):
-    """More than one fit in this process has drawn fresh noise: on the same labels, what they cost adds up."""
+    """Fits without a vault have released the same labels before, in this process or another: what they cost adds up."""
 
 
 class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -188,7 +193,8 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.vault is not None:
             _store(Path(self.vault), ids, numbers, len(self.classes_))
         elif job.privacy.mechanism != "none" and job.privacy.noise_seed is None:
-            _warn_of_repetition()
+            names = [str(name) for name in self.classes_[numbers]]
+            _warn_of_repetition(_contents(block, names), job.privacy.build(len(self.classes_)).epsilon)
         with one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
             run, vault = Path(folder) / "run", None if self.vault is None else Path(self.vault)
             data = _dataset(features, ids, numbers, self.classes_)
@@ -426,20 +432,48 @@ def _store(path: Path, ids: Any, numbers: npt.NDArray[np.int64], classes: int) -
         )
 
 
-_fitted_before = False
+_TELLING_BITS = 64
 
 
-def _warn_of_repetition() -> None:
-    """Warn from the second fit of this process on: nobody but the user knows whether it is on the same labels."""
-    global _fitted_before
-    if _fitted_before:
+def _contents(block: Block, labels: Sequence[str]) -> list[bytes]:
+    """Return what these records are recognised by in a later fit.
+
+    The content of a record that no other has here, and the labels in their order, if they are too irregular to occur
+    twice by chance: with them, the same labels are recognised beside other features.
+    """
+    numeric = [values for values in block.columns if isinstance(values, np.ndarray)]
+    table = np.column_stack(numeric) if numeric else np.empty((block.rows, 0))
+    words = [values.to_pylist() for values in block.columns if not isinstance(values, np.ndarray)]
+    rows = zip(table, labels, *words, strict=True)
+    records = [row.tobytes() + repr((label, *texts)).encode() for row, label, *texts in rows]
+    found = [record for record, count in Counter(records).items() if count == 1]
+    changes = sum(one != other for one, other in pairwise(labels))
+    orders = math.lgamma(len(labels)) - math.lgamma(changes + 1) - math.lgamma(len(labels) - changes)
+    return [*found, repr(labels).encode()] if orders >= _TELLING_BITS * math.log(2) else found
+
+
+def _warn_of_repetition(contents: Sequence[bytes], epsilon: float) -> None:
+    """Note what this fit releases, and warn if fits without a vault, in any process, have released the same labels."""
+    place = default_place()
+    try:
+        earlier = add_fit(place, contents, epsilon)
+    except VaultError as error:
+        warnings.warn(f"{error}; so nobody will know that this fit releases these labels", stacklevel=3)
+        return
+    if not earlier.fits:
+        return
+    fits = "one fit" if earlier.fits == 1 else f"{earlier.fits} fits"
+    try:
         warnings.warn(
-            "this process has fitted before, and every fit draws fresh noise: for labels that it has seen before, the "
-            "ε of all fits add up; give a `vault` to release each label once",
+            f"labels of these records were released before, by {fits} without a vault, and every fit draws fresh "
+            f"noise: with this one their ε adds up to {rounded_up(earlier.epsilon + epsilon, 6)}; give a `vault` to "
+            "release each label once",
             RepeatedReleaseWarning,
             stacklevel=3,
         )
-    _fitted_before = True
+    except RepeatedReleaseWarning:  # who makes it an error keeps the labels
+        take_back(place, contents, epsilon)
+        raise
 
 
 def _folder_in_memory() -> Path | None:

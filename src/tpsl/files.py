@@ -85,12 +85,13 @@ def open_private(path: Path, mode: str) -> IO[bytes]:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner only; what exists stays as it is."""
+    """Make a folder, and those above it that are missing, durably and for their owner only; what exists stays."""
     if folder.is_dir():
         return
     make_private_folder(folder.parent)
     folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     folder.chmod(_FOLDER_MODE)  # the umask takes nothing away
+    sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -42,7 +42,10 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95
         raise ValueError(
             f"an AUC needs both classes, got {positives} positives and {len(values) - positives} negatives"
         )
-    area, variance = auc_with_variance(values, is_positive)
+    return _with_interval(*auc_with_variance(values, is_positive), confidence)
+
+
+def _with_interval(area: float, variance: float, confidence: float) -> AUC:
     margin = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
     return AUC(area, max(0.0, area - margin), min(1.0, area + margin))
 
@@ -64,13 +67,33 @@ def _share_below(values: Floats, others: Floats) -> npt.NDArray[np.float64]:
     return (first + last) / (2.0 * len(others))
 
 
-def macro_auc(probabilities: Floats, labels: npt.ArrayLike) -> float:
-    """Return the mean over classes of the AUC of that class against the rest; classes without records are left out."""
+def macro_auc(probabilities: Floats, labels: npt.ArrayLike, confidence: float = 0.95) -> AUC:
+    """Return the mean over classes of the AUC of that class against the rest; classes without records are left out.
+
+    The interval is DeLong's, carried over to the mean: each record has a part in the AUC of every class, and it is the
+    variance of all its parts together, among the records of its class, that counts. For two classes it is that of
+    `auc`.
+    """
     by_class, truth = _checked(probabilities, labels)
     present = np.flatnonzero(np.bincount(truth, minlength=by_class.shape[1]))
     if len(present) < 2:
         raise ValueError(f"an AUC needs two classes, all {len(truth)} labels are {present[0]}")
-    return float(np.mean([auc(by_class[:, j], truth == j).value for j in present]))
+    parts, weights = np.zeros(len(truth)), np.zeros(len(truth))
+    for j in present:
+        own, scores = truth == j, by_class[:, j]
+        of_own, of_others = np.sort(scores[own]), np.sort(scores[~own])
+        weight = 1.0 / (len(present) * np.where(own, len(of_own), len(of_others)))
+        won = np.where(own, _share_below(scores, of_others), 1.0 - _share_below(scores, of_own))
+        parts += weight * won
+        weights += weight
+    # Over the records of a class and over all others, the parts in its AUC add up to it: twice over all records.
+    area, variance = float(parts.sum()) / 2, 0.0
+    for j in present:
+        own = parts[truth == j]
+        # As for two classes: the largest variance that one record's part can have stands in.
+        largest = float(own[0] * (weights[truth == j][0] - own[0]))
+        variance += len(own) * float(own.var(ddof=1)) if len(own) > 1 else largest
+    return _with_interval(area, variance, confidence)
 
 
 def log_loss(probabilities: Floats, labels: npt.ArrayLike) -> float:

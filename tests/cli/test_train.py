@@ -13,6 +13,7 @@ import yaml
 
 from tpsl.mechanisms import gaussian, laplace, randomized_response
 from tpsl.training import load_job
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Transcript
 from tpsl.vault import Vault
 
@@ -208,3 +209,25 @@ def test_an_interrupted_run_says_how_to_go_on(programs: Any, small_job: Path, tm
     assert ended.stdout == ""
     assert f"the same command with --out {tmp_path / 'run'} goes on where it stopped" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_the_auc_of_many_classes_has_an_interval(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(small_job.read_text())
+    content["data"]["classes"] = 4
+    small_job.write_text(yaml.safe_dump(content))
+    shown = tpsl("train", small_job, "--out", tmp_path / "run")
+    assert "nan" not in shown.stdout
+    low, value, high = (
+        getattr(RunFolder(tmp_path / "run").result(), f"test_auc{end}") for end in ("_low", "", "_high")
+    )
+    assert 0 < low < value < high < 1
+    assert f"test AUC           {value:.4f}  [{low:.4f}, {high:.4f}]" in shown.stdout
+
+
+def test_an_auc_that_does_not_exist_is_a_dash(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(small_job.read_text())
+    content["data"]["positive_rate"] = 1e-4  # all test records have one label
+    small_job.write_text(yaml.safe_dump(content))
+    shown = tpsl("train", small_job, "--out", tmp_path / "run")
+    assert "nan" not in shown.stdout
+    assert "test AUC           –  (it needs test records of two classes)" in shown.stdout

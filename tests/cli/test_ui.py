@@ -36,6 +36,20 @@ def test_it_serves_until_it_is_interrupted(programs: Any, small_job: Path, tmp_p
     assert "not shown: runs/broken/job.yaml" in outcome.stderr
 
 
+def test_without_a_folder_of_runs_the_current_folder_is_shown(programs: Any, small_job: Path, tmp_path: Path) -> None:
+    """As in the guides: a party's folder with its job, its vault and a run."""
+    (tmp_path / "bank" / "run" / "label").mkdir(parents=True)
+    for folder in ("bank", "bank/run"):
+        (tmp_path / folder / "job.yaml").write_text(small_job.read_text())
+    ui = programs(tmp_path / "bank", "ui", "--json")
+    until = time.monotonic() + 60
+    while not ui.process.stdout.read_text().endswith("\n") and time.monotonic() < until:
+        assert ui.is_running(), ui.log()
+        time.sleep(0.05)
+    printed = json.loads(ui.process.stdout.read_text())
+    assert printed["folder"] == "." and printed["runs"] == 1
+
+
 def test_wrong_input_is_one_sentence(tpsl: Any, tmp_path: Path) -> None:
     assert f"{tmp_path / 'absent'}: there is no such folder" in tpsl("ui", tmp_path / "absent").error()
     (tmp_path / "file").write_text(yaml.safe_dump({}))

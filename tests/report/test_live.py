@@ -294,6 +294,55 @@ def test_folders_that_are_no_business_of_ours_are_left_alone(copied: Any, tmp_pa
         WatchedFolder(tmp_path / "absent")
 
 
+LAYOUTS = {
+    "runs of one machine": (["runs/eps-1", "runs/none"], []),
+    "a run for each party": (["runs/flights-label", "runs/flights-feature", "runs/one"], ["flights.yaml"]),
+    "your own data": (
+        ["bank/run", "bank/wider", "shop/run"],
+        [
+            "job.yaml",
+            "bank/job.yaml",
+            "bank/wider.yaml",
+            "bank/certs/ca.pem",
+            "bank/vault/vault.sqlite",
+            "shop/job.yaml",
+        ],
+    ),
+    "two people, two terminals": (
+        ["airline/run", "airport/run", "try/run"],
+        ["try/job.yaml", "try/vault/vault.sqlite", "try/certs/label/ca.pem", "airline/job.yaml", "airport/job.yaml"],
+    ),
+    "beside its job": (["run"], ["job.yaml", "vault/vault.sqlite"]),
+    "tries": (["tries/half", "tries/two"], []),
+    "tuned": (["runs/small/runs/0123456789", "runs/small/runs/abcdef", "runs/best"], ["runs/small/best.yaml"]),
+}
+"""How the pages of the documentation lay out runs, and what else lies there."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_of_the_guides_shows_its_runs(copied: Any, tmp_path: Path, name: str) -> None:
+    run, place = copied("stopped"), tmp_path / "place"
+    expected, others = LAYOUTS[name]
+    for folder in expected:
+        shutil.copytree(run, place / folder)
+    for other in others:
+        (place / other).parent.mkdir(parents=True, exist_ok=True)
+        (place / other).write_text((run / "job.yaml").read_text() if other.endswith("job.yaml") else "")
+    look = WatchedFolder(place).look()
+    assert [view["name"] for view in look.views] == sorted(expected)
+    assert look.problems == ()
+    for top in {folder.split("/")[0] for folder in expected}:  # as who is in the party's own folder
+        inner = [folder.removeprefix(f"{top}/") for folder in sorted(expected) if folder.startswith(f"{top}/")]
+        assert [view["name"] for view in WatchedFolder(place / top).look().views] == (inner or [top])
+
+
+def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path: Path) -> None:
+    run, place = copied("stopped"), tmp_path / "place"
+    (place / "data").mkdir(parents=True)
+    shutil.copy(run / "job.yaml", place / "data")
+    assert WatchedFolder(place).look().problems[0].startswith(f"{place / 'data'}: has no folder of the label party")
+
+
 def test_two_hundred_runs_load_in_under_two_seconds(serve: Any, runs: Path, tmp_path: Path) -> None:
     for number in range(200):
         # Hard links: nothing is written.

@@ -213,6 +213,12 @@ def _nothing_released() -> dict[str, str]:
     return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
 
 
+def _test_auc(result: TrainResult) -> str:
+    if math.isnan(result.test_auc):
+        return "–  (it needs test records of two classes)"
+    return f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]"
+
+
 def _private_head(result: TrainResult) -> dict[str, str]:
     from tpsl.report.words import guarantee_text
 
@@ -222,7 +228,7 @@ def _private_head(result: TrainResult) -> dict[str, str]:
         "guarantee": guarantee_text(result),
         **({"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}),
         **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),
-        "test AUC": f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]",
+        "test AUC": _test_auc(result),
         "test log loss": f"{result.test_log_loss:.4f}",
         "calibration error": f"{result.test_calibration_error:.4f}",
     }

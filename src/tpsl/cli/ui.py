@@ -13,7 +13,13 @@ from tpsl.cli.termination import stoppable
 
 
 def ui(
-    folder: Annotated[Path, typer.Argument(help="Folder with runs, which may lie in folders of it.")] = Path("runs"),
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 takes a free one.")] = 0,
     party: Annotated[
         str | None,
@@ -30,6 +36,8 @@ def ui(
     from tpsl.report.watching import WatchedFolder
     from tpsl.transport.peers import LABEL_PARTY
 
+    if folder is None:
+        folder = Path("runs") if Path("runs").is_dir() else Path()
     watched = WatchedFolder(folder, party or LABEL_PARTY)
     live = LivePage(watched, port)
     with progress_bar("reading runs") as progress:

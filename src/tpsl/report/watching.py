@@ -24,6 +24,7 @@ Progress = Callable[[int, int, str], None]
 Traces = tuple[tuple[str, int, int, int], ...]
 
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
+_LEFT_BY_A_RUN = (".lock", "result.json", LABEL_PARTY)
 _OFTEN = 0.3  # seconds in which many readers share one look
 
 
@@ -132,17 +133,22 @@ class WatchedFolder:
 
 
 def runs_in(folder: Path, deepest: int = _DEEPEST) -> Iterator[Path]:
-    """Find the run folders in a folder, which may be one itself; links and hidden folders are not followed."""
+    """Find the run folders in a folder, which may be one itself; links and hidden folders are not followed.
+
+    A party's own folder often holds the job beside its runs: where there is a job, and nothing that a run leaves, it is
+    taken for a run only if no run is found inside.
+    """
     try:
-        if (folder / "job.yaml").is_file():
+        has_job = (folder / "job.yaml").is_file()
+        if has_job and any((folder / name).exists() for name in _LEFT_BY_A_RUN):
             yield folder
             return
         inner = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     except OSError:  # not ours to read, or gone meanwhile
         return
-    for name in inner if deepest else []:
-        if not name.startswith("."):
-            yield from runs_in(folder / name, deepest - 1)
+    names = [name for name in inner if not name.startswith(".")] if deepest else []
+    found = [run for name in names for run in runs_in(folder / name, deepest - 1)]
+    yield from found or ([folder] if has_job else [])
 
 
 def _without_vault(path: Path, name: str) -> RunView:

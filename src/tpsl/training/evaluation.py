@@ -36,7 +36,7 @@ def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int6
         if probabilities.ndim == 1:
             area = metrics.auc(probabilities, labels == 1)
         else:
-            area = metrics.AUC(metrics.macro_auc(probabilities, labels), math.nan, math.nan)
+            area = metrics.macro_auc(probabilities, labels)
     return TestMetrics(
         test_auc=area.value,
         test_auc_low=area.low,

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.files import make_private_folder, sync_folder
+from tpsl.files import make_private_folder
 from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
 
 DATABASE = "vault.sqlite"
@@ -64,12 +64,7 @@ def create_file(folder: Path) -> bool:
         if not new and not folder.is_dir():
             raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
         if new:
-            missing = [path for path in (folder, *folder.parents) if not path.exists()]
-            make_private_folder(folder.parent)
-            folder.mkdir(mode=0o700)
-            # SQLite makes durable what is inside the folder; that the folder exists must be durable too.
-            for path in missing:
-                sync_folder(path.parent)
+            make_private_folder(folder)
         elif {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal"}:
             raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
         folder.chmod(0o700)
