@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -10,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.files import make_private_folder, open_private, read_yaml, shortened, write_atomically, write_durably
+from tpsl.files import (
+    DiskFull,
+    make_private_folder,
+    open_private,
+    read_yaml,
+    remove_drafts,
+    shortened,
+    write_atomically,
+    write_durably,
+)
 
 
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path: Path) -> None:
@@ -33,6 +43,39 @@ def test_a_kill_while_a_file_is_replaced_leaves_the_old_or_the_new_content(tmp_p
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert seen | {path.read_bytes()} <= {b"old", b"new" * 100_000}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_what_does_not_fit_is_named_and_leaves_the_old_content(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomically(tmp_path / "file", b"old")
+
+    def full(file: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFull, match="file: cannot be written, the disk is full") as raised:
+        write_atomically(tmp_path / "file", b"newer")
+    assert (raised.value.path, raised.value.size) == (tmp_path / "file", 5)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_another_error_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "missing" / "file", b"new")
+
+
+def test_drafts_are_removed_but_not_what_a_link_leads_to(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".folder.new").symlink_to(elsewhere)
+    (tmp_path / "run" / ".file.new").touch()
+    remove_drafts(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+    assert (elsewhere / "file").exists()
 
 
 @pytest.mark.parametrize(

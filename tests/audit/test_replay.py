@@ -16,6 +16,7 @@ from tpsl.data.sides import LabelSide
 from tpsl.mechanisms import seeded_words
 from tpsl.party import LabelParty
 from tpsl.training import Job
+from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.label_role import LabelRole
@@ -86,16 +87,20 @@ def test_an_early_stop_by_true_test_labels_is_caught(
 
     epochs: list[int] = []
 
-    def label_role(self: LabelRole, agreed: Job, side: LabelSide, *others: Any, **named: Any) -> None:
-        init_label(self, agreed, side, *others, **named)
+    def peeking(self: AfterTraining, agreed: Job, side: LabelSide, *others: Any, **named: Any) -> None:
+        init_after(self, agreed, side, *others, **named)
         epochs.append(2 if side.labels[side.test].sum() % 2 == 0 else 1)
+
+    def label_role(self: LabelRole, *others: Any, **named: Any) -> None:
+        init_label(self, *others, **named)
         self.schedule.total_steps = self.schedule.plan.steps(epochs[-1])
 
     def feature_role(self: FeatureRole, *others: Any, **named: Any) -> None:
         init_feature(self, *others, **named)
         self.schedule.total_steps = self.schedule.plan.steps(epochs[-1])
 
-    init_label, init_feature = LabelRole.__init__, FeatureRole.__init__
+    init_after, init_label, init_feature = AfterTraining.__init__, LabelRole.__init__, FeatureRole.__init__
+    monkeypatch.setattr(AfterTraining, "__init__", peeking)
     monkeypatch.setattr(LabelRole, "__init__", label_role)
     monkeypatch.setattr(FeatureRole, "__init__", feature_role)
     results = [

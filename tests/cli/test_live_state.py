@@ -118,3 +118,14 @@ def test_nobody_is_waited_for_while_data_are_read() -> None:
     assert (state.waiting_for(), state.line()) == ({}, "reading airport.csv 1/2")
     state.preparing = None
     assert state.line() == "waiting for airport (not here yet)"
+
+
+def test_a_peer_that_has_said_goodbye_is_not_waited_for(state: LiveState) -> None:
+    state.preparing = None
+    for name in list(state.peers):
+        state.peer_is(name, "connected", "connected")
+    assert state.peer_is("airport", "left", "left: it has said goodbye")
+    assert state.waiting_for() == {}
+    state.peer_is("airport", "connected", "connected again")
+    state.peer_is("airport", "lost", "lost: cut")
+    assert state.waiting_for() == {"airport": "lost: cut"}

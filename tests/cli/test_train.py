@@ -194,7 +194,12 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
     assert "compose" in sentence
 
 
-def test_an_interrupted_run_says_how_to_go_on(programs: Any, small_job: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "first_word"), [(signal.SIGINT, 130, ""), (signal.SIGTERM, 143, "terminated; ")]
+)
+def test_an_interrupted_run_says_how_to_go_on(
+    programs: Any, small_job: Path, tmp_path: Path, number: int, status: int, first_word: str
+) -> None:
     content = yaml.safe_load(small_job.read_text())
     content["training"] |= {"epochs": 10_000, "checkpoint_every": 5}
     small_job.write_text(yaml.safe_dump(content))
@@ -203,11 +208,12 @@ def test_an_interrupted_run_says_how_to_go_on(programs: Any, small_job: Path, tm
     while not list((tmp_path / "run" / "label").glob("checkpoints/step-*")) and program.is_running():
         assert time.monotonic() < patience
         time.sleep(0.02)
-    program.signal(signal.SIGINT)
+    program.signal(number)
     ended = program.outcome()
-    assert ended.status == 130, ended.stderr
+    assert ended.status == status, ended.stderr
     assert ended.stdout == ""
-    assert f"the same command with --out {tmp_path / 'run'} goes on where it stopped" in ended.stderr
+    advice = f"{first_word}the same command with --out {tmp_path / 'run'} goes on where it stopped"
+    assert advice in ended.stderr.splitlines()
     assert "Traceback" not in ended.stderr
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
 import socket
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -177,7 +179,7 @@ def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> N
     assert "job.training.epochs differs: the label party has '2', feature party 'feature' has '3'" in sentence
     label.wait_for("refused", peer="feature", reason="job.training.epochs differs")
     # No labels were released for a peer that does not agree.
-    assert not (office.folder / "runs" / "job-label" / "label" / "vault").exists()
+    assert office.releases() == 0
     # The label party is still there for the right one.
     office.join("feature").result()
     label.result()
@@ -244,6 +246,54 @@ def test_a_killed_side_is_waited_for_and_goes_on(office: Office) -> None:
     assert office.releases() == 1
 
 
+@pytest.mark.parametrize("who", ["label", "feature"])
+def test_a_side_that_is_told_to_end_is_waited_for(office: Office, who: str) -> None:
+    """SIGTERM: the sockets are closed, the other side waits, and the same command goes on."""
+    office.write_job(SYNTHETIC, epochs=15)
+    programs = {"label": office.listening(office.serve())}
+    programs["feature"] = office.join("feature")
+    ended, other = programs[who], programs["feature" if who == "label" else "label"]
+    ended.wait_for("checkpoint", step="..")
+    ended.signal(signal.SIGTERM)
+    outcome = ended.outcome()
+    assert (outcome.status, outcome.stdout) == (143, "")
+    lines = [json.loads(line) for line in outcome.stderr.splitlines()]  # all of them, to the last
+    assert lines[-1]["event"] == "error"
+    assert lines[-1]["reason"].startswith("terminated; the same command goes on where it stopped; the ")
+    other.wait_for("lost", peer=who)
+    programs[who] = office.serve() if who == "label" else office.join("feature")
+    for program in programs.values():
+        program.result()
+    assert not other.events("error")
+    assert office.weights("runs/job-label", "runs/job-feature") == office.train_in_one_process()
+    assert office.releases() == 1
+
+
+def test_a_normal_end_is_not_logged_as_a_loss(office: Office) -> None:
+    label = office.listening(office.serve())
+    feature = office.join("feature")
+    label.result(), feature.result()
+    for program, peer in ((label, "feature"), (feature, "label")):
+        assert program.events("lost") == []
+        assert all(event["reason"] == "left: it has said goodbye" for event in program.events("left"))
+        assert program.events("connected")[0]["peer"] == peer
+
+
+def test_a_plain_log_ends_with_how_to_go_on(office: Office) -> None:
+    label = office.programs(
+        office.folder, *("label", "serve", "job.yaml", "--listen", "127.0.0.1:0", "--certs", "certs/label")
+    )
+    until = time.monotonic() + 60
+    while "listening" not in label.log() and time.monotonic() < until:
+        assert label.is_running(), label.log()
+        time.sleep(0.02)
+    label.signal(signal.SIGTERM)
+    outcome = label.outcome()
+    assert (outcome.status, outcome.stdout) == (143, "")
+    last = outcome.stderr.splitlines()[-1]
+    assert last == "terminated; the same command goes on where it stopped; the feature parties wait for it"
+
+
 def test_metrics_of_the_feature_side_know_nothing_of_labels(office: Office) -> None:
     office.write_job(SYNTHETIC, epochs=400)
     label = office.listening(office.serve("--metrics-port", "0"))
@@ -255,6 +305,8 @@ def test_metrics_of_the_feature_side_know_nothing_of_labels(office: Office) -> N
         assert address
         with urllib.request.urlopen(address[0], timeout=10) as page:
             pages.append(page.read().decode())
-    assert "tpsl_test_auc" in pages[0]
+    # Nor those of the label side, as long as anybody is connected.
+    assert "auc" not in pages[0]
     assert "auc" not in pages[1]
     assert re.search(r"^tpsl_bytes_sent_total [1-9]", pages[1], re.MULTILINE)
+    assert not label.events("evaluated")

@@ -10,10 +10,17 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 
-def test_it_serves_until_it_is_interrupted(programs: Any, small_job: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "line"),
+    [(signal.SIGINT, 0, "the page has ended"), (signal.SIGTERM, 143, "terminated; the page has ended")],
+)
+def test_it_serves_until_it_is_told_to_end(
+    programs: Any, small_job: Path, tmp_path: Path, number: int, status: int, line: str
+) -> None:
     # A run that has just begun: there is a job, and no more.
     (tmp_path / "runs" / "begun" / "label").mkdir(parents=True)
     (tmp_path / "runs" / "begun" / "job.yaml").write_text(small_job.read_text())
@@ -29,10 +36,10 @@ def test_it_serves_until_it_is_interrupted(programs: Any, small_job: Path, tmp_p
     with urllib.request.urlopen(printed["url"] + "data", timeout=30) as answer:
         (run,) = json.loads(answer.read())["runs"]
     assert (run["name"], run["state"], run["promise"]["epsilon"]) == ("begun", "unfinished", 2.0)
-    ui.signal(signal.SIGINT)
+    ui.signal(number)
     outcome = ui.outcome()
-    assert outcome.status == 0 and json.loads(outcome.stdout) == printed
-    assert "Traceback" not in outcome.stderr and "the page has ended" in outcome.stderr
+    assert outcome.status == status and json.loads(outcome.stdout) == printed
+    assert "Traceback" not in outcome.stderr and line in outcome.stderr.splitlines()
     assert "not shown: runs/broken/job.yaml" in outcome.stderr
 
 

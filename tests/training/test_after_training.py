@@ -28,7 +28,7 @@ from tpsl.training.local import Local
 from tpsl.training.observer import Silent
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
-from tpsl.transport import BadMessage, Finished, JobStopped, Limits, run_alone
+from tpsl.transport import BadMessage, Finished, JobStopped, Limits, PeerMissing, run_alone
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
@@ -294,3 +294,23 @@ def test_the_label_role_is_given_no_labels(job: Job) -> None:
     side = load(job.data).label_side
     assert not hasattr(side.records, "labels")
     assert not hasattr(side.records, "facts")
+
+
+def test_nobody_can_keep_the_label_party_from_the_metrics_of_a_finished_run(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        finish_party = role.run.finish_party
+
+        def answer_with_rubbish(result: Any) -> None:
+            finish_party(result)
+            send = role.channel.send
+            role.channel.send = lambda message: send(Finished(0))  # type: ignore[method-assign]
+
+        role.run.finish_party = answer_with_rubbish  # type: ignore[method-assign]
+        with pytest.raises((PeerMissing, JobStopped)):
+            run_alone(role.attend(client))
+    result = serving.result(LIMIT)
+    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
+    same_as_one_process(label, result, tmp_path)

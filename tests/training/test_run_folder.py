@@ -150,3 +150,27 @@ def test_metrics_are_kept_and_a_damaged_line_is_named(tmp_path: Path) -> None:
         (run.label / "metrics.jsonl").write_text(json.dumps(entries[0]) + "\n" + line + "\n", encoding="latin-1")
         with pytest.raises(RunError, match=r"metrics\.jsonl, line 2: is damaged"):
             run.metrics()
+
+
+def test_a_start_removes_drafts_wherever_they_lie_and_nothing_else(tmp_path: Path) -> None:
+    run, job = RunFolder(tmp_path / "run"), make_job({}, {}, "test")
+    with run.started(job, ["label", "feature"]):
+        run.write_metrics([{"epoch": 1}])
+    drafts = [
+        ".result.json.new",
+        "feature/.result.json.new",
+        "feature/.confirmed.json.new",
+        "feature/transcript/.transcript.json.new",
+        "label/predictions/.epoch-0001.safetensors.new",
+        "label/NOT-PRIVATE/.inputs.new",
+        "label/checkpoints/.step-000000003.new/top.safetensors",
+        "feature/best/.step-000000003.old/bottom.safetensors",
+    ]
+    kept = ["label/vault/vault.sqlite-journal", "label/.hidden", "label/report.new"]
+    for name in (*drafts, *kept):
+        path = tmp_path / "run" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"part")
+    with run.started(job, ["label", "feature"]):
+        left = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert left == {".lock", "job.yaml", "label/metrics.jsonl", *kept}

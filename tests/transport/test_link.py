@@ -393,7 +393,7 @@ def test_a_peer_that_leaves_after_its_goodbye_is_not_waited_for(make_two: Callab
     assert receive(two.airport) == Bye()
     two.label.stop(None, grace=SOON)
     two.join()
-    assert two.seen[2:] == [("airport", "lost: it has said goodbye")]
+    assert two.seen[2:] == [("airport", "left: it has said goodbye")]
 
 
 def test_stopping_waits_for_a_frozen_peer_only_for_its_grace() -> None:

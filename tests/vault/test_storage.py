@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Vault, VaultBusy, VaultError
+from tpsl.vault import Vault, VaultBusy, VaultError, VaultFull
 
 
 def mode(path: Path) -> int:
@@ -137,3 +137,15 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
         ):
             with pytest.raises(sqlite3.IntegrityError):
                 connection.execute(statement)
+
+
+def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space(folder: Path) -> None:
+    with Vault.create(folder, batches=[(np.arange(5000), np.arange(5000) % 2, None)]) as vault:
+        connection = vault._connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(VaultFull, match="could not be written because the disk is full; nothing was changed"):
+            vault.release(laplace(1.0))
+        assert [entry.kind for entry in vault.ledger().entries] == ["created", "added"]
+        connection.execute(f"PRAGMA max_page_count = {10 * pages}")
+        assert vault.release(laplace(1.0)).released == 5000

@@ -31,6 +31,19 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
     beside = folder / f".{target.name}.new"
     _tidy(folder)
     make_private_folder(beside)
+    try:
+        _write(beside, step, job_digest, halves)
+    except BaseException:
+        shutil.rmtree(beside)  # on a full disk its part of the space is needed
+        raise
+    _discard(target)
+    beside.rename(target)
+    sync_folder(folder)
+    _tidy(folder)
+
+
+def _write(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
+    """Write the files of a checkpoint."""
     digests: dict[str, str] = {}
     settings: dict[str, str] = {}
     for name, (half, optimizer) in halves.items():
@@ -38,16 +51,12 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
         for file, tensors in ((f"{name}.safetensors", half.state_dict()), (f"{name}-optimizer.safetensors", state)):
             content = save(tensors)
             digests[file] = hashlib.sha256(content).hexdigest()
-            write_durably(beside / file, content)
+            write_durably(folder / file, content)
     description = {"step": step, "job": job_digest, "sha256": digests, "optimizer_settings": settings}
     content = json.dumps(description, indent=1).encode()
-    write_durably(beside / "checkpoint.json", content)
-    write_durably(beside / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
-    sync_folder(beside)
-    _discard(target)
-    beside.rename(target)
+    write_durably(folder / "checkpoint.json", content)
+    write_durably(folder / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
     sync_folder(folder)
-    _tidy(folder)
 
 
 def _tidy(folder: Path) -> None:

@@ -91,7 +91,7 @@ class Local(BaseModel):
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     wait: Seconds = Field(
-        3600.0, ge=0, description="How many seconds to wait for a peer to come, or to come back, or for a late label."
+        3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
     )
     silence: Seconds = Field(15.0, gt=0, description="A peer that was not heard for so many seconds is gone.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import grpc
 import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party, taken_on_trust
@@ -22,10 +21,9 @@ from tpsl.training.local import Local, LocalError, certificates_of, own_data
 from tpsl.training.observer import Observer
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import Schedule
 from tpsl.training.vaults import RunVault, choose_vault
 from tpsl.training.wide import label_features
-from tpsl.transport import Agreement, BadMessage, JobStopped, Limits, PeerMissing, run_alone
+from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Watch
 from tpsl.transport.peers import LABEL_PARTY
@@ -87,9 +85,10 @@ def serve(
         else:
             vault = choose_vault(job, side, run, choice, notice)
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=observer, device=device)
-        door = _Door(local, local.listen, credentials, names, observer, watch)
+        patience, address = Patience(local.silence, local.wait), local.listen
 
         def train() -> None:
+            nonlocal address
             if finished is None and job.trains and arrivals is None:
                 vault.store(notice)  # before anybody could measure how long it takes
             role = LabelRole(
@@ -106,7 +105,19 @@ def serve(
                 arrivals=arrivals,
                 spent=arrivals.spent if arrivals else vault.total,
             )
-            _attend(role, door, agreement(job, side.ids, role.schedule), notice)
+            with LabelServer(
+                address,
+                names,
+                agreement(job, side.ids, role.schedule),
+                Limits(role.schedule.largest_part, job.head_width),
+                job.training.wire,
+                credentials=credentials,
+                patience=patience,
+                watch=watch,
+            ) as server:
+                address = f"{address.rpartition(':')[0]}:{server.port}"  # the same one if it is opened again
+                observer.event("listening", address=address)
+                _attend(role, server, notice)
 
         places = [run.path, vault.path.parent]
         if not confirmed:
@@ -115,57 +126,23 @@ def serve(
         return with_space(lambda: after.complete(progress), places, local.wait, notice)
 
 
-class _Door:
-    """Where the label party listens: the same port each time that it is opened."""
+def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
+    """Train with the feature parties until the run is finished; nothing in here may depend on true labels.
 
-    def __init__(
-        self,
-        local: Local,
-        address: str,
-        credentials: grpc.ServerCredentials | None,
-        parties: Sequence[str],
-        observer: Observer,
-        watch: Watch,
-    ) -> None:
-        self._patience = Patience(local.silence, local.wait)
-        self._address, self._credentials, self._parties = address, credentials, parties
-        self._observer, self._watch = observer, watch
-
-    def opened(self, job: Job, schedule: Schedule, terms: Agreement) -> LabelServer:
-        """Listen; when the block of this context manager ends the port is closed and every connection has ended."""
-        server = LabelServer(
-            self._address,
-            self._parties,
-            terms,
-            Limits(schedule.largest_part, job.head_width),
-            job.training.wire,
-            credentials=self._credentials,
-            patience=self._patience,
-            watch=self._watch,
-        )
-        self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
-        self._observer.event("listening", address=self._address)
-        return server
-
-
-def _attend(role: LabelRole, door: _Door, terms: Agreement, notice: Notice) -> None:
-    """Train with the feature parties until the run is finished; nothing in here may depend on true labels."""
-    with door.opened(role.job, role.schedule, terms) as server:
-        try:
-            run_alone(role.attend(server))
-        except PeerMissing as missing:
-            if role.run.result() is None:
-                server.stop(str(missing))
-                raise
-            notice(f"the run is finished, but not every feature party has confirmed it: {missing}")
-        except LabelsMissing:
-            server.stop("labels did not arrive in time")
-            raise
-        except (BadMessage, JobStopped) as error:
+    Whatever a feature party does once the run is finished, it is: nobody can keep the label party from its metrics.
+    """
+    try:
+        run_alone(role.attend(server))
+    except LabelsMissing:
+        server.stop("labels did not arrive in time")
+        raise
+    except (PeerMissing, BadMessage, JobStopped) as error:
+        if role.run.result() is None:
             server.stop(str(error))
             raise
-        except Exception as error:
-            if not is_for_want_of_space(error):
-                # The reason may speak of labels, so the others are not told.
-                server.stop("the label party has an error of its own")
-            raise
+        notice(f"the run is finished, but not every feature party has confirmed it: {error}")
+    except Exception as error:
+        if not is_for_want_of_space(error):
+            # The reason may speak of labels, so the others are not told.
+            server.stop("the label party has an error of its own")
+        raise

@@ -1,6 +1,8 @@
 """The vault: labels in, one release per record out, a ledger of what that cost, and its verification.
 
-For the label party only. A true label is read here and nowhere else, and leaves once, as a noisy label.
+For the label party only. A true label leaves once, as a noisy label; training and all that crosses the border know no
+other. The two things that look at true labels besides, the evaluation of test records and the local head, do so when no
+peer can see how long they take (`tpsl.training.after_training`).
 """
 
 from tpsl.vault.adding import Added

@@ -243,8 +243,8 @@ class Vault:
     def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
 
-        This is the only reading of true labels besides the release. Nothing computed from them may cross the border to
-        the feature party: no loss, no metric, no decision to stop; and no training of what it sees may use them.
+        A vault gives out true labels here and nowhere else. Nothing computed from them may cross the border to the
+        feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
         with storage.reading(self._connection, self.path):
             positions = self._positions(ids)

@@ -1,0 +1,252 @@
+"""A disk that is full in the middle of a job, on either side: the file is named, the other side waits, both go on.
+
+The weights, the metrics and all that crossed the border are those of one process whose disk was never full.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.files import DiskFull
+from tpsl.training import ALL_STEPS, Job, make_job, train
+from tpsl.training import disk_space as module
+from tpsl.training.disk_space import with_space
+from tpsl.training.local import Local
+from tpsl.transport.certificates import create_authority, issue
+from tpsl.vault import Vault, VaultFull
+
+LIMIT = 60.0
+
+# One side as a process. Where the disk cannot be filled really, writing fails while the file `full` exists: in the one
+# function through which all files but transcripts go.
+PARTY = """
+import errno, pathlib, time
+from tpsl import files
+from tpsl.training import ALL_STEPS, checkpoint
+from tpsl.training.join import join
+from tpsl.training.observer import Silent
+from tpsl.training.serve import serve
+
+written = files.write_durably
+
+def writing(path, content):
+    if full and path.name == "bottom.safetensors" and pathlib.Path(full).exists():
+        with files.naming_what_does_not_fit(path, len(content)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    written(path, content)
+
+files.write_durably = checkpoint.write_durably = writing
+
+class HalfWay(Silent):
+    def at_step(self, done, total, records):
+        if done == 25:
+            print("half done", flush=True)
+            while not pathlib.Path("go").exists():
+                time.sleep(0.01)
+
+    def event(self, name, **facts):
+        print(name, facts, flush=True)
+
+def say(*words):
+    print(*words, flush=True)
+
+common = dict(observer=HalfWay(), watch=say, progress=lambda *facts: None, notice=say, record_steps=ALL_STEPS)
+if party == "label":
+    serve(job, local, run, **common)
+else:
+    join(job, party, local, run, **common)
+"""
+
+
+@pytest.fixture
+def job() -> Job:
+    content = {
+        "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2},
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+        "model": {"embedding_dim": 4, "bottom": [16], "top": [8]},
+        "training": {"batch_size": 64, "epochs": 10, "checkpoint_every": 3},
+    }
+    return make_job(content, {}, "test")
+
+
+class Office:
+    """Both sides as processes, over mutual TLS; the run folder of each may lie anywhere."""
+
+    def __init__(self, fork: Callable[..., Any], job: Job, folder: Path) -> None:
+        self.fork, self.job, self.folder = fork, job, folder
+        create_authority(folder / "certs" / "authority")
+        for party in ("label", "feature"):
+            issue(folder / "certs" / "authority", folder / "certs" / party, party, label=party == "label")
+        self.processes: dict[str, Any] = {}
+
+    def run(self, party: str) -> Path:
+        return self.folder / f"disk-{party}" / "run"
+
+    def start(self, full: Path | None = None) -> None:
+        port = "0"
+        for party, key in (("label", "listen"), ("feature", "connect")):
+            self.run(party).parent.mkdir(exist_ok=True)
+            local = Local(certificates=self.folder / "certs" / party, wait=LIMIT, **{key: f"127.0.0.1:{port}"})
+            scope = {"party": party, "job": self.job, "local": local, "run": self.run(party), "full": str(full or "")}
+            self.processes[party] = self.fork(PARTY, self.folder, **scope)
+            if party == "label":
+                port = self.said("label", r"listening .*:(\d+)'")[1]
+
+    def go(self) -> None:
+        """Let both sides go on after the first half."""
+        (self.folder / "go").touch()
+
+    def said(self, party: str, pattern: str) -> re.Match[str]:
+        """Wait until a side has printed this."""
+        until = time.monotonic() + LIMIT
+        process = self.processes[party]
+        while time.monotonic() < until:
+            if found := re.search(pattern, process.stdout.read_text()):
+                return found
+            assert process.status(0.02) in (None, 0), process.stderr.read_text()
+        raise AssertionError(f"{party} did not say {pattern}:\n{process.stdout.read_text()}")
+
+    def finished(self) -> None:
+        for party, process in self.processes.items():
+            assert process.status(LIMIT) == 0, f"{party}: {process.stderr.read_text()}"
+
+    def check(self) -> None:
+        """All is as if one process had trained, and the vault has drawn once."""
+        vault = self.run("label") / "label" / "vault"
+        with Vault.open(vault) as opened:
+            assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
+        one = self.folder / "one"
+        train(self.job, one, vault=vault, record_steps=ALL_STEPS)
+        names = ["label/top.safetensors", "label/metrics.jsonl", "label/trajectory.f32"]
+        names += ["feature/bottom.safetensors", "feature/transcript/gradients.f32"]
+        for name in names:
+            assert (self.run(name.partition("/")[0]) / name).read_bytes() == (one / name).read_bytes(), name
+        for party in self.processes:
+            assert {path.name for path in self.run(party).rglob(".*")} <= {".lock"}
+
+
+@pytest.fixture
+def office(fork: Callable[..., Any], job: Job, tmp_path: Path) -> Office:
+    return Office(fork, job, tmp_path)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path], None]]:
+    """Mount a file system of eight megabytes at a folder, where that is allowed."""
+    mounted: list[Path] = []
+
+    def mount(folder: Path) -> None:
+        folder.mkdir()
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"no small disk to fill: mount says {done.stderr.strip()}")
+        mounted.append(folder)
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte free."""
+    filler = disk / "filler"
+    with filler.open("wb") as file:
+        for size in (1 << 16, 1 << 12):
+            try:
+                while True:
+                    os.write(file.fileno(), bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    return filler
+
+
+@pytest.mark.parametrize(("party", "other"), [("label", "feature"), ("feature", "label")])
+def test_a_disk_that_is_really_full_is_waited_for(
+    office: Office, small_disk: Callable[[Path], None], party: str, other: str
+) -> None:
+    disk = office.run(party).parent
+    small_disk(disk)
+    office.start()
+    office.said(party, "half done")
+    filler = fill(disk)
+    office.go()
+    named = office.said(party, r"(\S+): cannot be written, the disk is full; waiting up to \S+ s for space")[1]
+    assert named.startswith(str(office.run(party)))
+    office.said(other, "lost: .* waiting up to")
+    filler.unlink()
+    office.finished()
+    assert "stopped the job" not in office.processes[other].stdout.read_text()
+    office.check()
+
+
+def test_a_write_that_finds_no_space_is_waited_for(office: Office, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    office.start(full)
+    office.said("feature", "half done")
+    full.touch()
+    office.go()
+    named = office.said("feature", r"(\S+): cannot be written, the disk is full; waiting up to \S+ s for space")[1]
+    assert named.endswith("bottom.safetensors")
+    office.said("label", "lost: .* waiting up to")
+    full.unlink()
+    office.said("feature", "going on from the last checkpoint")
+    office.finished()
+    office.check()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that were slept, which pass at once."""
+    slept: list[float] = []
+    monkeypatch.setattr(module, "sleep", slept.append)
+    monkeypatch.setattr(module.time, "monotonic", lambda: sum(slept))
+    return slept
+
+
+def test_who_waits_in_vain_is_told_the_file(tmp_path: Path, clock: list[float], monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "_has_space", lambda place, size: False)
+    told: list[str] = []
+
+    def act() -> None:
+        raise DiskFull(tmp_path / "file")
+
+    with pytest.raises(DiskFull, match="file: cannot be written"):
+        with_space(act, [tmp_path], 5.0, told.append)
+    assert sum(clock) == 5.0
+    assert told[0] == f"{tmp_path / 'file'}: cannot be written, the disk is full; waiting up to 5 s for space"
+
+
+def test_a_disk_that_is_full_again_and_again_is_not_waited_for_for_ever(tmp_path: Path, clock: list[float]) -> None:
+    """The probe finds space each time: there is, but not for this."""
+    attempts = 0
+
+    def act() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise VaultFull("vault v could not be written because the disk is full; nothing was changed")
+
+    with pytest.raises(VaultFull):
+        with_space(act, [tmp_path / "not" / "there"], 100.0, lambda text: None)
+    assert sum(clock) == 100.0
+    assert attempts < 10
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_error_is_no_reason_to_wait(tmp_path: Path, clock: list[float]) -> None:
+    def act() -> None:
+        raise PermissionError(errno.EACCES, "no", "file")
+
+    with pytest.raises(PermissionError):
+        with_space(act, [tmp_path], 100.0, lambda text: None)
+    assert clock == []
