@@ -102,7 +102,9 @@ def run_attacks(
     ceilings: bool = True,
     progress: Progress = lambda done, total, note: None,
 ) -> AttackReport:
-    """Attack a recorded run, by all attacks that exist for it or by those in `which`, in memory of one step.
+    """Attack a recorded run, by all attacks that exist for it or by those in `which`.
+
+    One step is in memory at a time, and a few numbers for each record where attacks or ceilings use features.
 
     `true_labels` (of all rows of the table) only score the guesses; the labels that some attackers know are given by
     `known`, or 20 of each class are drawn at random from the rows in the transcript. Known records are not scored.
@@ -121,6 +123,7 @@ def run_attacks(
         raise AttackError(f"{run}: the attack {name!r} {reason}")
     if skip >= suite.total:
         raise AttackError(f"{run}: has {suite.total} recorded steps, so none is left after skipping {skip}")
+    progress(0, suite.total, "preparing")
     attacks = [suite.attack(name) for name in names if name not in not_run]
     attacker_knows = suite.known if known is not None or any("known" in attack.needs for attack in attacks) else None
     best = suite.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}

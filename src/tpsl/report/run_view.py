@@ -22,7 +22,7 @@ class Promise(TypedDict):
     words: str
     """The promise for a reader who knows no mathematics."""
     ceiling: float
-    """The AUC that ε and δ allow any attack that works from the transcript alone."""
+    """The AUC that ε and δ allow any attack that scores by the noisy label alone."""
     closed_form: float | None
     """The AUC of the shortest-distance attack that follows from the mechanism alone."""
     closed_form_best: float | None

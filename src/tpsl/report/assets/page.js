@@ -209,7 +209,7 @@ const tpslReport = (() => {
       make("table", { id: "numbers" }, make("caption", { class: "unseen" }, "All runs"),
         make("thead", {}, make("tr", {}, ...columns.map(([name, right]) => make("th", { scope: "col", class: right ? "number" : null }, name)))),
         make("tbody", {}, ...runs.map(row)))),
-      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} Ceiling: the most that ε allows any attack that works from the transcript alone.`));
+      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} Ceiling: the most that ε allows any attack that scores by the noisy label alone.`));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
@@ -253,9 +253,9 @@ const tpslReport = (() => {
     part("attack-intro").textContent = !label
       ? "What ε allows anybody who sees the transcript, on average, and what the best attack on the noisy labels reaches by the formula. ε bounds what the transcript adds, not what features alone say about a label."
       : found
-        ? `${run.name}: every attack is scored by the label party with true labels. The line at the edge of the shaded area is the most that ε allows whoever reads labels off the transcript alone. ${figures.aboveCeiling(run)
-          ? "An attack can lie beyond it, as here: gradients also carry what the network has learned about the features, and ε does not bound what features say about a label."
-          : "ε does not bound what a feature party can predict from its own features."}`
+        ? `${run.name}: every attack is scored by the label party with true labels. The shaded area is what ε allows whoever scores by the noisy label alone, on average. Gradients and embeddings also carry what features say about the label, which ε does not bound: attacks that use it can leave that area. Their ceiling is the AUC of noisy label and best prediction from features together${found.predicted_from?.length ? `, estimated with true labels from ${found.predicted_from.join(" and ")}` : ""}.${figures.above(run).map((attack) => (attack.estimated
+          ? ` The ${attack.name} attack predicts better from features than that estimate: take its AUC for the ceiling.`
+          : ` The ${attack.name} attack is above what ε allows by more than chance: this may be a bug.`)).join("")}`
         : `${run.name} was not attacked. Train it with --record-transcript and run tpsl attack on its folder to fill this section.`;
     chart(part("roc"), "roc", () => (label && found ? "ROC of every attack" : "What ε allows"), (style) => figures.roc(chosen(), style));
     chart(part("areas"), "areas", () => "Attack AUC", (style) => figures.areas(chosen(), style));
