@@ -70,6 +70,18 @@ def test_it_has_what_the_party_knows(runs: Path) -> None:
     assert view["curves"] == []
 
 
+def test_it_says_what_is_proved_about_labels_and_that_nothing_is_about_features(runs: Path, tmp_path: Path) -> None:
+    view = read_feature_run(runs / "discrete", "feature")
+    write_page(tmp_path / "page.html", [view], title="A page")
+    content = (tmp_path / "page.html").read_text(encoding="utf-8")
+    labels = "changes the odds of a record’s label by a factor of at most 1.65"  # e^0.5, rounded up
+    features = "nothing bounds what they reveal of the features behind them"
+    for sentence in (labels, features):
+        assert sentence in content
+    assert labels in view["promise"]["words"] and features in view["features_words"]
+    assert view["features_words"] == read_run(runs / "discrete")["features_words"]
+
+
 def test_an_unfinished_part_is_shown_as_such(copied: Callable[[str], Path]) -> None:
     run = copied("laplace")
     (run / "feature" / "result.json").unlink()

@@ -63,6 +63,8 @@ class RunView(TypedDict):
     samples_per_second: float | None
     seconds: float | None
     promise: Promise
+    features_words: str
+    """What is not promised: a sentence about features, for the same reader as the promise's words."""
     sightings: list[Sighting]
     job: dict[str, Any]
     """The agreement, without the places of files."""

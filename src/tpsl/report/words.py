@@ -81,6 +81,13 @@ def promise_text(epsilon: float, delta: float, private: bool) -> str:
     )
 
 
+FEATURES_TEXT = (
+    "Nothing is proved about features: embeddings of every record cross the border, and nothing bounds what they "
+    "reveal of the features behind them."
+)
+"""Stands beside the promise, which speaks about labels only, on every page."""
+
+
 def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:
     """Return the run that a run is measured against: the first finished one on the same data without noise."""
     return next(

@@ -219,6 +219,7 @@ const tpslReport = (() => {
       make("h3", { style: "margin-top:0" }, run.name),
       make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.epsilon_text}`), badge(run), unfinished(run)),
       make("p", {}, p.words),
+      make("p", {}, run.features_words),
       facts([["δ", p.delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
