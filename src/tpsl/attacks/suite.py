@@ -49,6 +49,7 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import (
     ReadTranscript,
     RowScores,
+    embeddings_as_features,
     noisy_label_with_features,
     read_transcript,
     side_by_side,
@@ -214,33 +215,29 @@ class _Suite:
 
     def best_scores(self, kinds: Collection[ScoredBy]) -> dict[ScoredBy, RowScores]:
         """Return the best scores at hand for those of these kinds of attackers whose ceiling is not proved."""
-        best: dict[ScoredBy, RowScores | None] = {}
+        best: dict[ScoredBy, RowScores] = {}
         if "features" in kinds:
             best["features"] = self.evaluated.features_alone()
         if "noisy label and features" in set(kinds) - set(self.proved_ceilings):
             exact = self._white_box.fits() and self._reader.exact
             draws = self.job.privacy.draws
             best["noisy label and features"] = self.evaluated.with_noisy_labels(self.mechanism, draws, exact=exact)
-        return {kind: score for kind, score in best.items() if score is not None}
+        return best
 
     @cached_property
     def evaluated(self) -> Evaluated:
         """The records of the transcript as the label party knows them."""
         read = self._read if self._white_box.fits() else None
-        labels = self.true_labels[self._rows]
-        return Evaluated(self._rows, labels, self.mechanism.classes, self._all_features(), read)
-
-    def _all_features(self) -> Features | None:
-        """Return the features of all parties side by side; None if those of a feature party are not here.
-
-        Gradients depend on the label party's own features too, so they count.
-        """
         try:
-            parties = list(self._held_features.values())
-            own = None if self._white_box.fits() else load_label_party(self.job.data).features
-        except DataError:
-            return None
-        return side_by_side(parties if own is None else [*parties, own])
+            parties, features_are = list(self._held_features.values()), "the features"
+        except DataError:  # of a run of two organisations the label party has what was sent
+            sent = embeddings_as_features(lambda: joint_steps(self.transcripts), len(self.true_labels))
+            parties, features_are = [sent], "the embeddings"
+        if read is None:  # gradients depend on the label party's own features too
+            own = load_label_party(self.job.data).features
+            parties += [] if own is None else [own]
+        labels, classes = self.true_labels[self._rows], self.mechanism.classes
+        return Evaluated(self._rows, labels, classes, side_by_side(parties), features_are, read)
 
     def _scores(self, name: str) -> Callable[[TranscriptStep], Scores]:
         classes = self.mechanism.classes
