@@ -132,7 +132,9 @@ def test_attacks_show_themselves(run: tpsl.Run) -> None:
     html = found._repr_html_()
     assert html.count("<tr>") == 4
     assert html.count("<th") == 5
-    likelihood = found["likelihood"]
+    likelihood, norm = found["likelihood"], found["norm"]
+    assert f"{likelihood.ceiling:.4f}" in html and f"≈ {norm.ceiling:.3f} ±" in html
+    assert norm.ceiling_low < norm.ceiling < norm.ceiling_high
     assert likelihood.closed_form is not None
     assert abs(likelihood.auc - likelihood.closed_form) < 0.1
     with pytest.raises(ValueError, match="unknown attack 'psychic'"):
@@ -146,6 +148,8 @@ def test_a_plot_has_the_numbers_of_the_run(run: tpsl.Run) -> None:
     figure = run.plot()
     bars = figure.axes[1].patches
     assert [0.5 + bar.get_width() for bar in bars] == pytest.approx([found["norm"].auc, found["likelihood"].auc])
+    ceilings = figure.axes[1].containers[2].lines[0].get_xdata()
+    assert list(ceilings) == pytest.approx([found["norm"].ceiling, found["likelihood"].ceiling])
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 

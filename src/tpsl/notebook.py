@@ -27,7 +27,7 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.data.dataset import load as load_data
 from tpsl.perturb import Estimator
-from tpsl.report.words import auc_text, guarantee_text, measured_text
+from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
 from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
 from tpsl.training.prediction import predict
@@ -238,7 +238,7 @@ class Attacks:
                 result.needs.replace("+", " + "),
                 _measured(result.auc, result.auc_low, result.auc_high),
                 "–" if result.closed_form is None else auc_text(result.closed_form),
-                "–" if "features" in result.needs else auc_text(result.ceiling),
+                ceiling_text(result.as_dict()),
             ]
             for result in self
         ]
@@ -331,7 +331,17 @@ def _draw_attacks(panel: Any, report: AttackReport) -> None:
         color="black",
         linewidth=1,
     )
-    panel.axvline(report.ceiling, color="black", linestyle="--", linewidth=1, label=f"ceiling {report.ceiling:.3f}")
+    limited = [result for result in found if not math.isnan(result.ceiling)]
+    panel.errorbar(
+        [result.ceiling for result in limited],
+        [result.name for result in limited],
+        xerr=[[r.ceiling - r.ceiling_low for r in limited], [r.ceiling_high - r.ceiling for r in limited]],
+        fmt="|",
+        markersize=12,
+        color="black",
+        linewidth=1,
+        label="its ceiling",
+    )
     panel.set_xlim(min(0.45, *areas) - 0.02, 1.0)
     panel.set_xlabel("attack AUC (0.5 is guessing)")
     panel.set_title("what an attacker got", loc="left", fontsize=10)

@@ -13,6 +13,7 @@ from tpsl.attacks.attack import Attack, evaluate_attacks
 from tpsl.attacks.with_features import (
     RowScores,
     drawn_evidence,
+    embeddings_as_features,
     most_likely_weights,
     out_of_fold,
     side_by_side,
@@ -23,6 +24,7 @@ from tpsl.data.features import Features
 from tpsl.data.synthetic import World
 from tpsl.mechanisms import auc_ceiling, laplace, randomized_response
 from tpsl.training import make_job, train
+from tpsl.training.transcript import TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6
 TELLING = {"numeric_fields": 6, "categorical_fields": 1, "signal": 3.0, "positive_rate": 0.1}
@@ -109,17 +111,18 @@ def test_where_features_say_nothing_the_ceiling_is_that_of_the_noisy_label(recor
     assert report["no_transcript"].ceiling == pytest.approx(0.5, abs=0.02)
 
 
-def test_without_features_the_network_predicts(tmp_path: Path) -> None:
-    """The label party of two organisations has the transcript and its own network, not the features."""
+@pytest.mark.parametrize("own", [False, True], ids=["labels alone", "labels and features"])
+def test_without_features_the_embeddings_predict(own: bool, tmp_path: Path) -> None:
+    """The label party of two organisations has the transcript and its own side, not the features."""
     rows = range(2000)
     features, label = tmp_path / "features.csv", tmp_path / "label.csv"
     features.write_text("id,x\n" + "".join(f"{row},{row % 7}\n" for row in rows))
-    label.write_text("id,label\n" + "".join(f"{row},{int(row % 7 > 3)}\n" for row in rows))
+    label.write_text("id,label,w\n" + "".join(f"{row},{int(row % 7 > 3)},{row % 5}\n" for row in rows))
     content = {
         "data": {
             "source": "table",
             "features": [{"path": str(features), "numeric": ["x"]}],
-            "label": {"path": str(label)},
+            "label": {"path": str(label), "numeric": ["w"] if own else []},
         },
         "privacy": {"mechanism": "discrete", "epsilon": 1.0},
         "model": {"bottom": [8], "top": []},
@@ -130,7 +133,7 @@ def test_without_features_the_network_predicts(tmp_path: Path) -> None:
     features.unlink()
     labels = load_label_party(job.data).labels
     report = run_attacks(tmp_path / "run", labels, which=["norm", "spectral"])
-    assert report.predicted_from == ("the network's logits",)
+    assert report.predicted_from == ("an additive model of the embeddings", "the network's logits")[: 1 if own else 2]
     assert report["norm"].ceiling > report.ceiling + 0.05
 
 
@@ -163,6 +166,21 @@ def test_side_by_side_holds_all_fields_and_bins_of_numbers() -> None:
     assert joined.numeric_fields == ("a", "b", "a", "b")
     assert all(np.bincount(joined.categorical[:, 2] - joined.categorical[:, 2].min()) <= 7)  # of 200 in 32 bins
     assert len(np.unique(joined.categorical[:, 0])) == len(np.unique(joined.categorical[:, 1])) == 3
+
+
+def test_embeddings_stand_in_for_features() -> None:
+    """Two directions vary; all that lies along others is rounding."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(600, 2)) * [5.0, 1.0]
+    sent = (hidden @ rng.normal(size=(2, 20)) + 3.0).astype(np.float32)
+    empty = np.zeros((200, 0), dtype=np.float32)
+    steps = [TranscriptStep(i, rows, sent[rows], empty) for i, rows in enumerate(np.arange(600).reshape(3, 200))]
+    found = embeddings_as_features(lambda: steps, 700)
+    assert found.numeric.shape == (700, 8)
+    assert (found.numeric[600:] == 0).all()
+    explained = np.linalg.lstsq(found.numeric[:600, -2:], hidden - hidden.mean(axis=0), rcond=None)[0]
+    np.testing.assert_allclose(found.numeric[:600, -2:] @ explained, hidden - hidden.mean(axis=0), atol=1e-3)
+    np.testing.assert_allclose(found.numeric[:600, -2:].std(axis=0), 1.0, atol=1e-3)
 
 
 def test_no_record_is_scored_by_its_own_label() -> None:

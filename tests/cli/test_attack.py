@@ -38,6 +38,32 @@ def test_the_table_names_what_each_attacker_has(tpsl: Any, recorded: Path) -> No
     assert "spectral" not in shown.stdout
 
 
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_each_row_has_the_ceiling_of_its_own_attacker(
+    tpsl: Any, recorded: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    found = tpsl("attack", recorded, "--json").json()
+    shown = tpsl("attack", recorded)
+    lines = shown.stdout.splitlines()
+    assert max(map(len, lines[1:])) <= int(columns)  # the first names the run folder
+    assert found["predicted_from"] == ["an additive model of the features", "the network's logits"]
+    for name, attack in found["attacks"].items():
+        (row,) = [line for line in lines if line.split()[:1] == [name]]
+        if attack["scored_by"] == "noisy label":
+            assert attack["ceiling"] == attack["ceiling_low"] == attack["ceiling_high"] == found["ceiling"]
+            assert row.rstrip().endswith(" 0.8808")
+        else:
+            assert attack["ceiling_low"] < attack["ceiling"] < attack["ceiling_high"]
+            half = (attack["ceiling_high"] - attack["ceiling_low"]) / 2
+            assert row.rstrip().endswith(f" ≈ {attack['ceiling']:.3f} ±{half:.3f}")
+    kinds = {attack["scored_by"] for attack in found["attacks"].values()}
+    assert kinds == {"noisy label", "features", "noisy label and features"}
+    explained = " ".join(shown.stderr.split())
+    assert "Ceiling 0.8808: what ε allows who scores by the noisy label alone" in explained
+    assert "noisy label and best prediction from features together" in explained
+
+
 def test_errors_name_the_culprit(tpsl: Any, small_job: Path, recorded: Path, tmp_path: Path) -> None:
     assert "unknown attack 'magic'" in tpsl("attack", recorded, "--attack", "magic").error()
     assert f"{tmp_path / 'nowhere'}: is not a run folder" in tpsl("attack", tmp_path / "nowhere").error()

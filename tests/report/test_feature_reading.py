@@ -43,8 +43,13 @@ def test_no_number_that_depends_on_true_labels_is_on_the_page(runs: Path, tmp_pa
     assert data is not None
     shown = data[1]
     secret = [label["test"], label["curves"], label["audit"]]
-    secret += [{key: entry for key, entry in attack.items() if key not in ("ceiling", "closed_form", "roc")}
-               for attack in (label["attacks"] or {})["attacks"].values()]  # fmt: skip
+    attacks = (label["attacks"] or {})["attacks"].values()
+    assert {attack["ceiling_low"] < attack["ceiling_high"] for attack in attacks} == {False, True}
+    for attack in attacks:  # a proved ceiling follows from ε, an estimated one from true labels
+        proved = {
+            key for key in attack if key.startswith("ceiling") and attack["ceiling_low"] == attack["ceiling_high"]
+        }
+        secret.append({key: entry for key, entry in attack.items() if key not in {"closed_form", "roc"} | proved})
     found = {json.dumps(number) for number in set().union(*map(numbers_in, secret))}
     telling = {number for number in found if len(number) > 10}  # a short one, as 0.25, can be something else too
     assert len(telling) > 40  # there is something to search for
@@ -68,6 +73,18 @@ def test_it_has_what_the_party_knows(runs: Path) -> None:
     for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records"):
         assert view[unknown] is None  # type: ignore[literal-required]
     assert view["curves"] == []
+
+
+def test_it_says_what_is_proved_about_labels_and_that_nothing_is_about_features(runs: Path, tmp_path: Path) -> None:
+    view = read_feature_run(runs / "discrete", "feature")
+    write_page(tmp_path / "page.html", [view], title="A page")
+    content = (tmp_path / "page.html").read_text(encoding="utf-8")
+    labels = "changes the odds of a record’s label by a factor of at most 1.65"  # e^0.5, rounded up
+    features = "nothing bounds what they reveal of the features behind them"
+    for sentence in (labels, features):
+        assert sentence in content
+    assert labels in view["promise"]["words"] and features in view["features_words"]
+    assert view["features_words"] == read_run(runs / "discrete")["features_words"]
 
 
 def test_an_unfinished_part_is_shown_as_such(copied: Callable[[str], Path]) -> None:

@@ -81,7 +81,7 @@ def test_roc_curves_are_those_of_the_attacks(views: list[RunView]) -> None:
             expected = [0, *attack["roc"]["fpr"]], [0, *attack["roc"]["tpr"]]
             assert curves[f"{name.replace('_', ' ')} ({attack['auc']:.3f})"] == expected
     # What ε allows lies above the best attack on the noisy label.
-    limit_x, limit_y = curves["the most ε allows"]
+    limit_x, limit_y = curves["the most ε allows the noisy label"]
     best_x, best_y = curves["best, by the formula"]
     assert (np.interp(best_x[1:-1], limit_x, limit_y) >= np.array(best_y[1:-1]) - 2e-5).all()
 
@@ -145,6 +145,10 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
     found = (views[1]["attacks"] or {})["attacks"]
     column = {row[0]: row[2] for row in attacks.rows[1:]}
     assert {name.replace("_", " "): f"{attack['auc']:.4f}" for name, attack in found.items()}.items() <= column.items()
+    of_norm, of_likelihood = found["norm"], found["likelihood"]
+    assert column["ceiling: noisy label"] == f"{of_likelihood['ceiling']:.4f}"
+    assert column["ceiling: noisy label and features"].startswith(f"≈ {of_norm['ceiling']:.3f} ±")
+    assert "noisy label and features: norm, spectral" in attacks.caption
     assert {path.name for path in write_tables(views, tmp_path)} == {"runs.tex", "runs.md", "attacks.tex", "attacks.md"}
     assert len({len(row) for row in cells_of((tmp_path / "runs.md").read_text())}) == 1
 

@@ -86,6 +86,16 @@ def test_points_stand_where_the_numbers_are(opened: Any, views: list[RunView]) -
     assert opened.run("return [...document.querySelector('#chart-areas .plot').data[0].x]") == [
         attack["auc"] for attack in attacks.values()
     ]
+    # Each attack stands beside the ceiling of its own attacker, and no line crosses rows to which it does not belong.
+    areas = opened.run(
+        "return document.querySelector('#chart-areas .plot').data.map(t => [t.name, [...t.x], t.error_x?.array])"
+    )
+    (ceilings,) = [(x, above) for name, x, above in areas if name == "ceiling of this attacker"]
+    assert ceilings[0] == [attack["ceiling"] for attack in attacks.values()]
+    assert len(set(ceilings[0])) == 3
+    assert ceilings[1] == pytest.approx([attack["ceiling_high"] - attack["ceiling"] for attack in attacks.values()])
+    shapes = opened.run("return document.querySelector('#chart-areas .plot').layout.shapes.map(s => s.x0)")
+    assert shapes == [0.5]
     lines = opened.run("return document.querySelector('#chart-curves .plot').data.map(t => [t.name, [...t.y]])")
     for view in views[:4]:
         assert dict(lines)[view["name"]] == [entry["test_auc"] for entry in view["curves"]]
@@ -344,6 +354,8 @@ def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any
     assert headings == ["At a glance", "What was promised", "What an attacker can get", "Speed", "The agreement"]
     figures = browser.run("return [...document.querySelectorAll('figure:not([hidden])')].map(e => e.id)")
     assert figures == ["chart-roc", "chart-throughput"]
+    promise = browser.run("return document.querySelector('[data-part=promise]').innerText")
+    assert parts[0]["promise"]["words"] in promise and parts[0]["features_words"] in promise
     for label_dependent in ("Test AUC", "Attack AUC", "Audited", "Cost in AUC", "Test records"):
         assert label_dependent not in text
     assert browser.console() == []

@@ -5,11 +5,11 @@ The true ceiling is the AUC of `ln p(x) / (1 - p(x)) + λ_t` with the true p(x) 
 
     a · λ_t + b · additive model of the features + c · logit of the trained network
 
-where the additive model is fitted on the true labels of other records, and a, b, c are the numbers under which the true
-labels are most likely. It is an estimate from below: no score of x and t has a larger expected AUC than the true
-ceiling, and a better prediction from features would come nearer to it. So an attack can lie above the estimate, if it
-predicts better than both models; then its own AUC is the better estimate. Three fitted numbers flatter the sum by no
-more than its confidence interval covers.
+where the additive model (of the embeddings, if the features are not at hand) is fitted on the true labels of other
+records, and a, b, c are the numbers under which the true labels are most likely. It is an estimate from below: no score
+of x and t has a larger expected AUC than the true ceiling, and a better prediction from features would come nearer to
+it. So an attack can lie above the estimate, if it predicts better than both models; then its own AUC is the better
+estimate. Three fitted numbers flatter the sum by no more than its confidence interval covers.
 """
 
 from __future__ import annotations
@@ -35,48 +35,45 @@ from tpsl.mechanisms import Mechanism
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The records of a transcript as the label party knows them; what is not at hand is None."""
+    """The records of a transcript as the label party knows them."""
 
     rows: Rows
     labels: npt.NDArray[np.int64]
     """The true labels of these rows."""
     classes: int
-    features: Features | None
+    features: Features
     """Of all parties, for all rows of the table."""
+    features_are: str
+    """What these features are, in words."""
     read: ReadTranscript | None
+    """None if noisy labels and logits cannot be read."""
 
     @property
     def predicted_from(self) -> tuple[str, ...]:
-        """What there is to predict labels from."""
-        models = {"an additive model of the features": self.features, "the network's logits": self.read}
-        return tuple(name for name, source in models.items() if source is not None)
+        """What labels are predicted from, in words."""
+        model = f"an additive model of {self.features_are}"
+        return (model,) if self.read is None else (model, "the network's logits")
 
-    def with_noisy_labels(self, mechanism: Mechanism, draws: int, *, exact: bool) -> RowScores | None:
-        """Return the best score at hand for who has noisy labels and features; None if nothing predicts labels.
+    def with_noisy_labels(self, mechanism: Mechanism, draws: int, *, exact: bool) -> RowScores:
+        """Return the best score at hand for who has noisy labels and features.
 
         A noisy label is taken as the transcript shows it. Where it does not (no step shows it, `exact` is false, or it
         is a second draw, which shows in the weights alone), one is drawn in its place, for this evaluation only.
         """
-        if not self.predicted_from:
-            return None
         evidence = sum(drawn_evidence(mechanism, self.labels, draw) for draw in range(1, draws))
         first = drawn_evidence(mechanism, self.labels)
         if self.read is not None and exact:
             first = np.where(self.read.readable[:, None], self.read.evidence, first)
-        parts = [evidence + first]
-        if self._learned is not None:
-            parts.append(self._learned)
+        parts = [evidence + first, self._learned]
         if self.read is not None:
             parts.append(self.read.logits)
         return RowScores(self.rows, best_combination(parts, self.labels))
 
-    def features_alone(self) -> RowScores | None:
-        """Return the best prediction from features alone; None without features."""
-        return None if self._learned is None else RowScores(self.rows, self._learned)
+    def features_alone(self) -> RowScores:
+        """Return the best prediction from features alone."""
+        return RowScores(self.rows, self._learned)
 
     @cached_property
-    def _learned(self) -> Floats | None:
-        if self.features is None:
-            return None
+    def _learned(self) -> Floats:
         usable = np.ones(len(self.rows), dtype=bool)
         return out_of_fold(self.features, self.rows, np.eye(self.classes)[self.labels], usable)

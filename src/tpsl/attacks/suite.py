@@ -49,6 +49,7 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import (
     ReadTranscript,
     RowScores,
+    embeddings_as_features,
     noisy_label_with_features,
     read_transcript,
     side_by_side,
@@ -102,7 +103,9 @@ def run_attacks(
     ceilings: bool = True,
     progress: Progress = lambda done, total, note: None,
 ) -> AttackReport:
-    """Attack a recorded run, by all attacks that exist for it or by those in `which`, in memory of one step.
+    """Attack a recorded run, by all attacks that exist for it or by those in `which`.
+
+    One step is in memory at a time, and a few numbers for each record where attacks or ceilings use features.
 
     `true_labels` (of all rows of the table) only score the guesses; the labels that some attackers know are given by
     `known`, or 20 of each class are drawn at random from the rows in the transcript. Known records are not scored.
@@ -121,6 +124,7 @@ def run_attacks(
         raise AttackError(f"{run}: the attack {name!r} {reason}")
     if skip >= suite.total:
         raise AttackError(f"{run}: has {suite.total} recorded steps, so none is left after skipping {skip}")
+    progress(0, suite.total, "preparing")
     attacks = [suite.attack(name) for name in names if name not in not_run]
     attacker_knows = suite.known if known is not None or any("known" in attack.needs for attack in attacks) else None
     best = suite.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}
@@ -211,33 +215,29 @@ class _Suite:
 
     def best_scores(self, kinds: Collection[ScoredBy]) -> dict[ScoredBy, RowScores]:
         """Return the best scores at hand for those of these kinds of attackers whose ceiling is not proved."""
-        best: dict[ScoredBy, RowScores | None] = {}
+        best: dict[ScoredBy, RowScores] = {}
         if "features" in kinds:
             best["features"] = self.evaluated.features_alone()
         if "noisy label and features" in set(kinds) - set(self.proved_ceilings):
             exact = self._white_box.fits() and self._reader.exact
             draws = self.job.privacy.draws
             best["noisy label and features"] = self.evaluated.with_noisy_labels(self.mechanism, draws, exact=exact)
-        return {kind: score for kind, score in best.items() if score is not None}
+        return best
 
     @cached_property
     def evaluated(self) -> Evaluated:
         """The records of the transcript as the label party knows them."""
         read = self._read if self._white_box.fits() else None
-        labels = self.true_labels[self._rows]
-        return Evaluated(self._rows, labels, self.mechanism.classes, self._all_features(), read)
-
-    def _all_features(self) -> Features | None:
-        """Return the features of all parties side by side; None if those of a feature party are not here.
-
-        Gradients depend on the label party's own features too, so they count.
-        """
         try:
-            parties = list(self._held_features.values())
-            own = None if self._white_box.fits() else load_label_party(self.job.data).features
-        except DataError:
-            return None
-        return side_by_side(parties if own is None else [*parties, own])
+            parties, features_are = list(self._held_features.values()), "the features"
+        except DataError:  # of a run of two organisations the label party has what was sent
+            sent = embeddings_as_features(lambda: joint_steps(self.transcripts), len(self.true_labels))
+            parties, features_are = [sent], "the embeddings"
+        if read is None:  # gradients depend on the label party's own features too
+            own = load_label_party(self.job.data).features
+            parties += [] if own is None else [own]
+        labels, classes = self.true_labels[self._rows], self.mechanism.classes
+        return Evaluated(self._rows, labels, classes, side_by_side(parties), features_are, read)
 
     def _scores(self, name: str) -> Callable[[TranscriptStep], Scores]:
         classes = self.mechanism.classes

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tpsl.attacks import AttackReport
 
 
 def attack(
@@ -20,13 +27,11 @@ def attack(
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
 
-    Attack AUC 0.5 is guessing, 1 is complete recovery. The ceiling is what ε allows any attack that uses the
-    transcript alone; attacks with features or known labels are compared with 'no_transcript', which has those and
-    nothing else. What was found is kept in the label party's folder of the run, for `tpsl report`.
+    Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the ceiling of its own attacker: what
+    ε allows whoever reads noisy labels; for attackers who profit from features, the AUC of noisy label and best
+    prediction from features together, estimated on these records; for 'no_transcript', that of the prediction alone.
+    What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from tpsl.attacks import run_attacks
     from tpsl.data.dataset import load_label_party
     from tpsl.report.findings import keep_finding
@@ -44,24 +49,50 @@ def attack(
         return
     budget = rounded_up(report.epsilon, 6)
     say(f"{run}: {report.mechanism}, {report.estimator}, ε = {budget}")
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("Attack", "The attacker has"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "Attack")
-    for heading in ("AUC", "Closed form", "Ceiling"):
-        table.add_column(heading, justify="right", no_wrap=heading == "AUC")
+    stdout.print(_table(report))
+    for line in _explanations(report):
+        notice(line)
+    for name, reason in report.not_run.items():
+        notice(f"{name}: not run, it {reason}")
+
+
+def _table(report: AttackReport) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from tpsl.report.words import ceiling_text
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("Attack", no_wrap=True)
+    table.add_column("The attacker has", min_width=12)
+    for heading in ("AUC", "Closed\nform", "Ceiling"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in report.attacks:
-        from_features = "features" in result.needs
         table.add_row(
             result.name,
             result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
             "–" if result.closed_form is None else f"{result.closed_form:.4f}",
-            "–" if from_features else f"{result.ceiling:.4f}",
+            ceiling_text(result.as_dict()),
         )
-    stdout.print(table)
-    notice(
-        "Gradients also carry what features say about the label, so an attack can lie above the ceiling by what "
-        "features alone give away; compare it with no_transcript."
+    return table
+
+
+def _explanations(report: AttackReport) -> Iterator[str]:
+    """Say what the ceilings are, and which attack lies above its own by more than chance."""
+    yield (
+        f"Ceiling {report.ceiling:.4f}: what ε allows who scores by the noisy label alone, on average over the noise."
+        if math.isfinite(report.epsilon)
+        else "Ceiling 1: there is no noise."
     )
-    for name, reason in report.not_run.items():
-        notice(f"{name}: not run, it {reason}")
+    if report.predicted_from:
+        yield (
+            "Ceiling ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "
+            "this is the AUC of noisy label and best prediction from features together (no_transcript: of the "
+            f"prediction alone), estimated with true labels from {' and '.join(report.predicted_from)}."
+        )
+    for result in report.attacks:
+        if result.above_ceiling and result.ceiling_is_estimated:
+            yield f"{result.name} predicts better from features than that estimate: take its AUC for the ceiling."
+        elif result.above_ceiling:
+            yield f"{result.name} is above what ε allows by more than chance: run tpsl audit, this may be a bug."

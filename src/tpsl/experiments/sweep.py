@@ -134,7 +134,8 @@ def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) ->
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
     try:
         result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
-        report = run_attacks(run, data.labels, which=ATTACKS, skip=min(skip_batches, result.steps // 2))
+        skip = min(skip_batches, result.steps // 2)
+        report = run_attacks(run, data.labels, which=ATTACKS, skip=skip, ceilings=False)
         row = {**_description(setting, job, data.classes), "diverged": False, **_results(result, report)}
     except BadMessage:
         # Numbers that are not finite: the learning rate is too large for this much noise. That is a result too.

@@ -149,7 +149,7 @@ def roc_figure(view: RunView) -> Figure:
         [0, promise["delta"], 1 - corner, 1, 1],
         color=_INK,
         linewidth=0.9,
-        label="the most ε allows",
+        label="the most ε allows the noisy label",
     )
     panel.plot([0, 1], [0, 1], color=_FAINT, linestyle=":", label="guessing")
     if promise["closed_form_roc"]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from tpsl.attacks.scoring import ScoredBy
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
-from tpsl.report.words import MISSING, auc_text, measured_text
+from tpsl.report.words import MISSING, auc_text, ceiling_text, measured_text
 
 _LATEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
@@ -103,7 +104,7 @@ def runs_table(views: Sequence[RunView]) -> PaperTable:
     shown = {head: cells for head, cells in columns.items() if set(cells) != {MISSING}}
     caption = (
         "Runs, AUCs with 95 % intervals. Attack AUC and formula: the shortest-distance attack. Ceiling: the most that "
-        "ε allows any attack that works from the transcript alone."
+        "ε allows any attack that scores by the noisy label alone."
     )
     return PaperTable("runs", caption, (tuple(shown), *zip(*shown.values(), strict=True)))
 
@@ -119,9 +120,28 @@ def attacks_table(views: Sequence[RunView]) -> PaperTable | None:
         (name.replace("_", " "), *(auc_text(_attacks(view).get(name, {}).get("auc")) for view in attacked))
         for name in names
     ]
-    ceilings = ("ceiling of ε", *(auc_text(view["promise"]["ceiling"]) for view in attacked))
-    caption = "AUC of every attack, scored with true labels; 0.5 is guessing."
-    return PaperTable("attacks", caption, (head, *body, ceilings))
+    ceilings = [
+        (f"ceiling: {kind}", *(_ceiling(view, kind) for view in attacked))
+        for kind in get_args(ScoredBy)
+        if any(_ceiling(view, kind) != MISSING for view in attacked)
+    ]
+    kinds = {name: attack.get("scored_by") for view in attacked for name, attack in _attacks(view).items()}
+    members = "; ".join(
+        f"{kind}: " + ", ".join(name.replace("_", " ") for name, of in kinds.items() if of == kind)
+        for kind in get_args(ScoredBy)
+        if kind in kinds.values()
+    )
+    caption = (
+        "AUC of every attack, scored with true labels; 0.5 is guessing. Ceilings are those of attackers who score by "
+        f"the same ({members}); ≈ is an estimate."
+    )
+    return PaperTable("attacks", caption, (head, *body, *ceilings))
+
+
+def _ceiling(view: RunView, kind: str) -> str:
+    """Return the ceiling of the attacks on a run that score by this."""
+    found = (ceiling_text(attack) for attack in _attacks(view).values() if attack.get("scored_by") == kind)
+    return next(found, MISSING)
 
 
 def write_tables(views: Sequence[RunView], folder: Path) -> list[Path]:

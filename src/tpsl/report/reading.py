@@ -15,6 +15,7 @@ from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
+from tpsl.report.words import FEATURES_TEXT
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
@@ -84,6 +85,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         samples_per_second=None,
         seconds=None,
         promise=promise,
+        features_words=FEATURES_TEXT,
         sightings=sightings(job, promise),
         job=agreed,
         job_digest=job.digest(),

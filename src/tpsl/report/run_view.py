@@ -28,7 +28,7 @@ class Promise(TypedDict):
     words: str
     """The promise for a reader who knows no mathematics; it speaks of the total where that is known."""
     ceiling: float
-    """The AUC that this run's own ε and δ allow any attack that works from its transcript alone."""
+    """The AUC that this run's own ε and δ allow any attack that scores by the noisy label alone."""
     closed_form: float | None
     """The AUC of the shortest-distance attack that follows from the mechanism alone."""
     closed_form_best: float | None
@@ -80,6 +80,8 @@ class RunView(TypedDict):
     samples_per_second: float | None
     seconds: float | None
     promise: Promise
+    features_words: str
+    """What is not promised: a sentence about features, for the same reader as the promise's words."""
     sightings: list[Sighting]
     job: dict[str, Any]
     """The agreement, without the places of files."""

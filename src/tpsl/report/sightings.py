@@ -17,7 +17,11 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
         ("Noisy labels", "not sent; the gradients are computed from them", "yes, drawn once for each record"),
         ("Gradients at the cut", bound, "yes, it computes them"),
         ("Features", "its own", "its own, if it has any"),
-        ("Embeddings of the records", "its own", "yes; nothing bounds what they show of the features"),
+        (
+            "Embeddings of the records",
+            "its own, and sends them",
+            "yes; nothing bounds what they reveal of the features",
+        ),
         ("Test metrics, losses, predictions", "never", "yes"),
         ("Weights", "of its own half", "of its own half"),
         ("Step numbers, checkpoints, the job", "yes", "yes"),

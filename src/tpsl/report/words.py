@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Protocol
+from typing import Any, Protocol
 
 from tpsl.report.run_view import RunView, SumOverVaults
 
@@ -31,6 +31,17 @@ def measured_text(area: float | None, low: float | None, high: float | None) -> 
     """Return an AUC followed by its interval, if it has one, in parentheses."""
     interval = interval_text(low, high)
     return f"{auc_text(area)} ({interval})" if interval else auc_text(area)
+
+
+def ceiling_text(attack: Mapping[str, Any]) -> str:
+    """Return the ceiling beside an attack's AUC: as it is where it is proved, with `≈` and `±` where it is estimated.
+
+    What was found by a version that did not say whose ceiling it is has none.
+    """
+    ceiling, low, high = (attack.get(key) for key in ("ceiling", "ceiling_low", "ceiling_high"))
+    if ceiling is None or low is None or high is None:
+        return MISSING
+    return f"≈ {ceiling:.3f} ±{(high - low) / 2:.3f}" if low < high else auc_text(ceiling)
 
 
 def interval_text(low: float | None, high: float | None) -> str:
@@ -128,6 +139,13 @@ def promise_text(epsilon: float, delta: float, private: bool, share: float | Non
     )
 
 
+FEATURES_TEXT = (
+    "Nothing is proved about features: embeddings of every record cross the border, and nothing bounds what they "
+    "reveal of the features behind them."
+)
+"""Stands beside the promise, which speaks about labels only, on every page."""
+
+
 def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:
     """Return the run that a run is measured against: the first finished one on the same data without noise."""
     return next(
@@ -166,7 +184,7 @@ def lead(views: Sequence[RunView]) -> str:
     reached = measured_text(attack["auc"], attack["auc_low"], attack["auc_high"])
     return (
         f"{count} {reach} The shortest-distance attack on its transcript reaches {reached}, where 0.5 is guessing and "
-        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows any attack on average."
+        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows who reads noisy labels, on average."
     )
 
 

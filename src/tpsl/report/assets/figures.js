@@ -17,6 +17,7 @@ const tpslFigures = (() => {
     shortest_distance: "shortest distance",
     shortest_distance_soft: "shortest distance, soft",
     likelihood: "likelihood ratio",
+    noisy_label_with_features: "noisy label with features",
     fingerprint: "fingerprint",
     direction: "direction",
     completion: "completion",
@@ -178,7 +179,7 @@ const tpslFigures = (() => {
       hovertemplate: "%{text}<extra></extra>",
     });
     const traces = [
-      { ...line("the most ε allows", limit.x, limit.y, { color: look.ink, width: 1.5 }), fill: "tozeroy", fillcolor: look.soft },
+      { ...line("the most ε allows the noisy label", limit.x, limit.y, { color: look.ink, width: 1.5 }), fill: "tozeroy", fillcolor: look.soft },
       { ...line("guessing", [0, 1], [0, 1], { color: look.behind, width: 1.5, dash: "dot" }), hoverinfo: "skip", hovertemplate: undefined },
       ...(best ? [line("best attack, by the formula", best[0], best[1], { color: look.ink, dash: "dash", width: 1.5 })] : []),
       ...names.map((name, i) => line(attackName(name), [0, ...attacks[name].roc.fpr], [0, ...attacks[name].roc.tpr],
@@ -206,7 +207,12 @@ const tpslFigures = (() => {
     };
   };
 
-  const aboveCeiling = (run) => Object.values(run.attacks?.attacks ?? {}).some((attack) => attack.auc_low > run.promise.ceiling);
+  // Attacks of a version that did not say whose ceiling it is have none.
+  const ceiling = (attack) => (known(attack.ceiling_low) ? attack.ceiling : null);
+  const estimated = (attack) => attack.ceiling_low < attack.ceiling_high;
+  const ceilingText = (attack) => (known(ceiling(attack)) ? `${estimated(attack) ? "≈ " : ""}${auc(attack.ceiling)}` : MISSING);
+  const above = (run) => Object.entries(run.attacks?.attacks ?? {}).filter(([, attack]) => attack.above_ceiling)
+    .map(([name, attack]) => ({ name: attackName(name), estimated: estimated(attack) }));
 
   const areas = (run, look) => {
     const attacks = run.attacks?.attacks ?? {};
@@ -215,15 +221,16 @@ const tpslFigures = (() => {
     const styles = attackStyles(names, attacks, look);
     const values = names.map((name) => attacks[name].auc);
     const lows = names.map((name) => attacks[name].auc_low), highs = names.map((name) => attacks[name].auc_high);
-    const forms = names.map((name) => attacks[name].closed_form);
+    const forms = names.map((name) => attacks[name].closed_form), limits = names.map((name) => ceiling(attacks[name]));
     const text = names.map((name, i) => tip(attackName(name), `AUC ${measured(values[i], lows[i], highs[i])}`,
-      known(forms[i]) ? `by the formula ${auc(forms[i])}` : "", `the most ε allows ${auc(run.promise.ceiling)}`,
+      known(forms[i]) ? `by the formula ${auc(forms[i])}` : "",
+      known(limits[i]) ? `its ceiling ${ceilingText(attacks[name])}${estimated(attacks[name]) ? `, for who scores by ${attacks[name].scored_by}` : ", by ε"}` : "",
       `the attacker has: ${attacks[name].needs.replaceAll("+", " + ")}`));
     const key = (name, extra) => ({ type: "scatter", mode: "lines", name, x: [null], y: [null], hoverinfo: "skip", ...extra });
     const best = Math.max(...values.filter(known));
     const strongest = known(values.find(known)) ? `the strongest is ${attackName(names[values.indexOf(best)])} with AUC ${auc(best)}; ` : "";
     return {
-      summary: `${names.length} attacks; ${strongest}the line is at ${auc(run.promise.ceiling)}.`,
+      summary: `${names.length} attacks, each beside the ceiling of its own attacker; ${strongest}ε allows the noisy label alone ${auc(run.promise.ceiling)}.`,
       traces: [
         { type: "scatter", mode: "markers", name: "measured, 95 % interval", x: values, y: names.map((_, row) => row),
           error_x: errors(values, lows, highs, look, look.muted),
@@ -231,14 +238,16 @@ const tpslFigures = (() => {
           text, hovertemplate: "%{text}<extra></extra>" },
         { type: "scatter", mode: "markers", name: "by the formula", x: forms, y: names.map((_, row) => row),
           marker: { size: 15, symbol: "diamond-open", color: look.ink, line: { width: 1.5, color: look.ink } }, text, hovertemplate: "%{text}<extra></extra>" },
-        key("the most ε allows", { line: { color: look.ink, width: 2 } }),
+        { type: "scatter", mode: "markers", name: "ceiling of this attacker", x: limits, y: names.map((_, row) => row),
+          error_x: errors(limits, names.map((name) => attacks[name].ceiling_low), names.map((name) => attacks[name].ceiling_high), look, look.ink),
+          marker: { size: 18, symbol: "line-ns-open", color: look.ink, line: { width: 2, color: look.ink } }, text, hovertemplate: "%{text}<extra></extra>" },
         key("guessing", { line: { color: look.behind, width: 1.5, dash: "dot" } }),
       ],
       layout: rowLayout(names.map(attackName), look, { title: { text: "attack AUC" }, range: [Math.min(0.46, ...lows.filter(known)) - 0.01, 1.01] },
-        { shapes: [upright(run.promise.ceiling, look.ink, "solid", 2), upright(0.5, look.behind, "dot")] }),
-      columns: ["Attack", "The attacker has", "AUC", "By the formula", "The most ε allows", "TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"],
+        { shapes: [upright(0.5, look.behind, "dot")] }),
+      columns: ["Attack", "The attacker has", "AUC", "By the formula", "Its ceiling", "TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"],
       rows: names.map((name, i) => [cell(attackName(name)), cell(attacks[name].needs.replaceAll("+", " + ")), areaCell(values[i], lows[i], highs[i]),
-        cell(auc(forms[i]), forms[i]), cell(attacks[name].needs.includes("features") ? MISSING : auc(attacks[name].ceiling), attacks[name].ceiling),
+        cell(auc(forms[i]), forms[i]), cell(ceilingText(attacks[name]), limits[i]),
         cell(auc(attacks[name].tpr_at_fpr_0_001), attacks[name].tpr_at_fpr_0_001),
         cell(auc(attacks[name].tpr_at_fpr_0_01), attacks[name].tpr_at_fpr_0_01), cell(count(attacks[name].records), attacks[name].records)]),
     };
@@ -378,5 +387,5 @@ const tpslFigures = (() => {
     };
   };
 
-  return { cost, roc, aboveCeiling, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, MISSING };
+  return { cost, roc, above, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, MISSING };
 })();

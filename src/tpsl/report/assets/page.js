@@ -210,7 +210,7 @@ const tpslReport = (() => {
       make("table", { id: "numbers" }, make("caption", { class: "unseen" }, "All runs"),
         make("thead", {}, make("tr", {}, ...columns.map(([name, right]) => make("th", { scope: "col", class: right ? "number" : null }, name)))),
         make("tbody", {}, ...runs.map(row)))),
-      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that works from its transcript alone.`));
+      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by the noisy label alone.`));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
@@ -221,6 +221,7 @@ const tpslReport = (() => {
       make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.total_epsilon_text}`),
         figures.composed(run) ? make("span", { class: "share" }, `in all; this run’s release: ε = ${p.epsilon_text}${p.delta ? `, δ = ${p.delta_text}` : ""}`) : null, badge(run), unfinished(run)),
       make("p", {}, p.words), overVaults(run),
+      make("p", {}, run.features_words),
       facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
@@ -261,9 +262,9 @@ const tpslReport = (() => {
     part("attack-intro").textContent = !label
       ? "What ε allows anybody who sees the transcript, on average, and what the best attack on the noisy labels reaches by the formula. ε bounds what the transcript adds, not what features alone say about a label."
       : found
-        ? `${run.name}: every attack is scored by the label party with true labels. The line at the edge of the shaded area is the most that ε allows whoever reads labels off the transcript alone. ${figures.aboveCeiling(run)
-          ? "An attack can lie beyond it, as here: gradients also carry what the network has learned about the features, and ε does not bound what features say about a label."
-          : "ε does not bound what a feature party can predict from its own features."}`
+        ? `${run.name}: every attack is scored by the label party with true labels. The shaded area is what ε allows whoever scores by the noisy label alone, on average. Gradients and embeddings also carry what features say about the label, which ε does not bound: attacks that use it can leave that area. Their ceiling is the AUC of noisy label and best prediction from features together${found.predicted_from?.length ? `, estimated with true labels from ${found.predicted_from.join(" and ")}` : ""}.${figures.above(run).map((attack) => (attack.estimated
+          ? ` The ${attack.name} attack predicts better from features than that estimate: take its AUC for the ceiling.`
+          : ` The ${attack.name} attack is above what ε allows by more than chance: this may be a bug.`)).join("")}`
         : `${run.name} was not attacked. Train it with --record-transcript and run tpsl attack on its folder to fill this section.`;
     chart(part("roc"), "roc", () => (label && found ? "ROC of every attack" : "What ε allows"), (style) => figures.roc(chosen(), style));
     chart(part("areas"), "areas", () => "Attack AUC", (style) => figures.areas(chosen(), style));
