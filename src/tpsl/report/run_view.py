@@ -77,3 +77,4 @@ class RunView(TypedDict):
     attacks: dict[str, Any] | None
     audit: dict[str, Any] | None
     replay: dict[str, Any] | None
+    examination: dict[str, Any] | None
