@@ -56,7 +56,7 @@ class AuditResult:
     """ε is at least this, at the stated confidence: for information, the accusation has a stricter level."""
     confidence: float
     passed: bool
-    """Nothing is accused. Sound code is accused by chance in at most 3 of 10,000 audits, whatever the confidence."""
+    """Nothing is accused. Sound code is accused by chance once in a million audits, whatever the confidence."""
     canaries: int
     guessed: int
     right: int

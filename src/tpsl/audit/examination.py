@@ -54,7 +54,7 @@ class Examination:
 
     @property
     def passed(self) -> bool:
-        """No part accuses. Sound code passes in all but one of 1,000 examinations."""
+        """No part accuses. Sound code passes in all but three of a million examinations."""
         return all(result.passed for result in self.parts.values())
 
     @property
@@ -85,7 +85,7 @@ def examine(
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
-    Guarantee: sound code is accused in less than one of 1,000 examinations (`tpsl.audit.levels`). Parts that a job has
+    Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
     nothing for are left out, with a notice.
     """
     wanted = _possible(job, only, run, notice)

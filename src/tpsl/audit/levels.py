@@ -1,8 +1,8 @@
-"""How often each part of an audit may accuse sound code: together less than once in a thousand audits.
+"""How often each part of an audit may accuse sound code: three times in a million audits, all parts together.
 
-Record and replay compares bytes and never accuses sound code; the tests of a vault's noise have a level of their own
-(`tpsl.vault.stored_outcomes.LEVEL`, one in a million). The rest is shared between what is left.
+Record and replay compares bytes and never accuses sound code. The tests of a run's own vault have the same level
+(`tpsl.vault.stored_outcomes.LEVEL`).
 """
 
-CANARIES = 3e-4
-RELEASES = 3e-4
+CANARIES = 1e-6
+RELEASES = 1e-6

@@ -61,7 +61,7 @@ def audit(
     says how large ε must at least be. Releases: made-up labels go through the vault many times, and no noise may
     repeat. Replay: true labels are flipped before the data are read, noisy ones are kept, and no byte that is sent may
     change. Vault, for a run folder: the noise that was really released is tested. For a run folder as it is, what was
-    found is kept in its label party's folder, for `tpsl report`. A sound job is accused in less than one of 1,000
+    found is kept in its label party's folder, for `tpsl report`. A sound job is accused three times in a million
     audits.
     """
     from tpsl import audit as auditing
