@@ -30,7 +30,7 @@ from tpsl.audit.canaries import Planted, plant_canaries
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset, load
-from tpsl.mechanisms import secure_words, seeded_words
+from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
@@ -134,39 +134,60 @@ def audit(
     )
     notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(job, run, planted)
-    if result.delta:
+    coins = guess_coins(evidence, planted, Claim(result.epsilon, result.delta), confidence, words)
+    return judged(
+        AuditResult(
+            claimed=result.epsilon,
+            delta=result.delta,
+            confidence=confidence,
+            passed=True,
+            canaries=len(planted.rows),
+            noise_changed=noise_changed,
+            mechanism=result.mechanism,
+            estimator=result.estimator,
+            draws=result.draws,
+            epochs=result.epochs,
+            # Where noisy labels are read with errors, those of records that look alike may have errors in common.
+            **(coins if not math.isnan(noise_changed) else {**coins, "neighbours": 0, "neighbours_p_value": 1.0}),
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """(ε, δ) as a run states them."""
+
+    epsilon: float
+    delta: float
+
+    @property
+    def success(self) -> float:
+        """The probability of guessing a coin right that the claim allows."""
+        return 1.0 if math.isinf(self.epsilon) else 1.0 - (1.0 - self.delta) / (1.0 + math.exp(self.epsilon))
+
+
+def guess_coins(
+    evidence: Floats, planted: Planted, claim: Claim, confidence: float, words: RandomWords
+) -> dict[str, Any]:
+    """Guess the coins by their evidence; return the bound on ε and how probable it is that a sound job does so well."""
+    if claim.delta:
         guessed = np.ones(len(evidence), dtype=bool)
         evidence = np.where(evidence == 0, (words.words(len(evidence)) & np.uint64(1)) - 0.5, evidence)
     else:
         guessed = _worth_guessing(evidence, confidence)
     right = (evidence > 0) == (planted.coins == 1)
-    rate = clopper_pearson_lower(int(right[guessed].sum()), int(guessed.sum()), confidence) if guessed.any() else 0.0
-    allowed = 1.0
-    if math.isfinite(result.epsilon):
-        allowed = 1.0 - (1.0 - result.delta) / (1.0 + math.exp(result.epsilon))
-    found = AuditResult(
-        claimed=result.epsilon,
-        delta=result.delta,
-        lower_bound=math.log((rate - result.delta) / (1.0 - rate)) if rate > (1.0 + result.delta) / 2 else 0.0,
-        confidence=confidence,
-        passed=True,
-        canaries=len(planted.rows),
-        guessed=int(guessed.sum()),
-        right=int(right[guessed].sum()),
-        accuracy=float(right[guessed].mean()) if guessed.any() else math.nan,
-        p_value=_p_value(right, guessed, allowed),
-        noise_changed=noise_changed,
-        mechanism=result.mechanism,
-        estimator=result.estimator,
-        draws=result.draws,
-        epochs=result.epochs,
-        neighbours=0 if math.isnan(noise_changed) else len(planted.neighbours),
-        class_p_value=class_p_value(right, guessed, planted.sides, data.classes, allowed),
-    )
-    if found.neighbours:
-        known = (evidence != 0) & right
-        found = replace(found, neighbours_p_value=neighbours_p_value(known, planted.coins, planted.neighbours))
-    return judged(found)
+    successes, trials = int(right[guessed].sum()), int(guessed.sum())
+    rate = clopper_pearson_lower(successes, trials, confidence) if trials else 0.0
+    return {
+        "lower_bound": math.log((rate - claim.delta) / (1.0 - rate)) if rate > (1.0 + claim.delta) / 2 else 0.0,
+        "guessed": trials,
+        "right": successes,
+        "accuracy": successes / trials if trials else math.nan,
+        "p_value": tail_probability(successes, trials, claim.success),
+        "class_p_value": _class_p_value(right, guessed, planted, claim.success),
+        "neighbours": len(planted.neighbours),
+        "neighbours_p_value": _neighbours_p_value(right & (evidence != 0), planted),
+    }
 
 
 def store_labels(vault: Path, data: Dataset) -> None:
@@ -198,44 +219,37 @@ def judged(found: AuditResult) -> AuditResult:
     return replace(found, passed=not accusations, accusations=tuple(accusations))
 
 
-def _p_value(right: npt.NDArray[np.bool_], guessed: npt.NDArray[np.bool_], allowed: float) -> float:
-    return tail_probability(int(right[guessed].sum()), int(guessed.sum()), allowed) if guessed.any() else 1.0
-
-
-def class_p_value(
-    right: npt.NDArray[np.bool_],
-    guessed: npt.NDArray[np.bool_],
-    sides: npt.NDArray[np.int64],
-    classes: int,
-    allowed: float,
+def _class_p_value(
+    right: npt.NDArray[np.bool_], guessed: npt.NDArray[np.bool_], planted: Planted, success: float
 ) -> float:
     """Return how probable it is that the coins with some class on one side are guessed so well; all classes counted.
 
     For two classes every coin has both, so there is nothing to add.
     """
+    classes = planted.data.classes
     if classes == 2:
         return 1.0
-    found = (_p_value(right, guessed & (sides == label).any(axis=1), allowed) for label in range(classes))
+    of_class = (guessed & (planted.sides == label).any(axis=1) for label in range(classes))
+    found = (tail_probability(int(right[chosen].sum()), int(chosen.sum()), success) for chosen in of_class)
     return min(1.0, classes * min(found))
 
 
-def neighbours_p_value(
-    right: npt.NDArray[np.bool_], coins: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]
-) -> float:
+def _neighbours_p_value(right: npt.NDArray[np.bool_], planted: Planted) -> float:
     """Return how probable it is, given how many guesses are right, that neighbours are right together so often.
 
-    Fisher's exact test, two-sided; pairs with equal coins apart from the others, because one random word may move two
+    Fisher's exact test, two-sided; pairs with equal labels apart from the others, because one random word may move two
     labels to opposite sides.
     """
     from scipy.stats import hypergeom  # takes a second to import
 
-    p_values = []
+    labels, pairs, p_values = planted.data.labels[planted.rows], planted.neighbours, [1.0]
     for equal in (False, True):
-        first, second = right[pairs[(coins[pairs[:, 0]] == coins[pairs[:, 1]]) == equal]].T
-        both = hypergeom(len(first), int(first.sum()), int(second.sum()))
+        first, second = right[pairs[(labels[pairs[:, 0]] == labels[pairs[:, 1]]) == equal]].T
+        counts = (len(first), int(first.sum()), int(second.sum()))
         together = int((first & second).sum())
-        p_values.append(2 * min(float(both.sf(together - 1)), float(both.cdf(together))))
-    return min(1.0, 2 * min(p_values))
+        if len(first):
+            p_values.append(2 * min(hypergeom.sf(together - 1, *counts), hypergeom.cdf(together, *counts)))
+    return float(min(1.0, 2 * min(p_values)))
 
 
 def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from tpsl.audit.levels import RELEASES
 from tpsl.mechanisms import Mechanism, secure_words
 from tpsl.vault import Vault
 from tpsl.vault.outcome_tests import (
-    Bits,
     Expected,
     Neighbours,
     Rates,
@@ -81,29 +80,39 @@ def repeat_releases(
     ids = np.arange(records)
     original = folder / "original"
     Vault.create(original, classes=mechanism.classes, batches=[(ids, labels, None)]).close()
+
+    def drawn() -> Iterator[npt.NDArray[Any]]:
+        for number in range(releases):
+            copy = Path(shutil.copytree(original, folder / "copy"))
+            with Vault.open(copy) as vault:
+                vault.release(mechanism, draws=draws)
+                yield from vault.noisy_labels(mechanism, ids, draws=draws).draws
+            shutil.rmtree(copy)
+            progress(number + 1, releases, f"releasing {records:,} made-up labels")
+
+    tested, constant = examine_draws(expected, labels, drawn(), f"{releases} releases of {records:,} made-up labels")
+    found = tuple(accusations(tested, RELEASES))
+    return ReleasesResult(not found, releases, records, draws, str(mechanism), constant, found)
+
+
+def examine_draws(
+    expected: Expected, labels: npt.NDArray[np.int64], draws: Iterable[npt.NDArray[Any]], place: str
+) -> tuple[list[Tested], int]:
+    """Test draws for the same labels against the table and each other; return also how many records never varied."""
     rates, neighbours, bits = Rates(expected), Neighbours(expected), []
-    for number in range(releases):
-        copy = Path(shutil.copytree(original, folder / "copy"))
-        with Vault.open(copy) as vault:
-            vault.release(mechanism, draws=draws)
-            noisy = vault.noisy_labels(mechanism, ids, draws=draws)
-        shutil.rmtree(copy)
-        for outcomes in noisy.draws:
-            rates.take(labels, outcomes)
-            bits.append(expected.bits(labels, outcomes))
-            neighbours.take(bits[-1], labels)
-        progress(number + 1, releases, f"releasing {records:,} made-up labels")
+    for outcomes in draws:
+        rates.take(labels, outcomes)
+        bits.append(expected.bits(labels, outcomes))
+        neighbours.take(bits[-1], labels)
     of_draws = np.stack(bits)
-    place = f"{releases} releases of {records:,} made-up labels"
+    constant = int((of_draws.all(axis=0) | ~of_draws.any(axis=0)).sum())
     tested = [
         rates.tested(place),
         neighbours.tested(place),
-        never_varied(of_draws, expected.bit, place),
-        most_alike(of_draws, expected.bit, place),
+        _never_varied(constant, of_draws.shape, expected.bit, place),
+        _most_alike(of_draws, expected.bit, place),
     ]
-    found = tuple(accusations(tested, RELEASES))
-    constant = int(_constant(of_draws).sum())
-    return ReleasesResult(not found, releases, records, draws, str(mechanism), constant, found)
+    return tested, constant
 
 
 def _plan(expected: Expected, draws: int) -> tuple[int, int]:
@@ -116,14 +125,10 @@ def _plan(expected: Expected, draws: int) -> tuple[int, int]:
     return releases, max(100, min(_RECORDS, _OUTCOMES // drawn, _COORDINATES // coordinates))
 
 
-def _constant(of_draws: npt.NDArray[np.bool_]) -> Bits:
-    return np.asarray(of_draws.all(axis=0) | ~of_draws.any(axis=0))
-
-
-def never_varied(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tested:
-    """Return how surprising it is that so many records have the same own bit in all draws `[draws, records]`."""
-    draws, records = of_draws.shape
-    found, probability = int(_constant(of_draws).sum()), bit**draws + (1.0 - bit) ** draws
+def _never_varied(found: int, shape: tuple[int, ...], bit: float, place: str) -> Tested:
+    """Return how surprising it is that so many records have the same own bit in all draws (`shape`: draws, records)."""
+    draws, records = shape
+    probability = bit**draws + (1.0 - bit) ** draws
     sentence = (
         f"{place}: {found:,} records have noise that never varies, where {probability * records:.2g} are expected: "
         "their labels are released without noise, or always with the same"
@@ -131,7 +136,7 @@ def never_varied(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tes
     return Tested(sentence, float(at_least(found, records, probability)), 1)
 
 
-def most_alike(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tested:
+def _most_alike(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tested:
     """Return the two draws whose noise agrees in the most surprising number of records."""
     draws, records = of_draws.shape
     signs = np.where(of_draws, np.float32(1), np.float32(-1))  # sums of so few are exact
