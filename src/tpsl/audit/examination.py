@@ -13,7 +13,7 @@ from tpsl.audit.audit import AuditResult, audit
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
-from tpsl.data.dataset import load
+from tpsl.data.dataset import load, load_label_party
 from tpsl.mechanisms import secure_words
 from tpsl.training.job import Job
 from tpsl.training.loop import Notice, Progress
@@ -90,7 +90,7 @@ def examine(
     """
     wanted = _possible(job, only, run, notice)
     new_folder(folder)
-    data = None if wanted == ["vault"] else load(job.data, late_labels=job.has_late_labels)
+    data = load(job.data, late_labels=job.has_late_labels) if {"canaries", "replay"} & set(wanted) else None
 
     def told(part: Part) -> Progress:
         return lambda done, total, note: progress(done, total, f"{part}: {note}")
@@ -106,10 +106,10 @@ def examine(
             progress=told("canaries"),
             notice=notice,
         )
-    if "releases" in wanted and data is not None:
-        mechanism = job.privacy.build(data.classes)
-        progress_of_releases, draws = told("releases"), job.privacy.draws
-        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=progress_of_releases)
+    if "releases" in wanted:
+        of = data if data is not None else load_label_party(job.data, late_labels=job.has_late_labels)
+        mechanism, draws = job.privacy.build(of.classes), job.privacy.draws
+        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=told("releases"))
     if "replay" in wanted:
         changed = flipped_at_the_source(job, secure_words())
         found["replay"] = replay(
