@@ -10,6 +10,7 @@ import pytest
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHORT = {
     "attacks.py": ["--records", "4096", "--width", "16", "--batch", "1024", "--json"],
+    "audit_false_alarms.py": ["--simulated", "6", "--real", "1", "--json"],
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],
     "fuzz_frames.py": ["--inputs", "20000", "--json"],
     "many_classes.py": ["--classes", "3", "--rows", "900", "--seeds", "2", "--epochs", "1", "--rates", ".01", "--json"],

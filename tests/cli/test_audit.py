@@ -1,63 +1,108 @@
-"""`tpsl audit`: the lower bound on ε, and record and replay."""
+"""`tpsl audit`: all parts by default, one table, one JSON object, exit status 1 if any part accuses."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tpsl.audit import AuditResult, Difference, ReplayResult
+from tpsl.audit import AuditResult, Difference, Examination, ReleasesResult, ReplayResult
 
 
-def test_a_sound_job_passes(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    # The confidence is high so that a sound mechanism fails by chance once in a million times.
+def test_a_sound_job_passes_every_part(tpsl: Any, small_job: Path) -> None:
     content = tpsl("audit", small_job, "--rows", 3000, "--confidence", 0.999999, "--json").json()
     assert content["passed"]
-    assert content["claimed"] == 2.0
-    assert 1.0 < content["lower_bound"] <= 2.0
-    assert content["confidence"] == 0.999999
-    assert content["canaries"] == 2400
+    assert content["accusations"] == []
+    assert content["vault"] is None  # a job has none yet
+    canaries, releases, replay = content["canaries"], content["releases"], content["replay"]
+    assert canaries["passed"] and releases["passed"] and replay["passed"]
+    assert canaries["claimed"] == 2.0
+    assert 1.0 < canaries["lower_bound"] <= 2.0
+    assert canaries["confidence"] == 0.999999
+    assert (canaries["canaries"], canaries["neighbours"]) == (2400, 600)
+    assert (releases["releases"], releases["records"]) == (64, 16384)
+    assert replay["differences"] == []
+    assert replay["first_message"] is None
+    assert replay["frames"] > 20
 
 
-def test_a_run_folder_will_do_and_out_keeps_the_runs(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    assert tpsl("train", small_job, "--out", tmp_path / "run", "--json").status == 0
-    shown = tpsl("audit", tmp_path / "run", "--replay", "--out", tmp_path / "audit")
+def test_a_run_folder_has_its_own_vault_examined_and_out_keeps_the_runs(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert tpsl("train", small_job, "--out", run, "--json").status == 0
+    shown = tpsl("audit", run, "--only", "replay,vault", "--out", tmp_path / "audit")
     assert shown.status == 0, shown.stderr
     assert "every byte of the transcript and every weight is the same" in shown.stdout
-    assert (tmp_path / "audit" / "before" / "result.json").exists()
+    assert "canaries" not in shown.stdout
+    assert "one in a hundred" in " ".join(shown.stderr.split())  # what the tests of the vault cannot see
+    assert (tmp_path / "audit" / "replay" / "before" / "result.json").exists()
+    kept = json.loads((run / "label" / "examination.json").read_text())
+    assert kept == {"passed": True, "accusations": [], "parts": ["replay", "vault"]}
+
+
+def test_a_run_whose_vault_was_tampered_with_fails(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    from tpsl.audit.examination import vault_of
+
+    run = tmp_path / "run"
+    assert tpsl("train", small_job, "--out", run, "--json").status == 0
+    (vault_of(run) / "vault.sqlite").chmod(0o644)
+    shown = tpsl("audit", run, "--only", "vault")
+    assert shown.status == 1
+    assert "vault: " in shown.stderr and "can be read by others" in shown.stderr
 
 
 def test_replay_as_json(tpsl: Any, small_job: Path) -> None:
     content = tpsl("audit", small_job, "--replay", "--json").json()
     assert content["passed"]
-    assert content["differences"] == []
-    assert content["flipped"] > 100
+    assert content["canaries"] is None and content["releases"] is None
+    assert content["replay"]["differences"] == []
+    assert content["replay"]["flipped"] > 100
+
+
+def accused(tpsl: Any, job: Path, monkeypatch: pytest.MonkeyPatch, found: Examination) -> Any:
+    monkeypatch.setattr("tpsl.audit.examine", lambda *args, **options: found)
+    shown = tpsl("audit", job, "--json")
+    assert shown.status == 1
+    assert json.loads(shown.stdout)["passed"] is False
+    return shown
 
 
 def test_a_bound_above_the_claim_is_a_red_line_and_status_1(
     tpsl: Any, small_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = AuditResult(1.0, 0.0, 1.8, 0.95, False, 100, 100, 90, 0.9, 1e-9, 0.0, "laplace", "linear", 1, 1)
-    monkeypatch.setattr("tpsl.audit.audit", lambda *args, **options: found)
-    shown = tpsl("audit", small_job, "--json")
-    assert shown.status == 1
-    assert "the audit found ε ≥ 1.8000, more than the claimed 1" in shown.stderr
+    from tpsl.audit.audit import judged
+
+    found = judged(AuditResult(1.0, 0.0, 1.8, 0.95, True, 100, 100, 90, 0.9, 1e-9, 0.0, "laplace", "linear", 1, 1))
+    shown = accused(tpsl, small_job, monkeypatch, Examination(canaries=found))
+    assert "canaries: the audit found ε ≥ 1.8000, more than the claimed 1" in shown.stderr
 
 
 def test_a_leak_in_replay_is_a_red_line_and_status_1(
     tpsl: Any, small_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = ReplayResult(False, 10, 3, 99, (Difference("feature/transcript/gradients.f32", 7),))
-    monkeypatch.setattr("tpsl.audit.replay", lambda *args, **options: found)
-    shown = tpsl("audit", small_job, "--replay")
-    assert shown.status == 1
-    assert "true labels leak: 1 files differ, the first is feature/transcript/gradients.f32" in shown.stderr
+    files = (Difference("feature/transcript/gradients.f32", 7),)
+    found = ReplayResult(False, 10, 3, 99, files, 20, 999, "label → feature: Gradients of step 0, part 0")
+    shown = accused(tpsl, small_job, monkeypatch, Examination(replay=found))
+    assert "the first message that changes is label → feature: Gradients of step 0, part 0" in shown.stderr
+    assert "1 files differ, the first is feature/transcript/gradients.f32" in shown.stderr
+
+
+def test_noise_that_repeats_is_a_red_line_and_status_1(
+    tpsl: Any, small_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ReleasesResult(False, 64, 100, 1, "laplace", 100, ("two have noise in common",))
+    shown = accused(tpsl, small_job, monkeypatch, Examination(releases=found))
+    assert "releases: two have noise in common" in shown.stderr
 
 
 def test_errors_name_the_culprit(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     assert "nothing.yaml" in tpsl("audit", tmp_path / "nothing.yaml").error()
     assert "confidence" in tpsl("audit", small_job, "--confidence", 1.5).error()
+    assert "there is no part 'magic'" in tpsl("audit", small_job, "--only", "magic").error()
+    assert "vault cannot be audited" in tpsl("audit", small_job, "--only", "vault").error()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert str(tmp_path / "full") in tpsl("audit", small_job, "--out", tmp_path / "full").error()

@@ -36,20 +36,22 @@ def data_of(page: Path) -> dict[str, Any]:
 
 def test_what_attack_and_audit_found_is_in_the_report(tpsl: Any, run: Path, tmp_path: Path) -> None:
     attacked = tpsl("attack", run, "--attack", "norm", "--attack", "likelihood", "--json").json()
-    audited = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
-    replayed = tpsl("audit", run, "--replay", "--json").json()
+    found = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
+    audited, replayed = found["canaries"], found["replay"]
     content = tpsl("report", run, "--out", tmp_path / "page.html", "--json").json()
     assert content["page"] == str(tmp_path / "page.html")
     (shown,) = data_of(tmp_path / "page.html")["runs"]
     assert shown["attacks"]["attacks"] == attacked["attacks"]
     assert shown["audit"] == audited
     assert shown["replay"] == replayed
+    parts = ["canaries", "releases", "replay", "vault"]
+    assert shown["examination"] == {"passed": True, "accusations": [], "parts": parts}
     (summary,) = content["runs"]
     assert summary["audited_epsilon"] == audited["lower_bound"]
     assert summary["test_auc"] == json.loads((run / "result.json").read_text())["test_auc"]
     # An audit of another job than the run's says nothing about the run.
     (run / "label" / "audit.json").unlink()
-    assert tpsl("audit", run, "--epsilon", 1.0, "--mechanism", "laplace", "--json").status == 0
+    assert tpsl("audit", run, "--epsilon", 1.0, "--mechanism", "laplace", "--only", "canaries", "--json").status == 0
     assert read_finding(run, "audit") is None
 
 

@@ -1,8 +1,25 @@
-"""The audit: find out from a job's own transcript whether it keeps the ε that it claims."""
+"""The audit: find out from a job's own bytes, releases and vault whether it keeps the ε that it claims."""
 
 from tpsl.audit.audit import AuditResult, audit
 from tpsl.audit.binomial import clopper_pearson_lower
+from tpsl.audit.examination import PARTS, Examination, Part, VaultResult, examine
 from tpsl.audit.folder import AuditError
+from tpsl.audit.releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import Difference, ReplayResult, replay
 
-__all__ = ["AuditError", "AuditResult", "Difference", "ReplayResult", "audit", "clopper_pearson_lower", "replay"]
+__all__ = [
+    "PARTS",
+    "AuditError",
+    "AuditResult",
+    "Difference",
+    "Examination",
+    "Part",
+    "ReleasesResult",
+    "ReplayResult",
+    "VaultResult",
+    "audit",
+    "clopper_pearson_lower",
+    "examine",
+    "repeat_releases",
+    "replay",
+]

@@ -1,35 +1,41 @@
-"""The audit: train the user's job on canaries, attack the transcript, and bound ε from below.
+"""Canaries: train the user's job on fair-coin labels, attack the transcript, and bound ε from below.
 
 Why the bound holds: if the noisy label of a record is ε-DP and everything else is computed from noisy labels, then,
 given all that the attacker sees, its guess of a fair-coin label is right with probability at most `e^ε / (1 + e^ε)`,
 independently for each canary. Which canaries it guesses it may choose by what it sees. So among n guesses the number of
 right ones is at most binomial, and a Clopper-Pearson bound on its rate gives one on ε. With δ > 0 it has to guess every
 canary, and the rate is at most `(e^ε + δ) / (1 + e^ε)`.
+
+The same holds among the canaries of any class, which finds a class without noise, and whether a guess is right says
+nothing about the guess for the next record, which finds noise that neighbours share.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tpsl.attacks.attack import joint_steps
 from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canaries import Planted, plant_canaries
-from tpsl.audit.folder import new_folder
+from tpsl.audit.folder import AuditError, new_folder
+from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset, load
-from tpsl.mechanisms import secure_words, seeded_words
+from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.vault import Vault
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,16 +53,16 @@ class AuditResult:
     """The ε that the run states, over all draws; infinite without noise."""
     delta: float
     lower_bound: float
-    """ε is at least this, at the stated confidence."""
+    """ε is at least this, at the stated confidence: for information, the accusation has a stricter level."""
     confidence: float
     passed: bool
-    """The bound does not exceed the claim. A sound mechanism fails by chance in at most `1 - confidence` of audits."""
+    """Nothing is accused. Sound code is accused by chance once in a million audits, whatever the confidence."""
     canaries: int
     guessed: int
     right: int
     accuracy: float
     p_value: float
-    """If the claim were true, so many right guesses would have at most this probability."""
+    """If the claim were true, this many right guesses would have at most this probability."""
     noise_changed: float
     """The share of canaries whose noisy label was not the same at each appearance; 0 if noise is drawn once.
 
@@ -66,6 +72,14 @@ class AuditResult:
     estimator: str
     draws: int
     epochs: int
+    neighbours: int = 0
+    """Pairs of neighbouring records whose guesses were compared; 0 where noisy labels cannot be read exactly."""
+    neighbours_p_value: float = 1.0
+    """If the noise of neighbours were independent, guesses so alike would have this probability."""
+    class_p_value: float = 1.0
+    """If the claim were true of every class, the best guessed class would be guessed so well with this probability."""
+    accusations: tuple[str, ...] = ()
+    """What sound code does not show, a sentence each."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε and what does not exist become null."""
@@ -92,19 +106,26 @@ def audit(
     Canaries are training records whose labels are replaced by fair coins; a job with fewer training records uses all
     of them. The strongest attack reads the noisy label of each canary off every step in which it appears. Labels that
     are no canaries get a further release in the folder's vault: the folder is the label party's and must not leave it.
+    Guarantee: a job that keeps its ε with independent noise is accused with probability at most `levels.CANARIES`.
     A `seed` repeats the choice of canaries and their coins. `make_label_party` makes the label party that is audited.
     """
     if canaries < 1:
         raise ValueError(f"an audit needs at least one canary, not {canaries}")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence!r}")
+    if not job.trains:
+        raise AuditError("the job releases no labels (gradients: none), so there is nothing to guess; only replay it")
     new_folder(folder)
     words = secure_words() if seed is None else seeded_words(seed, "canaries")
-    planted = plant_canaries(load(job.data) if data is None else data, canaries, words)
-    run = folder / "run"
+    if data is None:
+        data = load(job.data, late_labels=job.has_late_labels)
+    planted = plant_canaries(data, canaries, words)
+    run, vault = folder / "run", folder / "vault"
+    store_labels(vault, planted.data)
     result = train(
         job,
         run,
+        vault=vault,
         record_steps=ALL_STEPS,
         progress=progress,
         notice=notice,
@@ -113,39 +134,126 @@ def audit(
     )
     notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(job, run, planted)
-    if result.delta:
+    coins = guess_coins(evidence, planted, Claim(result.epsilon, result.delta), confidence, words)
+    return judged(
+        AuditResult(
+            claimed=result.epsilon,
+            delta=result.delta,
+            confidence=confidence,
+            passed=True,
+            canaries=len(planted.rows),
+            noise_changed=noise_changed,
+            mechanism=result.mechanism,
+            estimator=result.estimator,
+            draws=result.draws,
+            epochs=result.epochs,
+            # Where noisy labels are read with errors, those of records that look alike may have errors in common.
+            **(coins if not math.isnan(noise_changed) else {**coins, "neighbours": 0, "neighbours_p_value": 1.0}),
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """(ε, δ) as a run states them."""
+
+    epsilon: float
+    delta: float
+
+    @property
+    def success(self) -> float:
+        """The probability of guessing a coin right that the claim allows."""
+        return 1.0 if math.isinf(self.epsilon) else 1.0 - (1.0 - self.delta) / (1.0 + math.exp(self.epsilon))
+
+
+def guess_coins(
+    evidence: Floats, planted: Planted, claim: Claim, confidence: float, words: RandomWords
+) -> dict[str, Any]:
+    """Guess the coins by their evidence; return the bound on ε and how probable it is that a sound job does so well."""
+    if claim.delta:
         guessed = np.ones(len(evidence), dtype=bool)
         evidence = np.where(evidence == 0, (words.words(len(evidence)) & np.uint64(1)) - 0.5, evidence)
     else:
         guessed = _worth_guessing(evidence, confidence)
-    right = int(((evidence[guessed] > 0) == (planted.coins[guessed] == 1)).sum())
-    trials = int(guessed.sum())
-    rate = clopper_pearson_lower(right, trials, confidence) if trials else 0.0
-    bound = math.log((rate - result.delta) / (1.0 - rate)) if rate > (1.0 + result.delta) / 2 else 0.0
-    allowed = 1.0
-    if math.isfinite(result.epsilon):
-        allowed = 1.0 - (1.0 - result.delta) / (1.0 + math.exp(result.epsilon))
-    return AuditResult(
-        claimed=result.epsilon,
-        delta=result.delta,
-        lower_bound=bound,
-        confidence=confidence,
-        passed=bound <= result.epsilon,
-        canaries=len(planted.rows),
-        guessed=trials,
-        right=right,
-        accuracy=right / trials if trials else math.nan,
-        p_value=tail_probability(right, trials, allowed) if trials else 1.0,
-        noise_changed=noise_changed,
-        mechanism=result.mechanism,
-        estimator=result.estimator,
-        draws=result.draws,
-        epochs=result.epochs,
-    )
+    right = (evidence > 0) == (planted.coins == 1)
+    successes, trials = int(right[guessed].sum()), int(guessed.sum())
+    rate = clopper_pearson_lower(successes, trials, confidence) if trials else 0.0
+    return {
+        "lower_bound": math.log((rate - claim.delta) / (1.0 - rate)) if rate > (1.0 + claim.delta) / 2 else 0.0,
+        "guessed": trials,
+        "right": successes,
+        "accuracy": successes / trials if trials else math.nan,
+        "p_value": tail_probability(successes, trials, claim.success),
+        "class_p_value": _class_p_value(right, guessed, planted, claim.success),
+        "neighbours": len(planted.neighbours),
+        "neighbours_p_value": _neighbours_p_value(right & (evidence != 0), planted),
+    }
+
+
+def store_labels(vault: Path, data: Dataset) -> None:
+    """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
+    ids = data.ids.take(pa.array(data.train))
+    Vault.create(vault, classes=data.classes, batches=[(ids, data.labels[data.train], None)]).close()
+
+
+def judged(found: AuditResult) -> AuditResult:
+    """Return the result with its accusations: what sound code shows with probability `CANARIES` at most, in all."""
+    share = CANARIES / 3
+    accusations = []
+    if found.p_value < share:
+        accusations.append(
+            f"the audit found ε ≥ {found.lower_bound:.4f}, more than the claimed {found.claimed:.6g}: "
+            f"{found.right:,} of {found.guessed:,} coins were guessed right "
+            f"(a mechanism that keeps its claim does so well with probability {found.p_value:.2g})"
+        )
+    if found.class_p_value < share:
+        accusations.append(
+            f"the coins of one class are guessed better than the claimed ε = {found.claimed:.6g} allows "
+            f"(a mechanism that keeps its claim does so well with probability {found.class_p_value:.2g})"
+        )
+    if found.neighbours_p_value < share:
+        accusations.append(
+            f"the noise of neighbouring records is not independent: in {found.neighbours:,} pairs, guesses are right "
+            f"together as independent noise has it with probability {found.neighbours_p_value:.2g}"
+        )
+    return replace(found, passed=not accusations, accusations=tuple(accusations))
+
+
+def _class_p_value(
+    right: npt.NDArray[np.bool_], guessed: npt.NDArray[np.bool_], planted: Planted, success: float
+) -> float:
+    """Return how probable it is that the coins with some class on one side are guessed so well; all classes counted.
+
+    For two classes every coin has both, so there is nothing to add.
+    """
+    classes = planted.data.classes
+    if classes == 2:
+        return 1.0
+    of_class = (guessed & (planted.sides == label).any(axis=1) for label in range(classes))
+    found = (tail_probability(int(right[chosen].sum()), int(chosen.sum()), success) for chosen in of_class)
+    return min(1.0, classes * min(found))
+
+
+def _neighbours_p_value(right: npt.NDArray[np.bool_], planted: Planted) -> float:
+    """Return how probable it is, given how many guesses are right, that neighbours are right together so often.
+
+    Fisher's exact test, two-sided; pairs with equal labels apart from the others, because one random word may move two
+    labels to opposite sides.
+    """
+    from scipy.stats import hypergeom  # takes a second to import
+
+    labels, pairs, p_values = planted.data.labels[planted.rows], planted.neighbours, [1.0]
+    for equal in (False, True):
+        first, second = right[pairs[(labels[pairs[:, 0]] == labels[pairs[:, 1]]) == equal]].T
+        counts = (len(first), int(first.sum()), int(second.sum()))
+        together = int((first & second).sum())
+        if len(first):
+            p_values.append(2 * min(hypergeom.sf(together - 1, *counts), hypergeom.cdf(together, *counts)))
+    return float(min(1.0, 2 * min(p_values)))
 
 
 def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
-    """Return each canary's evidence for label 1 against 0 over all its appearances, and the share that changed.
+    """Return each canary's evidence for coin 1 against 0 over all its appearances, and the share that changed.
 
     Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn anew tells
     something new each time, and the evidence adds up.
@@ -156,9 +264,12 @@ def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
     read = Evidence(white_box, job.privacy.build(classes), job.privacy.estimator)
     total, times = np.zeros(len(planted.data)), np.zeros(len(planted.data))
     lowest, highest = np.full(len(planted.data), np.inf), np.full(len(planted.data), -np.inf)
+    sides = np.tile(np.arange(2), (len(planted.data), 1))
+    sides[planted.rows] = planted.sides
     for seen in joint_steps(transcripts):
-        found = read(seen)
-        evidence = found if found.ndim == 1 else found[:, 1] - found[:, 0]
+        evidence = read(seen)
+        if evidence.ndim == 2:
+            evidence = np.subtract(*np.take_along_axis(evidence, sides[seen.rows], axis=1).T[::-1])
         rows, evidence = seen.rows[evidence != 0], evidence[evidence != 0]
         total[rows] += evidence
         times[rows] += 1

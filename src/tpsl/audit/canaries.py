@@ -8,12 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.dataset import Dataset
+from tpsl.data.rawtable import NO_LABEL
 from tpsl.mechanisms import RandomWords
 
 Rows = npt.NDArray[np.int64]
 
 OWN_FEATURES = "label-features"
 """The party that holds the label party's own features during an audit."""
+
+_BLOCK = 4
+"""At most one pair of neighbours in each so many training records, at a random place in the block."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +27,48 @@ class Planted:
     data: Dataset
     rows: Rows
     coins: npt.NDArray[np.int64]
+    sides: npt.NDArray[np.int64]
+    """The classes of each canary, `[n, 2]`: its label is `sides[i, coins[i]]`."""
+    neighbours: npt.NDArray[np.int64]
+    """Canaries that follow each other among the training records, `[pairs, 2]`: positions in `rows`."""
 
 
 def plant_canaries(data: Dataset, canaries: int, words: RandomWords) -> Planted:
-    """Give so many training records, chosen at random, label 0 or 1 by a fair coin; features stay as they are.
+    """Give this many training records label 0 or 1 by a fair coin; features stay as they are.
 
-    With k classes the coin falls between classes 0 and 1: what is true of every pair of labels is true of these.
-    Features of the label party's own go to one more feature party: the network is the same, and the attacker, who is
-    granted the label party's weights, then has all of the cut.
+    Half of the canaries are pairs of neighbours, the others lie at random places. With k classes the coin of each
+    canary falls between two classes of its own, chosen at random such that all classes have their turn. A label that
+    is not known yet, of a record that is no canary, is made up. Features of the label party's own go to one more
+    feature party: the network is the same, and the attacker, who is granted the label party's weights, then has all of
+    the cut.
     """
-    chosen = np.sort(data.train[np.argsort(words.words(len(data.train)))[:canaries]])
+    places, pairs = _places(len(data.train), canaries, words)
+    chosen, k = data.train[places], data.classes
     coins = (words.words(len(chosen)) & np.uint64(1)).astype(np.int64)
-    labels = data.labels.copy()
-    labels[chosen] = coins
+    sides = np.tile(np.arange(2), (len(chosen), 1))
+    if k > 2:
+        first = np.argsort(words.words(len(chosen))) % k
+        sides = np.stack([first, (first + 1 + _below(words, len(chosen), k - 1)) % k], axis=1)
+    labels = np.where(data.labels == NO_LABEL, _below(words, len(data), k), data.labels)
+    labels[data.test] = data.labels[data.test]
+    labels[chosen] = sides[np.arange(len(chosen)), coins]
     parties = dict(data.feature_parties)
     if data.label_features is not None:
         parties[OWN_FEATURES] = data.label_features
-    return Planted(replace(data, labels=labels, feature_parties=parties, label_features=None), chosen, coins)
+    planted = replace(data, labels=labels, feature_parties=parties, label_features=None)
+    return Planted(planted, chosen, coins, sides, np.searchsorted(places, pairs))
+
+
+def _below(words: RandomWords, count: int, bound: int) -> Rows:
+    return (words.words(count) % np.uint64(bound)).astype(np.int64)
+
+
+def _places(records: int, canaries: int, words: RandomWords) -> tuple[Rows, Rows]:
+    """Choose the positions of the canaries among the training records, and which of them are pairs of neighbours."""
+    canaries = min(canaries, records)
+    blocks = np.sort(np.argsort(words.words(records // _BLOCK))[: canaries // 4])
+    first = blocks * _BLOCK + _below(words, len(blocks), _BLOCK - 1)
+    pairs = np.stack([first, first + 1], axis=1)
+    rank = words.words(records).copy()
+    rank[pairs] = 0  # before all others
+    return np.sort(np.argsort(rank, kind="stable")[:canaries]), pairs

@@ -1,29 +1,41 @@
 """Record and replay: flip true labels, keep every noisy label; nothing that was sent, and no weight, may change.
 
-This is the sharpest test of "everything is post-processing of the noisy labels": it needs no statistics.
+This is the sharpest test of "everything is post-processing of the noisy labels": it needs no statistics. Labels are
+flipped in the source, before anything is read from it, and every message passes through the code that makes bytes of
+it for a network.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tpsl.audit.folder import new_folder
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.relabelling import Relabelling
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
+from tpsl.training.schedule import Schedule
+from tpsl.transport import Channel, Limits, WireDtype
+from tpsl.transport.linked import SentFrame, linked_pair
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
 """What crossed the border, the label party's weights before each step, all final weights and predictions."""
 _CHUNK = 1 << 22
+_FRAMES = "frames.tsv"
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,23 @@ class ReplayResult:
     files: int
     bytes: int
     differences: tuple[Difference, ...]
+    frames: int = 0
+    """Messages that crossed the border, the handshake's terms counted as one."""
+    frame_bytes: int = 0
+    first_message: str | None = None
+    """The first message that is not the same, in words; None if all are."""
+
+    @property
+    def accusations(self) -> tuple[str, ...]:
+        """What depends on true labels, in a sentence; none if nothing does."""
+        if self.passed:
+            return ()
+        found = []
+        if self.first_message is not None:
+            found.append(f"the first message that changes is {self.first_message}")
+        if self.differences:
+            found.append(f"{len(self.differences)} files differ, the first is {self.differences[0].file}")
+        return (f"true labels leak: {'; '.join(found)}",)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""
@@ -57,6 +86,7 @@ def replay(
     *,
     seed: int | None = None,
     data: Dataset | None = None,
+    changed: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
     progress: Progress = lambda done, total, note: None,
     notice: Notice = lambda text: None,
@@ -64,43 +94,107 @@ def replay(
     """Train a job twice on one release, the second time with a random half of the true labels flipped; compare.
 
     Works at the label party, in a new folder with a vault of its own. Labels of test records are flipped too: the test
-    metrics may change, what is trained and sent may not. A `seed` repeats the choice of the labels to flip;
-    `make_label_party` makes the label party that is put to the test.
+    metrics may change, what is trained and sent may not. Labels are flipped in the source of the data, before it is
+    read; where `data` is given, in the data, unless `changed` is given too. A `seed` repeats the choice of the labels
+    to flip; `make_label_party` makes the label party that is put to the test.
     """
     new_folder(folder)
-    original = load(job.data) if data is None else data
-    changed = flip_half(original, secure_words() if seed is None else seeded_words(seed, "replay"))
+    words = secure_words() if seed is None else seeded_words(seed, "replay")
+    if data is None:
+        data, changed = load(job.data, late_labels=job.has_late_labels), flipped_at_the_source(job, words)
+    elif changed is None:
+        changed = flip_half(data, words)
     vault = folder / "vault"
-    for run, labelled in (("before", original), ("after", changed)):
+    _store(vault, data, words)
+    for half, (run, labelled) in enumerate((("before", data), ("after", changed))):
         if run == "after":
-            with Vault.open(vault) as opened:
-                ids = changed.ids.take(pa.array(changed.train))
-                opened.add([(ids, changed.labels[changed.train], None)])
+            _store(vault, changed, words)
             notice("training again with half of the true labels flipped")
-        half = 0 if run == "before" else 1
 
         def both(done: int, total: int, note: str, half: int = half) -> None:
             progress(half * total + done, 2 * total, note)
 
-        train(
-            job,
-            folder / run,
-            vault=vault,
-            record_steps=ALL_STEPS,
-            progress=both,
-            notice=notice,
-            data=labelled,
-            make_label_party=make_label_party,
-        )
+        with (folder / f"{run}-{_FRAMES}").open("w", encoding="utf-8") as file:
+            log = _FrameLog(file)
+            log.take(_terms(job, labelled))
+            train(
+                job,
+                folder / run,
+                vault=vault,
+                record_steps=ALL_STEPS,
+                progress=both,
+                notice=notice,
+                data=labelled,
+                make_label_party=make_label_party,
+                couple=log.couple,
+            )
+    return _compared(folder, int((data.labels != changed.labels).sum()))
+
+
+def flipped_at_the_source(job: Job, words: RandomWords) -> Dataset:
+    """Return the job's data as they are read from a source in which half of the labels are others."""
+    seed = int(words.words(1)[0] >> np.uint64(1))
+    return load(job.data, late_labels=job.has_late_labels, relabelling=Relabelling(seed))
+
+
+def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
+    """Have the training labels in the vault, before any of them is asked for; those not known yet are made up."""
+    ids, labels = data.ids.take(pa.array(data.train)), data.labels[data.train]
+    made_up = (words.words(len(labels)) % np.uint64(data.classes)).astype(np.int64)
+    batch = (ids, np.where(labels == NO_LABEL, made_up, labels), None)
+    if not Vault.exists(vault):
+        Vault.create(vault, classes=data.classes, batches=[batch]).close()
+        return
+    with Vault.open(vault) as opened:
+        opened.add([batch])
+
+
+class _FrameLog:
+    """Writes a line for every frame that crosses: who, to whom, what, how long, and the digest of its bytes."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def take(self, frame: SentFrame) -> None:
+        self._file.write("\t".join(map(str, tuple(frame))) + "\n")
+
+    def couple(self, names: tuple[str, str], dtype: WireDtype, limits: Limits) -> tuple[Channel, Channel]:
+        return linked_pair(names, dtype, limits, self.take)
+
+
+def _terms(job: Job, data: Dataset) -> SentFrame:
+    """Return what the handshake compares, as a frame: the records and their order must not depend on labels either."""
+    terms = agreement(job, data.ids, Schedule(job, data.train, data.test))
+    content = json.dumps([dict(terms.fields), terms.ids.hex()]).encode()
+    return SentFrame("label", "everybody", "handshake", -1, -1, len(content), hashlib.sha256(content).hexdigest())
+
+
+def _frames(path: Path) -> Iterator[SentFrame]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            sender, receiver, kind, step, part, size, digest = line.rstrip("\n").split("\t")
+            yield SentFrame(sender, receiver, kind, int(step), int(part), int(size), digest)
+
+
+def _compared(folder: Path, flipped: int) -> ReplayResult:
+    """Compare all frames and files of the two runs."""
+    first, frames, frame_bytes = None, 0, 0
+    for one, other in zip_longest(*(_frames(folder / f"{run}-{_FRAMES}") for run in ("before", "after"))):
+        frames, frame_bytes = frames + (one is not None), frame_bytes + (one.size if one else 0)
+        if first is None and one != other:
+            first = str(one or other)
     files = sorted({path.relative_to(folder / run) for run in ("before", "after") for path in _files(folder / run)})
     found = ((file, _first_difference(folder / "before" / file, folder / "after" / file)) for file in files)
     differences = tuple(Difference(str(file), at) for file, at in found if at != -1)
     return ReplayResult(
-        passed=not differences,
-        flipped=int((original.labels != changed.labels).sum()),
+        passed=not differences and first is None,
+        flipped=flipped,
         files=len(files),
         bytes=sum(path.stat().st_size for path in _files(folder / "before")),
         differences=differences,
+        frames=frames,
+        frame_bytes=frame_bytes,
+        first_message=first,
     )
 
 

@@ -1,8 +1,9 @@
 """What attacks and audits found about a run, kept beside it: in the label party's folder, which nobody else reads.
 
-RUN/label/attacks.json    the attacks, scored with true labels, with their ROC curves
-RUN/label/audit.json      the lower bound on ε
-RUN/label/replay.json     record and replay
+RUN/label/attacks.json      the attacks, scored with true labels, with their ROC curves
+RUN/label/audit.json        the lower bound on ε
+RUN/label/replay.json       record and replay
+RUN/label/examination.json  which parts the newest audit had, and what it accuses
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from tpsl.files import write_atomically
 from tpsl.training.run_folder import RunError, RunFolder
 
-Finding = Literal["attacks", "audit", "replay"]
+Finding = Literal["attacks", "audit", "replay", "examination"]
 
 
 def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
@@ -61,6 +62,7 @@ _NEEDED: dict[Finding, tuple[str, ...]] = {
     "attacks": ("attacks", "ceiling", "closed_form"),
     "audit": ("claimed", "lower_bound", "confidence", "passed"),
     "replay": ("passed", "flipped", "files", "bytes"),
+    "examination": ("passed", "accusations", "parts"),
 }
 
 

@@ -49,6 +49,7 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     view["attacks"] = read_finding(path, "attacks")
     view["audit"] = read_finding(path, "audit")
     view["replay"] = read_finding(path, "replay")
+    view["examination"] = read_finding(path, "examination")
     if result is not None:
         content = result.as_dict()
         view["state"] = "finished"
@@ -98,6 +99,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         attacks=None,
         audit=None,
         replay=None,
+        examination=None,
     )
 
 

@@ -98,3 +98,4 @@ class RunView(TypedDict):
     attacks: dict[str, Any] | None
     audit: dict[str, Any] | None
     replay: dict[str, Any] | None
+    examination: dict[str, Any] | None

@@ -206,7 +206,7 @@ class Neighbours:
     """
 
     def __init__(self, expected: Expected) -> None:
-        self._same = _agreement(expected.bit, expected.bit)
+        self._same = agreement(expected.bit, expected.bit)
         self._agreed, self._pairs = (np.zeros((LAGS, 4), np.int64) for _ in range(2))
 
     def take(self, bits: Bits, labels: npt.NDArray[Any]) -> None:
@@ -233,7 +233,7 @@ class Agreement:
     """Whether two draws for the same records have noise in common, label by label."""
 
     def __init__(self, one: Expected, other: Expected) -> None:
-        self._same = _agreement(one.bit, other.bit)
+        self._same = agreement(one.bit, other.bit)
         self._agreed, self._records = (np.zeros(one.mechanism.classes, np.int64) for _ in range(2))
 
     def take(self, one: Bits, other: Bits, labels: npt.NDArray[Any]) -> None:
@@ -253,5 +253,6 @@ class Agreement:
         return Tested(sentence, float(found[label]), found.size)
 
 
-def _agreement(one: float, other: float) -> float:
+def agreement(one: float, other: float) -> float:
+    """Return how often two independent bits are equal, which are 1 with these probabilities."""
     return math.fsum([one * other, (1.0 - one) * (1.0 - other)])

@@ -273,9 +273,11 @@ const tpslReport = (() => {
     for (const [name, reason] of Object.entries(found?.not_run ?? {})) reasons.set(reason, [...(reasons.get(reason) ?? []), name.replaceAll("_", " ")]);
     part("not-run").textContent = [...reasons].map(([reason, names]) => `Not run: ${names.join(", ")} (each ${reason}).`).join(" ");
     chart(part("audit"), "audit", () => "Claimed and audited ε", (style) => figures.audit(state.data.runs, style));
-    const replay = run.replay;
-    part("replay").replaceChildren(...(replay ? [make("p", { class: "intro" },
-      replay.passed
+    const replay = run.replay, audited = run.examination;
+    const said = (text) => make("p", { class: "intro" }, text);
+    part("replay").replaceChildren(
+      ...(audited ? [said(audited.passed ? `The audit looked at ${audited.parts.join(", ")} and found nothing.` : `The audit FAILED. ${audited.accusations.join(". ")}.`)] : []),
+      ...(replay ? [said(replay.passed
         ? `Record and replay: ${figures.count(replay.flipped)} true labels flipped, the noisy ones kept; all ${figures.count(replay.bytes)} bytes of transcript and weights stayed the same.`
         : `Record and replay FAILED: ${replay.differences?.length ?? "some"} files changed when true labels were flipped.`)] : []));
   };

@@ -1,0 +1,160 @@
+"""The whole audit: canaries, repeated releases, record and replay, and the run's own vault, in one examination."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tpsl.audit.audit import AuditResult, audit
+from tpsl.audit.folder import AuditError, new_folder
+from tpsl.audit.releases import ReleasesResult, repeat_releases
+from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
+from tpsl.data.dataset import load, load_label_party
+from tpsl.mechanisms import secure_words
+from tpsl.training.job import Job
+from tpsl.training.loop import Notice, Progress
+from tpsl.vault import Vault
+
+Part = Literal["canaries", "releases", "replay", "vault"]
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+@dataclass(frozen=True)
+class VaultResult:
+    """What `vault verify` says of the vault that a run has released from."""
+
+    passed: bool
+    path: str
+    accusations: tuple[str, ...]
+    cannot_see: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {**asdict(self), "accusations": list(self.accusations), "cannot_see": list(self.cannot_see)}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What each part has found; None for a part that was left out."""
+
+    canaries: AuditResult | None = None
+    releases: ReleasesResult | None = None
+    replay: ReplayResult | None = None
+    vault: VaultResult | None = None
+
+    @property
+    def parts(self) -> dict[Part, AuditResult | ReleasesResult | ReplayResult | VaultResult]:
+        """The parts that were made, in order."""
+        found = {part: getattr(self, part) for part in PARTS}
+        return {part: result for part, result in found.items() if result is not None}
+
+    @property
+    def passed(self) -> bool:
+        """No part accuses. Sound code passes in all but three of a million examinations."""
+        return all(result.passed for result in self.parts.values())
+
+    @property
+    def accusations(self) -> list[str]:
+        """What was found, a sentence each that begins with the part."""
+        return [f"{part}: {text}" for part, result in self.parts.items() for text in result.accusations]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data: null for a part that was left out."""
+        found = self.parts
+        return {
+            "passed": self.passed,
+            "accusations": self.accusations,
+            **{part: found[part].as_dict() if part in found else None for part in PARTS},
+        }
+
+
+def examine(
+    job: Job,
+    folder: Path,
+    *,
+    only: Collection[Part] = PARTS,
+    run: Path | None = None,
+    canaries: int = 20_000,
+    confidence: float = 0.95,
+    progress: Progress = lambda done, total, note: None,
+    notice: Notice = lambda text: None,
+) -> Examination:
+    """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
+
+    Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
+    nothing for are left out, with a notice.
+    """
+    wanted = _possible(job, only, run, notice)
+    new_folder(folder)
+    data = load(job.data, late_labels=job.has_late_labels) if {"canaries", "replay"} & set(wanted) else None
+
+    def told(part: Part) -> Progress:
+        return lambda done, total, note: progress(done, total, f"{part}: {note}")
+
+    found: dict[str, Any] = {}
+    if "canaries" in wanted:
+        found["canaries"] = audit(
+            job,
+            folder / "canaries",
+            canaries=canaries,
+            confidence=confidence,
+            data=data,
+            progress=told("canaries"),
+            notice=notice,
+        )
+    if "releases" in wanted:
+        of = data if data is not None else load_label_party(job.data, late_labels=job.has_late_labels)
+        mechanism, draws = job.privacy.build(of.classes), job.privacy.draws
+        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=told("releases"))
+    if "replay" in wanted:
+        changed = flipped_at_the_source(job, secure_words())
+        found["replay"] = replay(
+            job, folder / "replay", data=data, changed=changed, progress=told("replay"), notice=notice
+        )
+    if "vault" in wanted and run is not None:
+        found["vault"] = _verified(vault_of(run))
+    return Examination(**found)
+
+
+def vault_of(run: Path) -> Path:
+    """Return the vault that a run has released from: the one that it names, or the one in its folder."""
+    noted = run / "label" / "ledger.json"
+    if noted.is_file():
+        try:
+            return run / str(json.loads(noted.read_text(encoding="utf-8"))["vault"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise AuditError(f"{noted}: does not say which vault the run has released from") from error
+    return run / "label" / "vault"
+
+
+def _verified(path: Path) -> VaultResult:
+    with Vault.open(path) as vault:
+        problems = tuple(vault.verify())
+        return VaultResult(not problems, str(path), problems, () if problems else tuple(vault.cannot_see()))
+
+
+def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice) -> list[Part]:
+    """Return the parts to make, in order; what cannot be made is told, and an error if nothing is left."""
+    unknown = sorted(set(only) - set(PARTS))
+    if unknown:
+        raise AuditError(f"there is no part {unknown[0]!r} of an audit; the parts are {', '.join(PARTS)}")
+    without: dict[Part, str] = {}
+    if not job.trains:
+        without |= dict.fromkeys(("canaries", "releases"), "the job releases no labels (gradients: none)")
+    elif math.isinf(job.privacy.build(2).epsilon):
+        without["releases"] = "the job releases labels without noise, and claims nothing"
+    if run is None:
+        without["vault"] = "a job has no vault yet; name a run folder"
+    elif not Vault.exists(vault_of(run)):
+        without["vault"] = f"the run's vault {vault_of(run)} is not there"
+    wanted = [part for part in PARTS if part in only and part not in without]
+    if not wanted:
+        raise AuditError("; ".join(f"{part} cannot be audited: {without[part]}" for part in PARTS if part in only))
+    for part in PARTS:
+        if part in only and part in without and (part != "vault" or run is not None):
+            notice(f"{part}: left out, {without[part]}")
+    return wanted

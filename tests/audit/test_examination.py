@@ -1,0 +1,156 @@
+"""The whole audit: every part that a job has something for, and how rarely sound code is accused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+from scipy.stats import binom
+
+from tpsl.audit import AuditError, examine, levels, replay
+from tpsl.audit.examination import vault_of
+from tpsl.data.dataset import load
+from tpsl.training import Job, make_job, train
+from tpsl.vault import Vault
+from tpsl.vault.stored_outcomes import LEVEL
+
+EVERYTHING = {
+    "head": "local",
+    "averaging": 0.9,
+    "epochs": 3,
+    "patience": 1,
+    "validation": 0.2,
+    "micro_batches": 2,
+    "staleness": 1,
+    "wire": "bfloat16",
+    "pretrain": {"method": "masked", "epochs": 1, "batch_size": 64},
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpsl.audit.releases._FEWEST", 6)
+    monkeypatch.setattr("tpsl.audit.releases._RECORDS", 500)
+
+
+def test_all_levels_together_are_far_below_one_in_a_thousand() -> None:
+    assert levels.CANARIES + levels.RELEASES + LEVEL <= 3e-6
+
+
+def test_a_run_is_examined_with_the_vault_it_has_released_from(job: Callable[..., Job], tmp_path: Path) -> None:
+    agreed = job({"mechanism": "discrete", "epsilon": 1.0, "noise_seed": None}, epochs=1)
+    train(agreed, tmp_path / "run")
+    found = examine(agreed, tmp_path / "audit", run=tmp_path / "run")
+    assert list(found.parts) == ["canaries", "releases", "replay", "vault"]
+    assert found.passed and found.accusations == []
+    assert found.vault is not None and found.vault.path == str(tmp_path / "run" / "label" / "vault")
+    assert "one in a hundred" in found.vault.cannot_see[0]
+    assert json.loads(json.dumps(found.as_dict()))["vault"]["passed"] is True
+
+
+def test_the_vault_that_a_run_names_is_the_one(job: Callable[..., Job], tmp_path: Path) -> None:
+    agreed = job({"mechanism": "discrete", "epsilon": 1.0, "noise_seed": None}, epochs=1)
+    run = tmp_path / "run"
+    train(agreed, run, vault=tmp_path / "elsewhere")
+    shutil.rmtree(run / "label" / "vault", ignore_errors=True)
+    (run / "label" / "ledger.json").write_text(json.dumps({"vault": str(tmp_path / "elsewhere")}))
+    assert vault_of(run) == tmp_path / "elsewhere"
+    (tmp_path / "elsewhere" / "vault.sqlite").chmod(0o644)
+    found = examine(agreed, tmp_path / "audit", run=run, only=["vault"])
+    assert not found.passed
+    assert found.accusations[0].startswith("vault: ") and "can be read by others" in found.accusations[0]
+    (run / "label" / "ledger.json").write_text("[]")
+    with pytest.raises(AuditError, match=r"ledger\.json: does not say which vault"):
+        examine(agreed, tmp_path / "again", run=run)
+
+
+def test_the_job_is_replayed_as_it_will_run(tmp_path: Path) -> None:
+    """The label party's own features, the wide part, pre-training, averaging, hold-out, early stopping, local head."""
+    content = {
+        "data": {"source": "flights", "layout": "natural", "rows": 1500},
+        "privacy": {"epsilon": 1.0},
+        "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], "wide": True, "members": 2},
+        "training": {"batch_size": 128, **EVERYTHING},
+    }
+    found = replay(make_job(content, {}, "test"), tmp_path / "replay")
+    assert found.passed, found.accusations
+    kinds = {line.split("\t")[2] for line in (tmp_path / "replay" / "after-frames.tsv").read_text().splitlines()}
+    sent = {"Rewind", "Position", "Start", "Estimates", "Embeddings", "Gradients", "TestEmbeddings", "Verdict"}
+    assert kinds == {"handshake", *sent, "HeadEmbeddings", "Finished", "Bye"}
+    assert found.frames == len((tmp_path / "replay" / "before-frames.tsv").read_text().splitlines())
+
+
+def late_job(folder: Path) -> Job:
+    rng, rows = np.random.default_rng(0), 600
+    ids, x = [f"{i:04d}" for i in range(rows)], rng.normal(size=rows)
+    pacsv.write_csv(pa.table({"id": ids, "x": x}), folder / "feature.csv")
+    labels = [str(int(value > 0)) if number % 3 else "" for number, value in enumerate(x)]
+    pacsv.write_csv(pa.table({"id": ids, "label": labels}), folder / "label.csv")
+    content: dict[str, Any] = {
+        "data": {
+            "source": "table",
+            "features": [{"path": str(folder / "feature.csv"), "numeric": ["x"]}],
+            "label": {"path": str(folder / "label.csv")},
+        },
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+        "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+        "training": {"batch_size": 100, "epochs": 1, "order": "arrival", "labels": "arriving"},
+    }
+    return make_job(content, {}, "test")
+
+
+def test_a_job_whose_labels_arrive_late_is_audited_before_they_do(tmp_path: Path) -> None:
+    found = examine(late_job(tmp_path), tmp_path / "audit")
+    assert list(found.parts) == ["canaries", "releases", "replay"]
+    assert found.passed, found.accusations
+    assert found.replay is not None and found.replay.flipped > 100
+
+
+def test_what_a_job_has_nothing_for_is_left_out_and_told(job: Callable[..., Job], tmp_path: Path) -> None:
+    told: list[str] = []
+    nothing = job(
+        {"gradients": "none", "noise_seed": None}, head="local", pretrain={"method": "masked", "epochs": 1}, epochs=1
+    )
+    assert list(examine(nothing, tmp_path / "nothing", notice=told.append).parts) == ["replay"]
+    assert "canaries: left out, the job releases no labels (gradients: none)" in told
+    bare = job({"mechanism": "none", "noise_seed": None}, epochs=1)
+    assert list(examine(bare, tmp_path / "bare", notice=told.append).parts) == ["canaries", "replay"]
+    assert "releases: left out, the job releases labels without noise, and claims nothing" in told
+    with pytest.raises(AuditError, match="releases cannot be audited"):
+        examine(nothing, tmp_path / "only", only=["releases"])
+    assert not (tmp_path / "only").exists()
+
+
+def test_flipped_labels_do_not_reach_the_users_vault(job: Callable[..., Job], tmp_path: Path) -> None:
+    agreed = job({"mechanism": "discrete", "epsilon": 1.0, "noise_seed": None}, epochs=1)
+    train(agreed, tmp_path / "run", vault=tmp_path / "vault")
+    with Vault.open(tmp_path / "vault") as vault:
+        head = vault.ledger().head
+    examine(agreed, tmp_path / "audit", run=tmp_path / "run", only=["replay"])
+    data = load(agreed.data)
+    with Vault.open(tmp_path / "vault") as vault:
+        assert vault.ledger().head == head
+        ids = data.ids.take(pa.array(data.train))
+        assert (vault.true_labels_for_evaluation(ids) == data.labels[data.train]).all()
+
+
+def test_p_values_of_sound_draws_are_no_smaller_than_they_should_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A short form of `benchmarks/audit_false_alarms.py`: at most 1 % of simulated audits lie below 1 %."""
+    import os
+    import random
+    import runpy
+
+    monkeypatch.setattr(os, "urandom", random.Random(11).randbytes)
+    program = Path(__file__).parents[2] / "benchmarks" / "audit_false_alarms.py"
+    found = runpy.run_path(str(program))["simulate"](240)
+    most = int(binom.isf(1e-6, 240, 0.01))
+    for part in ("canaries", "releases"):
+        assert found[f"{part}: p below 0.01"] <= most
+        assert found[f"{part}: accused"] == 0
