@@ -72,36 +72,21 @@ class Door:
             self._selector.register(ready, selectors.EVENT_READ)
         self._thread.start()
 
-    def certified(self, name: str) -> str:
-        """TLS is done with the connection that gRPC knows by this name; return its address."""
-        connection = self._named(name)
-        if connection is None:
-            return "a connection that has ended"
-        connection.certified = True
-        return connection.address
-
-    def admit(self, name: str) -> None:
-        """The connection is that of a party, and no visitor any more."""
-        if connection := self._named(name):
-            connection.admitted = True
-
-    def dismiss(self, name: str) -> None:
-        """The stream of the connection has ended: it is a visitor again."""
-        if connection := self._named(name):
-            connection.since = time.monotonic()
-            connection.admitted = False
-
-    def _named(self, name: str) -> _Connection | None:
-        return self._by_name.get(unquote(name).removeprefix("unix:"))
+    def visit(self, name: str) -> Visit:
+        """Return the visit of a new stream; `name` is what gRPC calls its connection, whose TLS handshake is done."""
+        connection = self._by_name.get(unquote(name).removeprefix("unix:"))
+        if connection is not None:
+            connection.certified = True
+        return Visit(connection)
 
     def close_port(self) -> None:
-        """Nobody can connect any more when this returns; who is connected stays."""
+        """Nobody can connect any more when this returns; connections stay."""
         self._closing_port.set()
         self._wake.send(b"\0")
         self._port_closed.wait()
 
     def close(self) -> None:
-        """Deliver what gRPC has sent before it ended its connections, for a second at most, and end."""
+        """Deliver what gRPC had sent before it ended its connections, for a second at most, and end them."""
         self.close_port()
         self._closing.set()
         self._wake.send(b"\0")
@@ -114,8 +99,18 @@ class Door:
     # What follows runs in the door's thread.
 
     def _run(self) -> None:
-        until = float("inf")
-        while time.monotonic() < until and not (self._closing.is_set() and not self._connections):
+        try:
+            self._attend()
+        finally:
+            # Also if this is a defect: a port that nobody attends to must not stay open.
+            self._shut_port()
+            for connection in list(self._connections):
+                self._end(connection)
+            self._refusals.tell(all_of_them=True)
+
+    def _attend(self) -> None:
+        looked, until = time.monotonic(), float("inf")
+        while looked < until and not (self._closing.is_set() and not self._connections):
             for key, _ in self._selector.select(_TICK_SECONDS):
                 if isinstance(key.data, _Connection):
                     self._go_on(key.data)
@@ -123,20 +118,20 @@ class Door:
                     self._woken.recv(16)
                 elif isinstance(key.fileobj, socket.socket):
                     self._accept(key.fileobj)
-            if self._closing_port.is_set() and not self._port_closed.is_set():
+            if self._closing_port.is_set():
                 self._shut_port()
             if self._closing.is_set():
                 until = min(until, time.monotonic() + _LAST_WORDS_SECONDS)
-            self._look_at_the_clock(time.monotonic())
-        for connection in list(self._connections):
-            self._end(connection)
-        self._refusals.tell(all_of_them=True)
+            if time.monotonic() - looked >= _TICK_SECONDS:
+                looked = time.monotonic()
+                self._look_at_the_clock(looked)
 
     def _shut_port(self) -> None:
-        for listener in self._listeners:
+        while self._listeners:
+            listener = self._listeners.pop()
             self._selector.unregister(listener)
             listener.close()
-        for visitor in [visitor for visitor in self._connections if visitor.relay is None]:
+        for visitor in [connection for connection in self._connections if connection.relay is None]:
             self._end(visitor)
         self._port_closed.set()
 
@@ -236,6 +231,30 @@ class Door:
             self._refusals.note(connection.address, why)
 
 
+class Visit:
+    """One stream, as the door sees it."""
+
+    def __init__(self, connection: _Connection | None) -> None:
+        self._connection = connection
+        self._over = False
+        self.address = connection.address if connection is not None else "a connection that has ended"
+        """Where it comes from."""
+
+    def admit(self) -> None:
+        """It is a party's: its connection is no visitor any more."""
+        if self._connection is not None:
+            self._connection.parties.add(self)
+            if self._over:  # the stream has ended in another thread meanwhile
+                self._connection.parties.discard(self)
+
+    def end(self) -> None:
+        """Without a party's stream its connection is a visitor again, whose time begins now."""
+        self._over = True
+        if self._connection is not None:
+            self._connection.since = time.monotonic()
+            self._connection.parties.discard(self)
+
+
 class _Connection:
     """One connection from outside and, when its greeting is complete, its way to gRPC."""
 
@@ -248,8 +267,14 @@ class _Connection:
         self.greeting = b""
         self.relay: Relay | None = None
         self.name = ""
-        self.certified = self.admitted = False
+        self.certified = False
+        self.parties: set[Visit] = set()
         self._registered: dict[socket.socket, int] = {}
+
+    @property
+    def admitted(self) -> bool:
+        """It carries the stream of a party."""
+        return bool(self.parties)
 
     @property
     def why_over(self) -> str:
@@ -327,10 +352,11 @@ def _listening(address: str) -> list[socket.socket]:
                     raise
         if failure is not None and not listeners:
             raise failure
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         for listener in listeners:
             listener.close()
-        raise ValueError(f"cannot listen at {address}: {(error.strerror or str(error)).lower()}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ValueError(f"cannot listen at {address}: {reason.lower()}") from error
     return listeners
 
 

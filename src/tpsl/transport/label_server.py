@@ -19,7 +19,7 @@ import grpc
 
 from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
-from tpsl.transport.door import ADMISSION_SECONDS, Door
+from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
 from tpsl.transport.frames import Limits, WireDtype
 from tpsl.transport.handshake import Agreement, LabelHandshake, Place, refusal
 from tpsl.transport.link import Connection, Link, Patience, Watch
@@ -154,21 +154,21 @@ class LabelServer:
     # One call of what follows is one stream, in a thread of its own.
 
     def _serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        stream, name = self._watchdog.watch(context.cancel), str(context.peer())
-        if not context.add_callback(lambda: self._ended(stream, name)):
-            self._ended(stream, name)
+        stream, visit = self._watchdog.watch(context.cancel), self._door.visit(str(context.peer()))
+        if not context.add_callback(lambda: self._ended(stream, visit)):
+            self._ended(stream, visit)
             return
         handshake = LabelHandshake(self._agreement, self._parties)
-        who = self._door.certified(name)
+        who = visit.address
         try:
             certified = self._certificate(context)
             if certified is not None:
                 who = certified
-                self._begun(who, stream, name)
+                self._begun(who, stream, visit)
             challenge = handshake.challenge(next(requests), certified)
             if certified is None:
                 who = handshake.party
-                self._begun(who, stream, name)
+                self._begun(who, stream, visit)
             yield challenge
             place = handshake.proven(next(requests))
             link, connection = self._attach(who, place, stream)
@@ -199,10 +199,10 @@ class LabelServer:
             raise Refused("the certificate does not name exactly one party")
         return name
 
-    def _begun(self, party: str, stream: Stream, connection: str) -> None:
+    def _begun(self, party: str, stream: Stream, visit: Visit) -> None:
         """Of a party's handshakes the newest counts, so that one party cannot use up all the streams there are."""
         if party in self._parties:
-            self._door.admit(connection)
+            visit.admit()
         with self._changed:
             before = self._handshakes.get(party)
             self._handshakes[party] = stream
@@ -250,9 +250,9 @@ class LabelServer:
             self._absent_because[who] = f"refused: {why}"
             self._watch(who, f"refused: {why}")
 
-    def _ended(self, stream: Stream, connection: str) -> None:
+    def _ended(self, stream: Stream, visit: Visit) -> None:
         self._watchdog.forget(stream)
-        self._door.dismiss(connection)
+        visit.end()
         if stream.connection is not None:
             stream.connection.lose("the connection ended")
 
