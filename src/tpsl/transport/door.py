@@ -217,8 +217,9 @@ class Door:
     def _look_at_the_clock(self, now: float) -> None:
         for connection in list(self._connections):
             ended_at = connection.relay.ended_at if connection.relay is not None else None
-            if ended_at is not None and now - ended_at > _LAST_WORDS_SECONDS:
-                self._end(connection, connection.why_over)
+            if ended_at is not None:
+                if now - ended_at > _LAST_WORDS_SECONDS:
+                    self._end(connection, connection.why_over)
             elif not connection.admitted and now - connection.since > self._seconds:
                 self._end(connection, f"it has shown no certificate within {self._seconds:g} s")
         self._refusals.tell()
