@@ -136,3 +136,35 @@ def test_a_port_in_use_is_one_sentence() -> None:
             live,
         ):
             pass
+
+
+def answer(live: Live, *headers: str) -> str:
+    assert live.endpoint
+    with socket.create_connection(("127.0.0.1", live.endpoint.port), timeout=5) as connection:
+        connection.sendall("\r\n".join(("GET /metrics HTTP/1.1", *headers, "", "")).encode())
+        return connection.makefile("rb").read().decode()
+
+
+def test_no_other_site_gets_the_figures_through_a_browser() -> None:
+    with running("label", "airport") as live:
+        assert live.endpoint
+        live.event("epoch", epoch=1, test_auc=0.75)
+        own = f"Host: 127.0.0.1:{live.endpoint.port}"
+        rebound = [
+            ["Host: evil.example"],
+            [f"Host: evil.example:{live.endpoint.port}"],
+            ["Host: 127.0.0.1.evil.example"],
+            ["Host: [::1]"],
+            [],
+            [own, "Host: evil.example"],
+            [own, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"],
+            [own, "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors"],
+        ]
+        for headers in rebound:
+            text = answer(live, *headers)
+            assert text.split()[1] == "403", headers
+            assert "tpsl" not in text
+        for headers in ([own], ["Host: localhost:9000"], [own, "Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"]):
+            text = answer(live, *headers)
+            assert text.split()[1] == "200", headers
+            assert "tpsl_test_auc 0.75" in text

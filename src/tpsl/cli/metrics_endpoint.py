@@ -1,16 +1,24 @@
-"""Prometheus metrics of one side, on this machine only. A feature party's hold nothing that depends on labels."""
+"""Prometheus metrics of one side, on this machine only. A feature party's hold nothing that depends on labels.
+
+It answers only under the name of this machine, so that no site gets at a label party's figures through a browser.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tpsl.cli.live_state import LiveState
+from tpsl.report.browsers import is_asked_from_here
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _ADDRESS = "127.0.0.1"
 
@@ -25,11 +33,12 @@ class MetricsEndpoint:
     def start(cls, port: int, state: LiveState) -> MetricsEndpoint:
         """Serve the state at http://127.0.0.1:PORT/metrics; it is read when somebody asks, not before."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_State(state))
         try:
             server, _ = start_http_server(port, addr=_ADDRESS, registry=registry)
         except OSError as error:
             raise ValueError(f"the metrics cannot be served on {_ADDRESS}:{port} ({error.strerror})") from error
+        server.set_app(_for_this_machine(make_wsgi_app(registry)))
+        registry.register(_State(state))  # only now: the server listens already
         return cls(server)
 
     @property
@@ -41,6 +50,19 @@ class MetricsEndpoint:
         """Serve no more."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _for_this_machine(app: WSGIApplication) -> WSGIApplication:
+    """Return the application with the live page's check of who asks."""
+
+    def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        hosts = [environ["HTTP_HOST"]] if "HTTP_HOST" in environ else []  # several are one here, with commas
+        if is_asked_from_here(hosts, environ.get("HTTP_SEC_FETCH_SITE"), environ.get("HTTP_SEC_FETCH_MODE")):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"Metrics are given out only under the name of this machine.\n"]
+
+    return checked
 
 
 class _State(Collector):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hmac
 import html
 import json
-import re
 import secrets
 import sys
 from dataclasses import dataclass
@@ -25,13 +24,11 @@ from string import Template
 from typing import Any
 from urllib.parse import unquote
 
+from tpsl.report.browsers import is_asked_from_here
 from tpsl.report.page import asset, embedded, page, page_data
 from tpsl.report.watching import Look, WatchedFolder
 
 ADDRESS = "127.0.0.1"
-OWN_NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
-"""Under what names the page is served, at any port, for tunnels; any other name is a trick (DNS rebinding)."""
-
 SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js", "live.js")
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data: blob:; style-src 'unsafe-inline'; "
@@ -199,7 +196,8 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = 30  # seconds for a reader that opens a connection and says nothing
 
     def do_GET(self) -> None:
-        if not self._is_from_here():
+        hosts = self.headers.get_all("Host") or []
+        if not is_asked_from_here(hosts, self.headers.get("Sec-Fetch-Site"), self.headers.get("Sec-Fetch-Mode")):
             self._refuse(HTTPStatus.FORBIDDEN, "This page answers only under the name of this machine.")
             return
         place = self.path.partition("?")[0]
@@ -212,15 +210,6 @@ class _Answer(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
         else:
             self._send(HTTPStatus.NOT_MODIFIED if found.content is None else HTTPStatus.OK, found)
-
-    def _is_from_here(self) -> bool:
-        """Whether the browser was sent here by its reader or by the page itself, and not by another site."""
-        hosts = self.headers.get_all("Host") or []
-        if len(hosts) != 1 or not OWN_NAMES.fullmatch(hosts[0]):
-            return False
-        # Browsers say who asks. Following a link to the page is fine; using the page from another one is not.
-        site, mode = self.headers.get("Sec-Fetch-Site"), self.headers.get("Sec-Fetch-Mode")
-        return site in (None, "none", "same-origin") or mode == "navigate"
 
     def _only_get(self) -> None:
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read-only: it answers GET and nothing else.")

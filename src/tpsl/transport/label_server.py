@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -20,19 +19,19 @@ import grpc
 
 from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
+from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
 from tpsl.transport.frames import Limits, WireDtype
 from tpsl.transport.handshake import Agreement, LabelHandshake, Place, refusal
 from tpsl.transport.link import Connection, Link, Patience, Watch
-from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
+from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, stream_options
 from tpsl.transport.peers import described
+from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.watchdog import Stream, Watchdog
 
 _LINK_BYTES = 16
 _SHORT_GRACE = 2.0
 # Room for a party's old stream, its new one, and a few that are refused.
 _STREAMS_PER_PARTY = 4
-# Below the number of files that a process may commonly have open; one without a stream is soon closed.
-_CONNECTIONS = 256
 
 
 class _Closing(Exception):
@@ -72,32 +71,27 @@ class LabelServer:
         self._absent_because = dict.fromkeys(self._parties, "not connected yet")
         self._stopped = False
 
+        self._refusals = RefusalLog(watch)
+        seconds = min(ADMISSION_SECONDS, patience.silence)
+        self._door = Door(address, tls=self._certified, seconds=seconds, refusals=self._refusals)
+        self.port = self._door.port
         streams = _STREAMS_PER_PARTY * (len(self._parties) + 1)
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
         options: Options = [
             *stream_options(limits, dtype),
-            ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", _STREAMS_PER_PARTY),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
             ("grpc.http2.max_ping_strikes", 0),
-            ("grpc.server_handshake_timeout_ms", int(patience.silence * 1000)),
-            ("grpc.max_allowed_incoming_connections", _CONNECTIONS),
-            ("grpc.max_connection_idle_ms", int(patience.silence * 1000)),
+            ("grpc.server_handshake_timeout_ms", int(seconds * 1000)),
         ]
         self._server = grpc.server(self._pool, options=options, maximum_concurrent_rpcs=streams)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        local = grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)
-        self.port = self._listen(address, credentials or local)
+        local = grpc.local_server_credentials(grpc.LocalConnectionType.UDS)
+        self._server.add_secure_port(self._door.inner_address, credentials or local)
         self._watchdog = Watchdog(patience.silence)
         self._server.start()
-
-    def _listen(self, address: str, credentials: grpc.ServerCredentials) -> int:
-        split_address(address)
-        try:
-            return self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise ValueError(f"cannot listen at {address}: {_why_not(address)}") from error
+        self._door.open()
 
     def __enter__(self) -> Self:
         return self
@@ -151,28 +145,30 @@ class LabelServer:
             end.start()
         for end in ends:
             end.join()
+        self._door.close_port()
         self._server.stop(_SHORT_GRACE / 2).wait()
+        self._door.close()
         self._watchdog.close()
         self._pool.shutdown(wait=False)
 
     # One call of what follows is one stream, in a thread of its own.
 
     def _serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        stream = self._watchdog.watch(context.cancel)
-        if not context.add_callback(lambda: self._ended(stream)):
-            self._ended(stream)
+        stream, visit = self._watchdog.watch(context.cancel), self._door.visit(str(context.peer()))
+        if not context.add_callback(lambda: self._ended(stream, visit)):
+            self._ended(stream, visit)
             return
         handshake = LabelHandshake(self._agreement, self._parties)
-        who = str(context.peer())
+        who = visit.address
         try:
             certified = self._certificate(context)
             if certified is not None:
                 who = certified
-                self._only_one_handshake(who, stream)
+                self._begun(who, stream, visit)
             challenge = handshake.challenge(next(requests), certified)
             if certified is None:
                 who = handshake.party
-                self._only_one_handshake(who, stream)
+                self._begun(who, stream, visit)
             yield challenge
             place = handshake.proven(next(requests))
             link, connection = self._attach(who, place, stream)
@@ -203,8 +199,10 @@ class LabelServer:
             raise Refused("the certificate does not name exactly one party")
         return name
 
-    def _only_one_handshake(self, party: str, stream: Stream) -> None:
+    def _begun(self, party: str, stream: Stream, visit: Visit) -> None:
         """Of a party's handshakes the newest counts, so that one party cannot use up all the streams there are."""
+        if party in self._parties:
+            visit.admit()
         with self._changed:
             before = self._handshakes.get(party)
             self._handshakes[party] = stream
@@ -245,13 +243,16 @@ class LabelServer:
             return link, connection
 
     def _refused(self, who: str, why: str) -> None:
+        if who not in self._parties:
+            self._refusals.note(who, why)
+            return
         with self._changed:
-            if who in self._absent_because:
-                self._absent_because[who] = f"refused: {why}"
+            self._absent_because[who] = f"refused: {why}"
             self._watch(who, f"refused: {why}")
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: Stream, visit: Visit) -> None:
         self._watchdog.forget(stream)
+        visit.end()
         if stream.connection is not None:
             stream.connection.lose("the connection ended")
 
@@ -266,17 +267,3 @@ def _read(requests: Iterator[bytes], connection: Connection) -> None:
 
 def _taken_over(party: str) -> str:
     return f"another process of {described(party)} has taken its place"
-
-
-def _why_not(address: str) -> str:
-    """Ask the operating system, since gRPC does not say why it cannot listen."""
-    host, port = split_address(address)
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, target in found:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(target)
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
-    return "gRPC does not say why"

@@ -145,6 +145,7 @@ class Scene:
         credentials: grpc.ServerCredentials | None,
         parties: tuple[str, ...] = ("airport",),
         watch: Callable[[str, str], None] = lambda peer, state: None,
+        patience: Patience = PATIENCE,
     ) -> LabelServer:
         """Start a server of the right program."""
         return self.open.enter_context(
@@ -155,7 +156,7 @@ class Scene:
                 LIMITS,
                 "float32",
                 credentials=credentials,
-                patience=PATIENCE,
+                patience=patience,
                 watch=watch,
                 window=WINDOW,
             )
@@ -234,7 +235,7 @@ def scene(certificates: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Sce
 
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Path:
-    """Certificates that must not be accepted: of another authority, and expired ones of ours."""
+    """Certificates that must not be accepted: of another authority, and ours of another day or another party."""
     folder = tmp_path_factory.mktemp("strangers")
     create_authority(folder / "authority")
     issue(folder / "authority", folder / "label", "label", label=True)
@@ -242,6 +243,9 @@ def strangers(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> P
     then = datetime.now(UTC) - timedelta(days=30)
     issue(certificates / "authority", folder / "expired", "airport", label=False, days=10, now=then)
     issue(certificates / "authority", folder / "expired_label", "label", label=True, days=10, now=then)
+    soon = datetime.now(UTC) + timedelta(days=2)
+    issue(certificates / "authority", folder / "early", "airport", label=False, days=10, now=soon)
+    issue(certificates / "authority", folder / "early_label", "label", label=True, days=10, now=soon)
     issue(certificates / "authority", folder / "shop", "shop", label=False)
     return folder
 

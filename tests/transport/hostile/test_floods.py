@@ -2,15 +2,20 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tpsl.transport import run_alone
-from tpsl.transport.messages import Embeddings, Gradients
+from tpsl.transport.credentials import Certificates
+from tpsl.transport.link import Patience
+from tpsl.transport.messages import Embeddings, Finished, Gradients
 
 MIB = 1 << 20
 
@@ -91,3 +96,57 @@ def test_a_peer_that_stops_reading_and_speaking_is_lost(scene: Any) -> None:
     assert scene.eventually(
         lambda: ("airport", "lost: not heard for 1 s; waiting up to 20 s for its return") in scene.seen, within=3
     )
+
+
+# Opens a thousand connections that say nothing, then a hundred a second that begin with half a greeting.
+STRANGERS = """
+import resource, socket, sys, time
+
+resource.setrlimit(resource.RLIMIT_NOFILE, [resource.getrlimit(resource.RLIMIT_NOFILE)[1]] * 2)
+
+def connection():
+    stranger = socket.socket()
+    stranger.bind((sys.argv[2], 0))
+    stranger.setblocking(False)
+    stranger.connect_ex(("127.0.0.1", int(sys.argv[1])))
+    return stranger
+
+idle = [connection() for _ in range(1000)]
+print(flush=True)
+begun, half_open = time.monotonic(), []
+while True:
+    half_open.append(connection())
+    time.sleep(max(0, begun + len(half_open) / 100 - time.monotonic()))
+    try:
+        half_open[-1].send(bytes.fromhex("1603010200010001fc"))
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("source", ["127.0.0.2", "127.0.0.1"], ids=["another address", "the party's own address"])
+def test_a_thousand_silent_and_many_half_open_connections_keep_nobody_out(scene: Any, source: str) -> None:
+    seen: list[tuple[str, str]] = []
+    label = Certificates.load(scene.folder / "label").server()
+    # With the usual patience: what is given up after `silence` must not matter here.
+    server = scene.serving(label, watch=lambda *news: seen.append(news), patience=Patience())
+    strangers = subprocess.Popen(
+        [sys.executable, "-c", STRANGERS, str(server.port), source], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert strangers.stdout
+        strangers.stdout.readline()
+        for _ in range(3):
+            begun = time.monotonic()
+            airport = scene.client(server.port)
+            run_alone(run_alone(airport.gather())["label"].send(Finished(1)))
+            assert run_alone(run_alone(server.gather())["airport"].receive()) == Finished(1)
+            assert time.monotonic() - begun < 5
+            airport.stop(None)
+            time.sleep(0.3)
+        assert strangers.poll() is None
+    finally:
+        strangers.kill()
+        strangers.communicate()
+    of_strangers = [what for who, what in seen if who == source]
+    assert of_strangers == ["refused: 16 connections at once without a certificate"], "one line, not a thousand"

@@ -1,6 +1,9 @@
 """Who is not what the authority says gets nowhere, on either side, and none of it is written to stderr."""
 
+import io
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,17 +13,23 @@ from typing import Any
 
 import grpc
 import pytest
+from rich.console import Console
 
+from tpsl.cli.live import Live
 from tpsl.transport import Refused, run_alone
+from tpsl.transport.credentials import Certificates
+
+TLS_FAILED = "TLS failed: it has no valid certificate of this job's authority, or does not accept ours"
 
 
 def test_a_plaintext_client_gets_nowhere(scene: Any) -> None:
     assert scene.raw_with(None).ending().startswith("UNAVAILABLE")
+    assert scene.seen == [("127.0.0.1", "refused: it does not speak TLS")]
     assert scene.serves("airport")
 
 
-@pytest.mark.parametrize("which", [None, "airport", "expired"])
-def test_no_certificate_a_foreign_one_and_an_expired_one_are_refused_and_the_client_says_so(
+@pytest.mark.parametrize("which", [None, "airport", "expired", "early", "label"])
+def test_no_certificate_a_foreign_one_and_one_of_another_day_are_refused_and_both_sides_say_so(
     scene: Any, strangers: Path, raw_credentials: Any, which: str | None
 ) -> None:
     credentials = raw_credentials(scene.folder / "airport", strangers / which if which else None)
@@ -28,8 +37,28 @@ def test_no_certificate_a_foreign_one_and_an_expired_one_are_refused_and_the_cli
     with pytest.raises(Refused, match="it does not accept this party's certificate"):
         run_alone(scene.client(scene.server.port, credentials=credentials).gather())
     assert time.monotonic() - begun < 5
-    assert not scene.seen
+    # One line, with the address, though the client has tried several times.
+    assert scene.seen == [("127.0.0.1", f"refused: {TLS_FAILED}")]
     assert scene.serves("airport")
+
+
+def test_the_line_about_a_stranger_is_json_for_who_wants_that(
+    scene: Any, strangers: Path, raw_credentials: Any
+) -> None:
+    written = io.StringIO()
+    console = Console(file=written)
+    with Live("label", "label", peers=["airport"], epochs=1, log_json=True, console=console) as live:
+        server = scene.serving(Certificates.load(scene.folder / "label").server(), watch=live.watch)
+        foreign = raw_credentials(scene.folder / "airport", strangers / "airport")
+        with pytest.raises(Refused):
+            run_alone(scene.client(server.port, credentials=foreign).gather())
+        server.stop(None)
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    about = [(line["event"], line["peer"], line["reason"]) for line in lines if line["event"] == "refused"]
+    assert about[0] == ("refused", "127.0.0.1", f"refused: {TLS_FAILED}")
+    # How often the client had tried again, when the server was stopped.
+    assert re.fullmatch(rf"refused: 3 more within \d s, the last: {re.escape(TLS_FAILED)}", about[1][2])
+    assert len(about) == 2
 
 
 def listening_as(scene: Any, folder: Path) -> int:
@@ -44,6 +73,7 @@ def listening_as(scene: Any, folder: Path) -> int:
     [
         ("foreign", "cannot be trusted: unable to get local issuer certificate"),
         ("expired", "cannot be trusted: certificate has expired"),
+        ("early", "cannot be trusted: certificate is not yet valid"),
         ("feature party", "cannot be trusted: unsupported certificate purpose"),
     ],
 )
@@ -51,6 +81,7 @@ def test_a_false_label_party_is_refused_by_the_client(scene: Any, strangers: Pat
     folders = {
         "foreign": strangers / "label",
         "expired": strangers / "expired_label",
+        "early": strangers / "early_label",
         "feature party": scene.folder / "bank",
     }
     port = listening_as(scene, folders[which])
