@@ -10,6 +10,8 @@ import pytest
 
 from tpsl.data.errors import DataError
 from tpsl.mechanisms import laplace, randomized_response
+from tpsl.report.reading import read_run
+from tpsl.report.words import rounded_up
 from tpsl.training import Job, make_job, train
 from tpsl.training.job import JobError
 from tpsl.vault import LargestUnit, Vault, VaultError
@@ -42,13 +44,16 @@ def tables(folder: Path, **label: Any) -> Job:
 
 
 def test_a_run_with_text_labels_and_units_accounts_for_each_customer(tmp_path: Path) -> None:
-    train(tables(tmp_path, unit="customer"), tmp_path / "run", vault=tmp_path / "vault")
+    train(tables(tmp_path, unit="customer"), tmp_path / "run")
     epsilon = randomized_response(1.0, 3).epsilon
-    with Vault.open(tmp_path / "vault") as vault:
+    with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
         ledger = vault.ledger()
         assert vault.verify() == []
     assert (ledger.released_records, ledger.epsilon_per_record) == (54, epsilon)
     assert ledger.largest_unit == LargestUnit(epsilon=EACH * epsilon, delta=0.0, records=EACH)
+    shown = read_run(tmp_path / "run")["ledger"]
+    assert shown is not None
+    assert shown["unit_text"] == f"{rounded_up(EACH * epsilon, 4)} ({EACH} records)"
 
 
 def test_a_vault_that_does_not_know_the_units_of_the_job_is_refused(tmp_path: Path) -> None:

