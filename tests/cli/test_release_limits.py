@@ -81,5 +81,10 @@ def test_ids_that_look_alike_stop_a_run_unless_permitted(tpsl: Any, twins: Path,
     sentence = tpsl("train", twins, "--out", tmp_path / "run").error()
     assert "1 id looks like an earlier one" in sentence
     assert "'R7'" in sentence and "'r7'" in sentence
+    assert not (tmp_path / "vaults").exists()  # no label is stored before
+    serve = ("label", "serve", twins, "--listen", "127.0.0.1:0", "--insecure-loopback", "--out", tmp_path / "serve")
+    refused = tpsl(*serve, "--wait", 0)
+    assert "1 id looks like an earlier one" in refused.error()
+    assert "listening" not in refused.stderr
     permitted = tpsl("train", twins, "--allow-lookalikes", "--out", tmp_path / "run")
     assert permitted.status == 0, permitted.stderr
