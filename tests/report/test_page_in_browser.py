@@ -359,3 +359,17 @@ def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any
     for label_dependent in ("Test AUC", "Attack AUC", "Audited", "Cost in AUC", "Test records"):
         assert label_dependent not in text
     assert browser.console() == []
+
+
+def test_a_large_delta_does_not_wear_the_badge_of_a_private_run(
+    browser: Any, views: list[RunView], tmp_path: Path
+) -> None:
+    promise = {**views[1]["promise"], "large_delta": True, "total_delta": 0.5, "total_delta_text": "0.5"}
+    view: RunView = {**views[1], "promise": promise}  # type: ignore[typeddict-item]
+    write_page(tmp_path / "page.html", [view], title="A run")
+    browser.open(tmp_path / "page.html")
+    badges = browser.run("return [...document.querySelectorAll('.badge')].map(e => [e.className, e.textContent])")
+    assert ["badge no", "only up to δ = 0.5"] in badges
+    assert not any(text == "private" for _, text in badges)
+    assert browser.run("return document.querySelector('[data-field=private]').textContent") == "only up to δ = 0.5"
+    assert "is private" not in browser.run("return document.querySelector('.lead').textContent")

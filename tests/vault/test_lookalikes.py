@@ -4,13 +4,14 @@ import string
 from itertools import combinations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsl.mechanisms import laplace
 from tpsl.vault import Lookalikes, ReleasePolicy, Vault, VaultError, lookalikes
-from tpsl.vault.lookalikes import Styles, common_forms
+from tpsl.vault.lookalikes import Styles, common_forms, refuse_alike
 
 ALIKE = [
     ["7", "007", " 7", "7 ", "7\u00a0", "\ufeff7", "７", "\t07"],
@@ -122,8 +123,17 @@ def test_only_a_second_draw_is_refused(folder) -> None:
         assert vault.release(laplace(1.0)).released == 0
 
 
+def test_ids_that_no_vault_has_yet_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookalikes, "_ROWS", 3)
+    ids = ["x", "7", "a", "8", "b", "007", "A", "c"]
+    with pytest.raises(VaultError, match="2 ids look like an earlier one, for example '007' like '7'"):
+        refuse_alike(pa.array(ids))
+    refuse_alike(pa.array(ids[:5]))
+    refuse_alike(pa.array([], pa.string()))
+
+
 def test_many_plain_ids_are_not_compared(folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookalikes, "_alike", lambda connection, records: pytest.fail("compared"))
+    monkeypatch.setattr(lookalikes, "_alike", lambda portions, records: pytest.fail("compared"))
     with Vault.create(folder, batches=[(np.arange(70_000), np.zeros(70_000), None)]) as vault:
         vault.add([(np.arange(70_000, 70_010), np.zeros(10), None)])
         assert vault.lookalikes() is None

@@ -220,12 +220,14 @@ def _test_auc(result: TrainResult) -> str:
 
 
 def _private_head(result: TrainResult) -> dict[str, str]:
-    from tpsl.report.words import guarantee_text
+    from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text
+    from tpsl.vault.budget import is_large_delta
 
+    large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
     judged = f"{result.validation_auc:.4f}  (from noisy labels)"
     return {
         "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
-        "guarantee": guarantee_text(result),
+        "guarantee": guarantee_text(result) + large,
         **({"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}),
         **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),
         "test AUC": _test_auc(result),

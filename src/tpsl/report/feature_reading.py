@@ -26,7 +26,9 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
     if not run.party(party).is_dir():
         raise RunError(f"{path}: has no folder of the feature party {party!r}")
     classes = classes_of(job)
-    view = job_view(path, job, party, promise_of(job, classes), classes, name)
+    result = run.party_result(party)
+    promise = promise_of(job, classes, records=result.train_records if result is not None else None)
+    view = job_view(path, job, party, promise, classes, name)
     checkpoints = run.party(party) / "checkpoints"
     files = [run.job_path, run.party(party) / "result.json", *checkpoints.glob("*")]
     view["updated"] = last_change(files)
@@ -35,7 +37,6 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         "The ledger is the label party’s; a feature party does not see it. The ε here is that of this run’s own "
         "release; what else was released of the same labels adds to it."
     )
-    result = run.party_result(party)
     if result is not None:
         view["state"] = "finished"
         view["step"], view["epoch"] = result.steps, result.epochs

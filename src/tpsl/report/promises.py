@@ -11,20 +11,27 @@ import numpy as np
 from tpsl.mechanisms import Mechanism, auc_ceiling
 from tpsl.report.findings import finite
 from tpsl.report.run_view import Promise
-from tpsl.report.words import promise_text, rounded_up
+from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
 from tpsl.vault import LedgerTotal
-from tpsl.vault.budget import times
+from tpsl.vault.budget import is_large_delta, times
 
 _ROC_POINTS = 101
 
 
-def promise_of(job: Job, classes: int, result: TrainResult | None = None, total: LedgerTotal | None = None) -> Promise:
+def promise_of(
+    job: Job,
+    classes: int,
+    result: TrainResult | None = None,
+    total: LedgerTotal | None = None,
+    records: int | None = None,
+) -> Promise:
     """Return the promise of a job for so many classes: the ε of the integers that are sampled, over all draws.
 
     A finished run states its ε itself, and whether its noise was secret: that is what counts then. `total` is what the
-    ledger says that the records have spent in all; a finished run has noted that too, at its end.
+    ledger says that the records have spent in all; a finished run has noted that too, at its end. `records` is how many
+    there are, where neither says so.
     """
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
@@ -35,6 +42,8 @@ def promise_of(job: Job, classes: int, result: TrainResult | None = None, total:
     if total is not None:
         spent = spent.joined(total)
     known = result is not None or total is not None
+    counted = result.train_records if result is not None else total.records if total is not None else records
+    large = spent.private and counted is not None and is_large_delta(spent.delta, counted)
     return Promise(
         mechanism=facts.mechanism if result is None else result.mechanism,
         estimator=job.privacy.estimator,
@@ -46,9 +55,11 @@ def promise_of(job: Job, classes: int, result: TrainResult | None = None, total:
         epsilon=epsilon if math.isfinite(epsilon) else None,
         delta=delta,
         private=spent.private,
+        large_delta=large,
         epsilon_text=rounded_up(epsilon, 4),
         delta_text=rounded_up(delta, 2),
-        words=promise_text(spent.epsilon, spent.delta, spent.private, epsilon if known else None),
+        words=promise_text(spent.epsilon, spent.delta, spent.private, epsilon if known else None)
+        + (f" {LARGE_DELTA_TEXT}" if large else ""),
         ceiling=auc_ceiling(epsilon, delta),
         closed_form=facts.closed_form,
         closed_form_best=facts.closed_form_best,

@@ -22,6 +22,8 @@ class Promise(TypedDict):
     delta: float
     private: bool
     """False for no noise and for seeded noise, which anybody with the seed can subtract, in any of the releases."""
+    large_delta: bool
+    """Whether the total δ is above 1/records, as far as their number is known: no such run is simply called private."""
     epsilon_text: str
     delta_text: str
     """ε and δ of this run's own release as they are shown."""

@@ -60,7 +60,7 @@ def summary_table(views: Sequence[RunView]) -> Table:
                 for what in ("test", "attack")
             ),
             Text(auc_text(numbers["attack_closed_form"])),
-            Text(privacy_text(view), style="" if numbers["private"] else "bold red"),
+            Text(privacy_text(view), style="" if privacy_text(view) == "yes" else "bold red"),
         )
     return table
 

@@ -11,6 +11,8 @@ from tpsl.report.run_view import RunView, SumOverVaults
 
 MISSING = "–"
 """Shown where there is no number."""
+LARGE_DELTA_TEXT = "δ is above 1/records: for somebody among so many the promise is expected to fail."
+"""Said of a run that was permitted such a δ."""
 
 
 def rounded_up(value: float, digits: int) -> str:
@@ -100,6 +102,8 @@ def sum_text(found: SumOverVaults) -> str:
 
 def privacy_text(view: RunView) -> str:
     """Return whether the run is private and, if it is not, why."""
+    if view["promise"]["large_delta"]:
+        return f"only up to δ = {view['promise']['total_delta_text']}"
     if view["promise"]["private"]:
         return "yes"
     return "no: no noise" if view["promise"]["total_epsilon"] is None else "no: seeded noise"
@@ -160,7 +164,9 @@ def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:
 
 def lead(views: Sequence[RunView]) -> str:
     """Return the result in three sentences: is it private, what does it reach, what does it leak."""
-    private = [view for view in views if view["promise"]["private"]]
+    private = [view for view in views if view["promise"]["private"] and not view["promise"]["large_delta"]]
+    if len(views) == 1 and views[0]["promise"]["large_delta"]:
+        return f"This run promises ε = {budget_text(views[0])}. {LARGE_DELTA_TEXT}"
     if not private:
         return "This run is not private." if len(views) == 1 else "None of these runs is private."
     count = f"{len(private)} of these {len(views)} runs are private."

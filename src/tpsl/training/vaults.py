@@ -23,6 +23,7 @@ from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
 from tpsl.vault.ledger import as_json, describe_release, now
+from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
 from tpsl.vault.totals import Planned, total_of
 
@@ -70,6 +71,8 @@ class RunVault:
         mechanism, _ = self.job.privacy.choose(self.side.classes)
         draws, seed = self.job.privacy.draws, self.job.privacy.noise_seed
         if not Vault.exists(self.path):
+            if not self.policy.allow_lookalikes:
+                refuse_alike(self.ids)
             self.policy.check(total_of([Planned.of(mechanism, draws, seed)], len(self.ids)), len(self.ids))
             return
         with Vault.open(self.path) as vault:

@@ -29,6 +29,11 @@ def times(part: float, count: int) -> float:
     return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
 
 
+def is_large_delta(delta: float, records: int) -> bool:
+    """Say whether δ is above 1/records: then ε is expected to fail for somebody."""
+    return delta > 1 / max(records, 1)
+
+
 def check_delta(delta: float, records: int, max_delta: float | None = None) -> None:
     """Raise a `VaultError` if the δ of a record is above `max_delta`; None: above 1/records.
 
@@ -37,9 +42,9 @@ def check_delta(delta: float, records: int, max_delta: float | None = None) -> N
     """
     if max_delta is not None and not 0 <= max_delta <= 1:
         raise VaultError(f"the largest δ must be a number from 0 to 1, not {max_delta}")
-    limit = 1 / max(records, 1) if max_delta is None else max_delta
-    if delta > limit:
-        stated = f"1/records = {limit:.3g} for {records:,} records" if max_delta is None else f"{max_delta:g}"
+    if is_large_delta(delta, records) if max_delta is None else delta > max_delta:
+        limit = f"1/records = {1 / max(records, 1):.3g} for {records:,} records"
+        stated = limit if max_delta is None else f"{max_delta:g}"
         raise VaultError(
             f"a record would have δ = {delta:.6g} in all, more than {stated}: with that probability ε promises nothing "
             "for it; allow it with max_delta (--max-delta) if you mean it"

@@ -11,7 +11,7 @@ them at each addition: about a second for a million records.
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,7 @@ def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> Non
     connection.execute("DELETE FROM id_styles")
     state = (styles.records, styles.styles, styles.shortest, styles.longest)
     connection.execute("INSERT INTO id_styles VALUES (?, ?, ?, ?)", state)
-    if not styles.all_differ and len(pairs := _alike(connection, styles.records)):
+    if not styles.all_differ and len(pairs := _alike(lambda: _ids(connection, 0), styles.records)):
         connection.execute(_PAIRS)
         connection.executemany("INSERT OR IGNORE INTO lookalikes VALUES (?, ?)", pairs.tolist())
 
@@ -152,7 +152,25 @@ def refuse_second_draws(connection: sqlite3.Connection, wanted: dict[int, bytes]
             before = coverage.masks(connection, chunk)
             now[at, side] = asked[places]
             drawn[at, side] = (asked | coverage.covered_by(before, {entry for entry, _ in before}))[places]
-    alike = _described(connection, pairs[drawn.all(axis=1) & now.any(axis=1)])
+    _refuse(_described(connection, pairs[drawn.all(axis=1) & now.any(axis=1)]))
+
+
+def refuse_alike(ids: Any) -> None:
+    """Raise the same for an Arrow column of ids that no vault has yet."""
+
+    def portions() -> Iterator[list[str]]:
+        for start in range(0, len(ids), _ROWS):
+            yield ids.slice(start, _ROWS).to_pylist()
+
+    styles = Styles()
+    for portion in portions():
+        styles = styles.joined(portion)
+    if not styles.all_differ and len(pairs := _alike(portions, len(ids))):
+        second, first = pairs[0].tolist()
+        _refuse(Lookalikes(len(pairs), (ids[first].as_py(), ids[second].as_py())))
+
+
+def _refuse(alike: Lookalikes | None) -> None:
     if alike is not None:
         raise VaultError(
             f"{alike}; noise drawn twice for one label costs twice ε, so this is refused unless you allow look-alikes "
@@ -184,16 +202,16 @@ def _ids(connection: sqlite3.Connection, first: int) -> Iterator[list[str]]:
         yield [id for (id,) in rows]
 
 
-def _alike(connection: sqlite3.Connection, records: int) -> npt.NDArray[np.int64]:
+def _alike(portions: Callable[[], Iterator[list[str]]], records: int) -> npt.NDArray[np.int64]:
     """(position, first position with the same common form) of every record that has such an earlier one."""
     parts = -(-records // _HASHES_AT_ONCE)
-    return np.concatenate([_alike_in_part(connection, part, parts) for part in range(parts)])
+    return np.concatenate([_alike_in_part(portions(), part, parts) for part in range(parts)])
 
 
-def _alike_in_part(connection: sqlite3.Connection, part: int, parts: int) -> npt.NDArray[np.int64]:
+def _alike_in_part(portions: Iterator[list[str]], part: int, parts: int) -> npt.NDArray[np.int64]:
     """The same for one part of all hashes, so that memory is bounded."""
     hashes, positions, start = [], [], 0
-    for ids in _ids(connection, 0):
+    for ids in portions:
         hashed = np.fromiter(map(hash, common_forms(ids)), np.int64, len(ids))
         mine = np.flatnonzero(hashed % parts == part)
         hashes.append(hashed[mine])

@@ -164,6 +164,7 @@ const tpslReport = (() => {
 
   // ---- sections
   const badge = (run) => {
+    if (run.promise.large_delta) return make("span", { class: "badge no" }, `only up to δ = ${run.promise.total_delta_text}`);
     const private_ = run.promise.private;
     return make("span", { class: `badge ${private_ ? "yes" : "no"}` }, private_ ? "private" : "not private");
   };
@@ -188,7 +189,7 @@ const tpslReport = (() => {
         ["epsilon", run.promise.total_epsilon, [run.promise.total_epsilon_text, run.promise.total_delta ? make("small", {}, `δ = ${run.promise.total_delta_text}`) : null,
           figures.composed(run) ? make("small", {}, `this run: ${run.promise.epsilon_text}`) : null], 1],
         ["mechanism", null, [run.promise.mechanism, make("small", {}, run.promise.estimator)]],
-        ["private", null, [run.promise.private ? "yes" : "no"]],
+        ["private", null, [run.promise.large_delta ? `only up to δ = ${run.promise.total_delta_text}` : run.promise.private ? "yes" : "no"]],
         ...(label ? [
           ["test_auc", figures.testAuc(run), withInterval(figures.testAuc(run), run.test?.test_auc_low, run.test?.test_auc_high), 1],
           ["difference", difference, [difference === null ? figures.MISSING : figures.signed(difference)], 1],

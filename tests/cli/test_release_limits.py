@@ -1,0 +1,90 @@
+"""What a label party has to permit: a δ above 1/records, and draws for ids that look alike, in every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tpsl.report.page import page_data
+from tpsl.report.reading import read_run
+from tpsl.report.words import LARGE_DELTA_TEXT, privacy_text
+
+HALF = ("--mechanism", "gaussian", "--sigma", 1, "--delta", 0.5)
+
+
+def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_called_private(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    run, vaults = tmp_path / "run", tmp_path / "vaults"
+    sentence = tpsl("train", small_job, *HALF, "--out", run).error()
+    assert "a record would have δ = 0.5 in all, more than 1/records = 0.00313 for 320 records" in sentence
+    assert not vaults.exists()
+    shown = tpsl("train", small_job, *HALF, "--max-delta", 0.5, "--out", run)
+    assert shown.status == 0, shown.stderr
+    assert f", δ = 0.5. {LARGE_DELTA_TEXT}\n" in shown.stdout
+    view = read_run(run)
+    assert (view["promise"]["private"], view["promise"]["large_delta"]) == (True, True)
+    assert view["promise"]["words"].endswith(LARGE_DELTA_TEXT)
+    assert privacy_text(view) == "only up to δ = 0.5"
+    lead = page_data([view], title="")["lead"]
+    assert lead.endswith(f", δ = 0.5. {LARGE_DELTA_TEXT}")
+    assert "is private" not in lead
+    assert page_data([view, view], title="")["lead"] == "None of these runs is private."
+
+
+def test_a_small_delta_wears_the_badge(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    small = ("--mechanism", "gaussian", "--sigma", 2, "--delta", 1e-5)
+    shown = tpsl("train", small_job, *small, "--out", tmp_path / "run")
+    assert LARGE_DELTA_TEXT not in shown.stdout
+    view = read_run(tmp_path / "run")
+    assert (privacy_text(view), view["promise"]["large_delta"]) == ("yes", False)
+
+
+def test_the_label_party_refuses_before_it_listens(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    job = yaml.safe_load(small_job.read_text())
+    job["privacy"] = {"mechanism": "gaussian", "sigma": 1.0, "delta": 0.5}
+    small_job.write_text(yaml.safe_dump(job))
+    serve = ("label", "serve", small_job, "--listen", "127.0.0.1:0", "--insecure-loopback", "--out", tmp_path / "run")
+    refused = tpsl(*serve, "--wait", 0)
+    assert "δ = 0.5 in all, more than 1/records" in refused.error()
+    assert "listening" not in refused.stderr
+    (tmp_path / "local.yaml").write_text("max_delta: 0.5\nwait: 0.0\n")
+    waited = tpsl(*serve, "--local", tmp_path / "local.yaml").error()
+    assert "δ" not in waited
+    assert "feature" in waited  # nobody came
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    """A job whose table has one record under two ids."""
+    ids = [*(f"r{row}" for row in range(60)), "R7"]
+    (tmp_path / "shop.csv").write_text("id,pages\n" + "".join(f"{id},{at % 7}\n" for at, id in enumerate(ids)))
+    (tmp_path / "bank.csv").write_text("id,label\n" + "".join(f"{id},{at % 2}\n" for at, id in enumerate(ids)))
+    job = {
+        "data": {
+            "source": "table",
+            "features": [{"path": "shop.csv", "numeric": ["pages"]}],
+            "label": {"path": "bank.csv"},
+            "test_fraction": 0.02,
+        },
+        "model": {"embedding_dim": 2, "bottom": [4], "top": [4]},
+        "training": {"batch_size": 20, "epochs": 1},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    return tmp_path / "job.yaml"
+
+
+def test_ids_that_look_alike_stop_a_run_unless_permitted(tpsl: Any, twins: Path, tmp_path: Path) -> None:
+    sentence = tpsl("train", twins, "--out", tmp_path / "run").error()
+    assert "1 id looks like an earlier one" in sentence
+    assert "'R7'" in sentence and "'r7'" in sentence
+    assert not (tmp_path / "vaults").exists()  # no label is stored before
+    serve = ("label", "serve", twins, "--listen", "127.0.0.1:0", "--insecure-loopback", "--out", tmp_path / "serve")
+    refused = tpsl(*serve, "--wait", 0)
+    assert "1 id looks like an earlier one" in refused.error()
+    assert "listening" not in refused.stderr
+    permitted = tpsl("train", twins, "--allow-lookalikes", "--out", tmp_path / "run")
+    assert permitted.status == 0, permitted.stderr
