@@ -208,9 +208,7 @@ def test_a_kill_before_any_file_operation_changes_nothing(tmp_path: Path, unkill
         "feature/.result.json.new",
         "feature/.confirmed.json.new",
         "label/.confirmed.json.new",
-        "label/.metrics.jsonl.new",
         "label/checkpoints/.step-000000005.new",
-        ".result.json.new",
     ],
 )
 def test_the_next_start_removes_the_draft_that_a_kill_has_left(

@@ -200,7 +200,7 @@ def test_a_write_that_finds_no_space_is_waited_for(office: Office, tmp_path: Pat
     assert named.endswith("bottom.safetensors")
     office.said("label", "lost: .* waiting up to")
     full.unlink()
-    office.said("feature", "going on from the last checkpoint")
+    office.said("feature", "there is space again: going on")
     office.finished()
     office.check()
 

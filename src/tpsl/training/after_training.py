@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.party.local_head import Columns, train_local_head
 from tpsl.training.arrivals import Arrivals
-from tpsl.training.evaluation import TestMetrics, evaluate
+from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.result import TrainResult
@@ -32,8 +32,6 @@ from tpsl.training.schedule import Schedule
 
 Progress = Callable[[int, int, str], None]
 Entry = dict[str, Any]
-
-TEST_METRICS = tuple(field.name for field in fields(TestMetrics))
 
 
 def is_complete(run: RunFolder, job: Job) -> bool:

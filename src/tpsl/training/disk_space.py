@@ -44,15 +44,16 @@ def with_space(act: Callable[[], Answer], places: Sequence[Path], wait: float, n
                 raise
             needed = max(_LEAST_SPACE, _FILES_OF_A_CHECKPOINT * getattr(error, "size", 0))
             notice(f"{error}; waiting up to {left:g} s for space")
+        waited, has_space = 0.0, False
         begun = time.monotonic()
-        while True:
-            sleep(min(pause, left))
+        while waited < left and not has_space:
+            sleep(min(pause, left - waited))
             waited = time.monotonic() - begun
-            if waited >= left or all(_has_space(place, needed) for place in places):
-                break
+            has_space = all(_has_space(place, needed) for place in places)
+        if has_space:
+            notice("there is space again: going on")
         left -= waited
         pause = min(2 * pause, _LONGEST_PAUSE)
-        notice("going on from the last checkpoint")
 
 
 def _has_space(place: Path, size: int) -> bool:

@@ -6,7 +6,7 @@ Neither may the time that it takes: `tpsl.training.after_training` says when it 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ class TestMetrics:
     test_log_loss: float
     test_accuracy: float
     test_calibration_error: float
+
+
+TEST_METRICS = tuple(field.name for field in fields(TestMetrics))
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from tpsl.training.checkpoint import (
     save_checkpoint,
     saved_steps,
 )
-from tpsl.training.evaluation import TestMetrics
+from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer, Silent
 from tpsl.training.receiving import receive
@@ -378,7 +378,6 @@ class LabelRole:
 
     def _result(self, done: int) -> TrainResult:
         kept = self._kept()
-        not_yet = dict.fromkeys((field.name for field in fields(TestMetrics)), math.nan)
         if self.job.trains:
             noisy, total = self._noisy()
             if self._spent is not None:  # others may have released from the vault since
@@ -406,7 +405,7 @@ class LabelRole:
             samples_per_second=self._records / self._seconds if self._seconds else 0.0,
             seconds=time.perf_counter() - self._begun,
             **{name: kept.get(name, math.nan) for name in ("validation_loss", "validation_auc")},
-            **not_yet,
+            **dict.fromkeys(TEST_METRICS, math.nan),  # `AfterTraining` adds them
         )
 
 
