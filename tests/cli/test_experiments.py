@@ -59,4 +59,5 @@ def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> No
     assert "--data criteo needs the path" in tpsl("paper", "--data", "criteo", "--out", tmp_path).error()
     assert "a path too many: train.txt" in tpsl("paper", "train.txt", "--out", tmp_path).error()
     assert "--data flights takes no path" in tpsl("sweep", "train.txt", "--out", tmp_path).error()
-    assert "missing.txt" in tpsl("sweep", "missing.txt", "--data", "criteo", "--workers", 1, "--out", tmp_path).error()
+    options = ("--not-private", "--workers", 1, "--out", tmp_path)
+    assert "missing.txt" in tpsl("sweep", "missing.txt", "--data", "criteo", *options).error()

@@ -58,7 +58,7 @@ def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(progr
 
 
 def test_the_quick_flags_on_synthetic_data_for_people(tpsl: Any, tmp_path: Path) -> None:
-    options = ("--rows", 5000, "--mechanism", "none", "--batch-size", 200, "--optimizer", "adam")
+    options = ("--rows", 5000, "--mechanism", "none", "--not-private", "--batch-size", 200, "--optimizer", "adam")
     shown = tpsl("train", "--data", "synthetic", *options, "--learning-rate", 0.003, "--out", tmp_path / "run")
     assert shown.status == 0, shown.stderr
     lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
@@ -80,7 +80,7 @@ def test_a_run_without_out_gets_a_folder_of_its_own(
 @pytest.mark.parametrize(
     ("options", "mechanism", "epsilon", "delta"),
     [
-        ("--mechanism none", "none", None, 0.0),
+        ("--mechanism none --not-private", "none", None, 0.0),
         ("--mechanism laplace --epsilon 0.5", "laplace", laplace(0.5).epsilon, 0.0),
         ("--mechanism discrete --epsilon 0.5", "discrete", randomized_response(0.5).epsilon, 0.0),
         ("--mechanism randomized_response --epsilon 3", "discrete", randomized_response(3.0).epsilon, 0.0),
@@ -105,15 +105,17 @@ def test_the_result_states_the_guarantee_of_the_mechanism(
 def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
+    options = ("--seed", 5, "--insecure-seeded-noise", "--not-private")
     for name in ("a", "b"):
-        seeded = tpsl("train", small_job, "--seed", 5, "--insecure-seeded-noise", "--out", tmp_path / name, "--json")
+        vault = ("--vault", tmp_path / name / "vault")
+        seeded = tpsl("train", small_job, *options, *vault, "--out", tmp_path / name / "run", "--json")
         assert seeded.json()["private"] is False
         assert "warning: the noise is seeded: this run is NOT PRIVATE" in seeded.stderr
-    assert (tmp_path / "a" / "label" / "top.safetensors").exists()
+    assert (tmp_path / "a" / "run" / "label" / "top.safetensors").exists()
     weights = contents(tmp_path / "a", "*.safetensors")
     assert len(weights) >= 4
     assert weights == contents(tmp_path / "b", "*.safetensors")
-    shown = tpsl("train", small_job, "--seed", 5, "--insecure-seeded-noise", "--out", tmp_path / "a")
+    shown = tpsl("train", small_job, *options, "--out", tmp_path / "a" / "run")
     assert "NOT PRIVATE (ε = 2)" in shown.stdout
 
 
@@ -122,12 +124,13 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
 ) -> None:
     steps, drawn = [], []
     for name in ("a", "b"):
-        run = tmp_path / name
-        result = tpsl("train", small_job, "--seed", 5, "--record-transcript", "--out", run, "--json").json()
+        run, vault = tmp_path / name, tmp_path / name / "label" / "vault"
+        options = ("--seed", 5, "--record-transcript", "--vault", vault)
+        result = tpsl("train", small_job, *options, "--out", run, "--json").json()
         assert result["private"] is True
         steps.append(list(Transcript(run / "feature" / "transcript")))
-        with Vault.open(run / "label" / "vault") as vault:
-            (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "released"]
+        with Vault.open(vault) as opened:
+            (entry,) = [entry for entry in opened.ledger().entries if entry.kind == "released"]
             drawn.append(entry.details["outcomes_digest"])
     ours, theirs = steps
     assert len(ours) == len(theirs) == 7

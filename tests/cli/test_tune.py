@@ -31,9 +31,11 @@ def test_tuning_spends_once_and_writes_the_best_job(tpsl: Any, small_job: Path, 
     assert content == json.loads((out / "tune.json").read_text())
     assert [candidate["number"] for candidate in content["candidates"]] == [0, 1]
     assert content["best"]["configuration"] in shown.stdout
-    ledger = tpsl("vault", "ledger", out / "vault", "--json").json()
+    vault = tmp_path / "vaults" / "synthetic"
+    assert content["vault"] == str(vault)
+    ledger = tpsl("vault", "ledger", vault, "--json").json()
     assert ledger["epsilon_per_record"] == content["total_epsilon"] == content["epsilon"]
-    again = tpsl("train", out / "best.yaml", "--vault", out / "vault", "--out", tmp_path / "run", "--json").json()
+    again = tpsl("train", out / "best.yaml", "--out", tmp_path / "run", "--json").json()
     assert again["test_auc"] == content["best"]["test_auc"]
 
 

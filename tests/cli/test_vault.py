@@ -91,8 +91,8 @@ def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "private"),
     [
-        (("--mechanism", "none"), False),
-        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7), False),
+        (("--mechanism", "none", "--not-private"), False),
+        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7, "--not-private"), False),
         (("--mechanism", "gaussian", "--sigma", 2, "--delta", 1e-5), True),
         (("--mechanism", "laplace", "--epsilon", 1, "--draws", 2), True),
     ],
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_noise(tpsl: Any, tmp_path: Path) -> None:
     drawn = []
     for name in ("a", "b"):
         tpsl("vault", "create", tmp_path / name, table, *COLUMNS)
-        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--insecure-noise-seed", 7)
+        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--insecure-noise-seed", 7, "--not-private")
         with Vault.open(tmp_path / name) as opened:
             ids = [f"r{row}" for row in range(RECORDS)]
             drawn.append(opened.noisy_labels(randomized_response(1.0), ids, seed=7).draws[0])

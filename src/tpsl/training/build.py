@@ -128,7 +128,7 @@ def _stored(side: LabelSide, vault_path: Path, notice: Notice) -> Any:
     """Have the labels of the training records in the vault, and return their ids; stored labels stay as they are."""
     ids, labels = side.ids.take(pa.array(side.train)), side.labels[side.train]
     if not Vault.exists(vault_path):
-        notice(f"storing {len(ids):,} training labels in the vault {vault_path}")
+        notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         Vault.create(vault_path, classes=side.classes, batches=[(ids, labels, None)]).close()
         return ids
     with Vault.open(vault_path) as vault:

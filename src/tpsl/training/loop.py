@@ -80,7 +80,7 @@ def train(
         arrivals, chosen = None, RunVault(job, side, run, run.label / "vault", policy)
         if finished is None:
             arrivals = arrivals_for(job, side, run, choice, wait=wait, observer=told, notice=notice)
-            chosen = arrivals.vault if arrivals else choose_vault(job, side, run, choice, notice)
+            chosen = arrivals.vault if arrivals else choose_vault(job, side, run, choice)
         label = LabelRole(
             job,
             side,

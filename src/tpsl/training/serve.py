@@ -72,7 +72,7 @@ def serve(
         if finished is None:
             arrivals = arrivals_for(job, side, run, choice, wait=local.wait, observer=observer, notice=notice)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        vault = arrivals.vault if arrivals else choose_vault(job, side, run, choice, notice)
+        vault = arrivals.vault if arrivals else choose_vault(job, side, run, choice)
         role = LabelRole(
             job,
             side,

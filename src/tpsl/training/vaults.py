@@ -89,7 +89,7 @@ class RunVault:
         return total
 
 
-def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice, notice: Notice) -> RunVault:
+def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
     A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
@@ -112,7 +112,7 @@ def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice,
     elif choice.place is None:
         chosen = at(run.label / "vault")
     else:
-        chosen = at(_found(at(run.label / "vault"), choice.place, notice))
+        chosen = at(_found(at(run.label / "vault"), choice.place))
     chosen.check()
     return chosen
 
@@ -129,7 +129,7 @@ def _begun_with(run: RunFolder, named: Path | None) -> Path | None:
     return None if named is not None and not noted else begun
 
 
-def _found(run: RunVault, place: Path, notice: Notice) -> Path:
+def _found(run: RunVault, place: Path) -> Path:
     """The one vault in the place that holds the run's records, or the path of a new one."""
     overlaps = _overlaps(run, vaults_in(place))
     same = [vault for vault, overlap in overlaps.items() if overlap.same]
@@ -140,9 +140,7 @@ def _found(run: RunVault, place: Path, notice: Notice) -> Path:
     for vault, overlap in overlaps.items():
         if overlap.differing:
             raise VaultError(overlap.difference(vault))
-    new = free_name(place, vault_name(run.job))
-    notice(f"a new vault for these labels: {new}")
-    return new
+    return free_name(place, vault_name(run.job))
 
 
 def _refuse_second_vault(run: RunVault, place: Path) -> None:
