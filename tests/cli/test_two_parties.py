@@ -18,6 +18,7 @@ import yaml
 
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
+from tpsl.vault.place import vaults_in
 
 SMALL = {
     "privacy": {"mechanism": "discrete", "epsilon": 1.0},
@@ -61,9 +62,8 @@ class Office:
         return self.tpsl("feature", "join", job, "--connect", address, *door, *LOGGED, *options, **how)
 
     def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
-        """Return the weights of one process with the vault that the label party has used."""
-        vault = "runs/job-label/label/vault"
-        self.tpsl("train", job, "--out", "one", "--vault", vault, "--threads", 1, *options).result()
+        """Return the weights of one process, which finds the vault that the label party has used."""
+        self.tpsl("train", job, "--out", "one", "--threads", 1, *options).result()
         return self.weights("one")
 
     def weights(self, *runs: str) -> dict[str, bytes]:
@@ -72,8 +72,12 @@ class Office:
             str(file.relative_to(root)): file.read_bytes() for root in roots for file in root.glob("*/*.safetensors")
         }
 
+    def vaults(self) -> list[Path]:
+        return vaults_in(self.folder.parent / "vaults")
+
     def releases(self) -> int:
-        with Vault.open(self.folder / "runs" / "job-label" / "label" / "vault") as vault:
+        (place,) = self.vaults()
+        with Vault.open(place) as vault:
             return [entry.kind for entry in vault.ledger().entries].count("released")
 
 
@@ -158,7 +162,7 @@ def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> N
     assert "job.training.epochs differs: the label party has '2', feature party 'feature' has '3'" in sentence
     label.wait_for("refused", peer="feature", reason="job.training.epochs differs")
     # No labels were released for a peer that does not agree.
-    assert not (office.folder / "runs" / "job-label" / "label" / "vault").exists()
+    assert office.vaults() == []
     # The label party is still there for the right one.
     office.join("feature").result()
     label.result()
