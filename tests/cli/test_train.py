@@ -196,6 +196,68 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
     assert "compose" in sentence
 
 
+def test_the_number_that_people_see_first_is_what_was_spent_in_all(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Train at ε = 5, compose ε = 1, train at 1: the records have spent 6, whatever the run's own share is."""
+    monkeypatch.chdir(tmp_path)
+    command = ("train", small_job, "--mechanism", "discrete")
+    assert tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()["total_epsilon"] == 5.0
+    vault = tmp_path / "vaults" / "synthetic"
+    options = ("--mechanism", "discrete", "--epsilon", 1)
+    assert "--compose" in tpsl("vault", "release", vault, *options).error()
+    assert "--compose" in tpsl(*command, "--epsilon", 1, "--out", "one").error()
+    assert tpsl("vault", "release", vault, *options, "--compose").status == 0
+    shown = tpsl(*command, "--epsilon", 1, "--out", "one")
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("guarantee")]
+    assert line.split(maxsplit=1)[1] == "ε = 6 in all (this run's release: ε = 1)"
+    result = tpsl(*command, "--epsilon", 1, "--out", "one", "--json").json()
+    numbers = [(name, value) for name, value in result.items() if "epsilon" in name]
+    assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0)]
+    reported = tpsl("report", "five", "one", "--json").json()
+    assert [run["total_epsilon"] for run in reported["runs"]] == [6.0, 6.0]
+    assert [run["over_vaults"] for run in reported["runs"]] == [None, None]
+
+
+def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_counted(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        assert tpsl("train", small_job, "--out", name, "--seed", 1, "--json").json()["total_epsilon"] == 2.0
+    vault = tmp_path / "vaults" / "synthetic"
+    kinds = [entry["kind"] for entry in tpsl("vault", "ledger", vault, "--json").json()["entries"]]
+    assert kinds == ["created", "added", "released"]
+    second = ("train", small_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
+    sentence = tpsl(*second).error()
+    assert str(vault) in sentence
+    assert "--compose" in sentence
+    assert tpsl(*second, "--compose", "--json").json()["total_epsilon"] == 2.0
+    shown = tpsl("report", "a", "c")
+    assert "all known vaults together have spent ε = 4 on these records" in shown.stdout
+    (a, c) = tpsl("report", "a", "c", "--json").json()["runs"]
+    assert a["over_vaults"] == c["over_vaults"]
+    assert {part["vault"] for part in a["over_vaults"]["vaults"]} == {"vaults/synthetic", "second/vault"}
+
+
+@pytest.mark.parametrize(
+    ("options", "permission"),
+    [
+        ("--mechanism none", "--not-private"),
+        ("--insecure-seeded-noise", "--not-private"),
+        ("--epsilon 11", "--max-epsilon 12"),
+        ("--epsilon 6 --draws 2", "--max-epsilon 12"),
+    ],
+)
+def test_what_the_label_party_does_not_permit_is_refused(
+    tpsl: Any, small_job: Path, tmp_path: Path, options: str, permission: str
+) -> None:
+    command = ("train", small_job, *options.split(), "--out", tmp_path / "run")
+    assert permission.split()[0] in tpsl(*command).error()
+    assert not (tmp_path / "vaults").exists()
+    assert tpsl(*command, *permission.split()).status == 0
+
+
 def test_an_interrupted_run_says_how_to_go_on(programs: Any, small_job: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(small_job.read_text())
     content["training"] |= {"epochs": 10_000, "checkpoint_every": 5}

@@ -39,6 +39,17 @@ def test_tuning_spends_once_and_writes_the_best_job(tpsl: Any, small_job: Path, 
     assert again["test_auc"] == content["best"]["test_auc"]
 
 
+def test_tuning_asks_before_it_releases(tpsl: Any, small_job: Path, space: Path, tmp_path: Path) -> None:
+    command = ("tune", small_job, "--out", tmp_path / "tuned", "--space", space)
+    assert "--max-epsilon" in tpsl(*command, "--max-epsilon", 1).error()
+    assert not (tmp_path / "vaults").exists()
+    assert tpsl("train", small_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
+    assert "--compose" in tpsl(*command).error()
+    shown = tpsl(*command, "--compose")
+    assert "guarantee             ε = 3 in all (this run's release: ε = 2): one release for all of them" in shown.stdout
+    assert tpsl(*command, "--json").json()["total_epsilon"] == 3.0  # released already: nothing to compose
+
+
 def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("learning_rate: [1, 2]")

@@ -169,6 +169,21 @@ def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> N
     assert office.releases() == 1
 
 
+def test_the_label_party_has_the_last_word(office: Office) -> None:
+    """The shared job asks for raw labels; the label party's own file says what is permitted."""
+    office.write_job({**SYNTHETIC, "privacy": {"mechanism": "none"}}, "open.yaml")
+    refused = office.serve(job="open.yaml")
+    assert "--not-private" in refused.error()
+    assert refused.events("listening") == []
+    (office.folder / "local.yaml").write_text("max_epsilon: 0.5\n")
+    refused = office.serve("--local", "local.yaml")
+    assert "ε = 1 in all, more than the ε = 0.5 that the label party permits" in refused.error()
+    assert refused.events("listening") == []
+    assert office.vaults() == []
+    (office.folder / "local.yaml").write_text("not_private: true\n")
+    office.listening(office.serve("--local", "local.yaml", job="open.yaml"))
+
+
 def test_other_records_are_refused(office: Office) -> None:
     ids = [f"r{number}" for number in range(300)]
     label_file, feature_file = {"path": "labels.parquet"}, {"path": "features.parquet", "numeric": ["x"]}
