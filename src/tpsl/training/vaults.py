@@ -63,29 +63,32 @@ class RunVault:
 
     def release(self, notice: Notice) -> tuple[NoisyLabels, LedgerTotal]:
         """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
-        noisy, _ = noisy_labels_for(self.job, self.side, self.path, notice, self.policy)
-        return noisy, self.total()
+        noisy, total = noisy_labels_for(self.job, self.side, self.path, notice, self.policy)
+        return noisy, self._noted(total)
 
     def total(self) -> LedgerTotal:
-        """Return what the training records have spent by now, and note it in the run's folder with the ledger's head.
+        """Return what the training records have spent by now, and note it."""
+        with Vault.open(self.path) as vault:
+            return self._noted(vault.total(self.ids))
+
+    def _noted(self, total: LedgerTotal) -> LedgerTotal:
+        """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
+        privacy, (mechanism, _) = self.job.privacy, self.job.privacy.choose(self.side.classes)
         with Vault.open(self.path) as vault:
-            total, head = vault.total(self.ids), vault.head()
-        mechanism, _ = self.job.privacy.choose(self.side.classes)
-        self.run.note_ledger(
-            self.path,
-            {
-                "release": describe_release(str(mechanism), self.job.privacy.draws, self.job.privacy.noise_seed),
-                "head": head,
-                "epsilon": as_json(total.epsilon),
-                "delta": total.delta,
-                "private": total.private,
-                "records": total.records,
-                "time": now(),
-            },
-        )
+            head = vault.head()
+        content = {
+            "release": describe_release(str(mechanism), privacy.draws, privacy.noise_seed),
+            "head": head,
+            "epsilon": as_json(total.epsilon),
+            "delta": total.delta,
+            "private": total.private,
+            "records": total.records,
+            "time": now(),
+        }
+        self.run.note_ledger(self.path, content)
         return total
 
 
