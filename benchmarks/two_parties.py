@@ -188,7 +188,7 @@ def main() -> None:
     job = load_job(options.job)
     folder = options.job.parent
     if options.role == "label":
-        label = Local(listen="127.0.0.1:0", certificates=folder / "certs-label")
+        label = Local(listen="127.0.0.1:0", certificates=folder / "certs-label", vaults=folder / "vaults")
         serve(job, label, folder / "run-label", observer=ShowsAddress(), watch=ignore, progress=ignore, notice=ignore)
         return
     (party,) = feature_party_names(job.data)

@@ -258,6 +258,7 @@ import os, signal
 for stream, path in ((1, stdout), (2, stderr)):
     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), stream)
 os.chdir(folder)
+os.environ["TPSL_VAULTS"] = vaults
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
@@ -269,6 +270,7 @@ class Forked:
         self.stdout, self.stderr = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("stdout", "stderr"))
         self.stdout.touch(), self.stderr.touch()
         place = {"folder": str(folder), "stdout": str(self.stdout), "stderr": str(self.stderr)}
+        place |= {"vaults": os.environ["TPSL_VAULTS"]}  # of the test, not of the process that it is forked from
         self._process = forks.Process(target=exec, args=(IN_FOLDER + code, scope | place))
         self._process.start()
 

@@ -19,7 +19,8 @@ SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tpsl.Run:
     job = tpsl.job(SYNTHETIC, epsilon=2.0, batch_size=200, epochs=2, model=SMALL)
-    return tpsl.train(job, tmp_path_factory.mktemp("api") / "<run>", progress=False)
+    folder = tmp_path_factory.mktemp("api")
+    return tpsl.train(job, folder / "<run>", vault=folder / "vault", progress=False)
 
 
 def test_importing_is_quick() -> None:
@@ -157,13 +158,31 @@ def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda form: "now")
     job = tpsl.job(SYNTHETIC, noise_seed=1, batch_size=800, epochs=1, model=SMALL)
+    with pytest.warns(UserWarning, match="NOT private"), pytest.raises(ValueError, match="NOT PRIVATE"):
+        tpsl.train(job, tmp_path / "refused", record_steps=0, progress=False)
+    assert not Path("vaults").exists()
     with pytest.warns(UserWarning, match="NOT private"):
-        one = tpsl.train(job, record_steps=0, progress=False)
+        one = tpsl.train(job, record_steps=0, progress=False, not_private=True)
     with pytest.warns(UserWarning, match="NOT private"):
-        other = tpsl.train(job, record_steps=0, progress=False, data=one.data)
+        other = tpsl.train(job, record_steps=0, progress=False, not_private=True, data=one.data)
     assert [one.path, other.path] == [Path("runs/synthetic-auto-now"), Path("runs/synthetic-auto-now-2")]
     assert other.data is one.data
     assert one.guarantee.startswith("NOT PRIVATE")
     assert one.result.test_auc == other.result.test_auc
     with pytest.raises(ValueError, match="holds no transcript"):
         one.attack(progress=False)
+
+
+def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> None:
+    def trained(epsilon: float, name: str, **options: Any) -> tpsl.Run:
+        job = tpsl.job(SYNTHETIC, epsilon=epsilon, batch_size=800, epochs=1, model=SMALL)
+        return tpsl.train(job, tmp_path / name, record_steps=0, progress=False, **options)
+
+    assert trained(5, "a").guarantee == "ε = 5"
+    with pytest.raises(ValueError, match="--compose"):
+        trained(1, "b")
+    with pytest.raises(ValueError, match=r"ε = 6 in all, more than the ε = 5\.5 that the label party permits"):
+        trained(1, "b", compose=True, max_epsilon=5.5)
+    composed = trained(1, "b", compose=True)
+    assert composed.guarantee == "ε = 6 in all (this run's release: ε = 1)"
+    assert f"vault      {tmp_path / 'vaults' / 'synthetic'}" in repr(composed)

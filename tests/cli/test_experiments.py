@@ -59,4 +59,19 @@ def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> No
     assert "--data criteo needs the path" in tpsl("paper", "--data", "criteo", "--out", tmp_path).error()
     assert "a path too many: train.txt" in tpsl("paper", "train.txt", "--out", tmp_path).error()
     assert "--data flights takes no path" in tpsl("sweep", "train.txt", "--out", tmp_path).error()
-    assert "missing.txt" in tpsl("sweep", "missing.txt", "--data", "criteo", "--workers", 1, "--out", tmp_path).error()
+    options = ("--not-private", "--workers", 1, "--out", tmp_path)
+    assert "missing.txt" in tpsl("sweep", "missing.txt", "--data", "criteo", *options).error()
+
+
+@pytest.mark.parametrize("command", ["sweep", "paper", "frontier"])
+def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: Path, command: str) -> None:
+    """These experiments contain runs without noise, or with seeded noise; public data needs no permission."""
+    sentence = tpsl(command, "train.txt", "--data", "criteo", "--out", tmp_path).error()
+    assert "NOT PRIVATE" in sentence
+    assert "--not-private" in sentence
+
+
+def test_an_audit_releases_no_more_than_is_permitted(tpsl: Any, tmp_path: Path) -> None:
+    command = ("audit", "--data", "synthetic", "--rows", 200, "--epochs", 1, "--canaries", 50)
+    assert "--not-private" in tpsl(*command, "--mechanism", "none").error()
+    assert "--max-epsilon" in tpsl(*command, "--epsilon", 11).error()

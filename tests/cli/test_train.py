@@ -59,7 +59,7 @@ def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(progr
 
 
 def test_the_quick_flags_on_synthetic_data_for_people(tpsl: Any, tmp_path: Path) -> None:
-    options = ("--rows", 5000, "--mechanism", "none", "--batch-size", 200, "--optimizer", "adam")
+    options = ("--rows", 5000, "--mechanism", "none", "--not-private", "--batch-size", 200, "--optimizer", "adam")
     shown = tpsl("train", "--data", "synthetic", *options, "--learning-rate", 0.003, "--out", tmp_path / "run")
     assert shown.status == 0, shown.stderr
     lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
@@ -81,7 +81,7 @@ def test_a_run_without_out_gets_a_folder_of_its_own(
 @pytest.mark.parametrize(
     ("options", "mechanism", "epsilon", "delta"),
     [
-        ("--mechanism none", "none", None, 0.0),
+        ("--mechanism none --not-private", "none", None, 0.0),
         ("--mechanism laplace --epsilon 0.5", "laplace", laplace(0.5).epsilon, 0.0),
         ("--mechanism discrete --epsilon 0.5", "discrete", randomized_response(0.5).epsilon, 0.0),
         ("--mechanism randomized_response --epsilon 3", "discrete", randomized_response(3.0).epsilon, 0.0),
@@ -106,15 +106,17 @@ def test_the_result_states_the_guarantee_of_the_mechanism(
 def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
+    options = ("--seed", 5, "--insecure-seeded-noise", "--not-private")
     for name in ("a", "b"):
-        seeded = tpsl("train", small_job, "--seed", 5, "--insecure-seeded-noise", "--out", tmp_path / name, "--json")
+        vault = ("--vault", tmp_path / name / "vault")
+        seeded = tpsl("train", small_job, *options, *vault, "--out", tmp_path / name / "run", "--json")
         assert seeded.json()["private"] is False
         assert "warning: the noise is seeded: this run is NOT PRIVATE" in seeded.stderr
-    assert (tmp_path / "a" / "label" / "top.safetensors").exists()
+    assert (tmp_path / "a" / "run" / "label" / "top.safetensors").exists()
     weights = contents(tmp_path / "a", "*.safetensors")
     assert len(weights) >= 4
     assert weights == contents(tmp_path / "b", "*.safetensors")
-    shown = tpsl("train", small_job, "--seed", 5, "--insecure-seeded-noise", "--out", tmp_path / "a")
+    shown = tpsl("train", small_job, *options, "--out", tmp_path / "a" / "run")
     assert "NOT PRIVATE (ε = 2)" in shown.stdout
 
 
@@ -123,12 +125,13 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
 ) -> None:
     steps, drawn = [], []
     for name in ("a", "b"):
-        run = tmp_path / name
-        result = tpsl("train", small_job, "--seed", 5, "--record-transcript", "--out", run, "--json").json()
+        run, vault = tmp_path / name, tmp_path / name / "label" / "vault"
+        options = ("--seed", 5, "--record-transcript", "--vault", vault)
+        result = tpsl("train", small_job, *options, "--out", run, "--json").json()
         assert result["private"] is True
         steps.append(list(Transcript(run / "feature" / "transcript")))
-        with Vault.open(run / "label" / "vault") as vault:
-            (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "released"]
+        with Vault.open(vault) as opened:
+            (entry,) = [entry for entry in opened.ledger().entries if entry.kind == "released"]
             drawn.append(entry.details["outcomes_digest"])
     ours, theirs = steps
     assert len(ours) == len(theirs) == 7
@@ -192,6 +195,68 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
     sentence = tpsl("train", small_job, "--out", tmp_path / "c", "--epsilon", 1, *options).error()
     assert "320" in sentence
     assert "compose" in sentence
+
+
+def test_the_number_that_people_see_first_is_what_was_spent_in_all(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Train at ε = 5, compose ε = 1, train at 1: the records have spent 6, whatever the run's own share is."""
+    monkeypatch.chdir(tmp_path)
+    command = ("train", small_job, "--mechanism", "discrete")
+    assert tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()["total_epsilon"] == 5.0
+    vault = tmp_path / "vaults" / "synthetic"
+    options = ("--mechanism", "discrete", "--epsilon", 1)
+    assert "--compose" in tpsl("vault", "release", vault, *options).error()
+    assert "--compose" in tpsl(*command, "--epsilon", 1, "--out", "one").error()
+    assert tpsl("vault", "release", vault, *options, "--compose").status == 0
+    shown = tpsl(*command, "--epsilon", 1, "--out", "one")
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("guarantee")]
+    assert line.split(maxsplit=1)[1] == "ε = 6 in all (this run's release: ε = 1)"
+    result = tpsl(*command, "--epsilon", 1, "--out", "one", "--json").json()
+    numbers = [(name, value) for name, value in result.items() if "epsilon" in name]
+    assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0)]
+    reported = tpsl("report", "five", "one", "--json").json()
+    assert [run["total_epsilon"] for run in reported["runs"]] == [6.0, 6.0]
+    assert [run["over_vaults"] for run in reported["runs"]] == [None, None]
+
+
+def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_counted(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        assert tpsl("train", small_job, "--out", name, "--seed", 1, "--json").json()["total_epsilon"] == 2.0
+    vault = tmp_path / "vaults" / "synthetic"
+    kinds = [entry["kind"] for entry in tpsl("vault", "ledger", vault, "--json").json()["entries"]]
+    assert kinds == ["created", "added", "released"]
+    second = ("train", small_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
+    sentence = tpsl(*second).error()
+    assert str(vault) in sentence
+    assert "--compose" in sentence
+    assert tpsl(*second, "--compose", "--json").json()["total_epsilon"] == 2.0
+    shown = tpsl("report", "a", "c")
+    assert "all known vaults together have spent ε = 4 on these records" in shown.stdout
+    (a, c) = tpsl("report", "a", "c", "--json").json()["runs"]
+    assert a["over_vaults"] == c["over_vaults"]
+    assert {part["vault"] for part in a["over_vaults"]["vaults"]} == {"vaults/synthetic", "second/vault"}
+
+
+@pytest.mark.parametrize(
+    ("options", "permission"),
+    [
+        ("--mechanism none", "--not-private"),
+        ("--insecure-seeded-noise", "--not-private"),
+        ("--epsilon 11", "--max-epsilon 12"),
+        ("--epsilon 6 --draws 2", "--max-epsilon 12"),
+    ],
+)
+def test_what_the_label_party_does_not_permit_is_refused(
+    tpsl: Any, small_job: Path, tmp_path: Path, options: str, permission: str
+) -> None:
+    command = ("train", small_job, *options.split(), "--out", tmp_path / "run")
+    assert permission.split()[0] in tpsl(*command).error()
+    assert not (tmp_path / "vaults").exists()
+    assert tpsl(*command, *permission.split()).status == 0
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,23 @@ def test_tuning_spends_once_and_writes_the_best_job(tpsl: Any, small_job: Path, 
     assert content == json.loads((out / "tune.json").read_text())
     assert [candidate["number"] for candidate in content["candidates"]] == [0, 1]
     assert content["best"]["configuration"] in shown.stdout
-    ledger = tpsl("vault", "ledger", out / "vault", "--json").json()
+    vault = tmp_path / "vaults" / "synthetic"
+    assert content["vault"] == str(vault)
+    ledger = tpsl("vault", "ledger", vault, "--json").json()
     assert ledger["epsilon_per_record"] == content["total_epsilon"] == content["epsilon"]
-    again = tpsl("train", out / "best.yaml", "--vault", out / "vault", "--out", tmp_path / "run", "--json").json()
+    again = tpsl("train", out / "best.yaml", "--out", tmp_path / "run", "--json").json()
     assert again["test_auc"] == content["best"]["test_auc"]
+
+
+def test_tuning_asks_before_it_releases(tpsl: Any, small_job: Path, space: Path, tmp_path: Path) -> None:
+    command = ("tune", small_job, "--out", tmp_path / "tuned", "--space", space)
+    assert "--max-epsilon" in tpsl(*command, "--max-epsilon", 1).error()
+    assert not (tmp_path / "vaults").exists()
+    assert tpsl("train", small_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
+    assert "--compose" in tpsl(*command).error()
+    shown = tpsl(*command, "--compose")
+    assert "guarantee             ε = 3 in all (this run's release: ε = 2): one release for all of them" in shown.stdout
+    assert tpsl(*command, "--json").json()["total_epsilon"] == 3.0  # released already: nothing to compose
 
 
 def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Path) -> None:

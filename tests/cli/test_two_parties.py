@@ -20,6 +20,7 @@ import yaml
 
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
+from tpsl.vault.place import vaults_in
 
 SMALL = {
     "privacy": {"mechanism": "discrete", "epsilon": 1.0},
@@ -63,9 +64,8 @@ class Office:
         return self.tpsl("feature", "join", job, "--connect", address, *door, *LOGGED, *options, **how)
 
     def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
-        """Return the weights of one process with the vault that the label party has used."""
-        vault = "runs/job-label/label/vault"
-        self.tpsl("train", job, "--out", "one", "--vault", vault, "--threads", 1, *options).result()
+        """Return the weights of one process, which finds the vault that the label party has used."""
+        self.tpsl("train", job, "--out", "one", "--threads", 1, *options).result()
         return self.weights("one")
 
     def weights(self, *runs: str) -> dict[str, bytes]:
@@ -74,8 +74,12 @@ class Office:
             str(file.relative_to(root)): file.read_bytes() for root in roots for file in root.glob("*/*.safetensors")
         }
 
+    def vaults(self) -> list[Path]:
+        return vaults_in(self.folder.parent / "vaults")
+
     def releases(self) -> int:
-        with Vault.open(self.folder / "runs" / "job-label" / "label" / "vault") as vault:
+        (place,) = self.vaults()
+        with Vault.open(place) as vault:
             return [entry.kind for entry in vault.ledger().entries].count("released")
 
 
@@ -184,6 +188,21 @@ def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> N
     office.join("feature").result()
     label.result()
     assert office.releases() == 1
+
+
+def test_the_label_party_has_the_last_word(office: Office) -> None:
+    """The shared job asks for raw labels; the label party's own file says what is permitted."""
+    office.write_job({**SYNTHETIC, "privacy": {"mechanism": "none"}}, "open.yaml")
+    refused = office.serve(job="open.yaml")
+    assert "--not-private" in refused.error()
+    assert refused.events("listening") == []
+    (office.folder / "local.yaml").write_text("max_epsilon: 0.5\n")
+    refused = office.serve("--local", "local.yaml")
+    assert "ε = 1 in all, more than the ε = 0.5 that the label party permits" in refused.error()
+    assert refused.events("listening") == []
+    assert office.vaults() == []
+    (office.folder / "local.yaml").write_text("not_private: true\n")
+    office.listening(office.serve("--local", "local.yaml", job="open.yaml"))
 
 
 def test_other_records_are_refused(office: Office) -> None:

@@ -95,8 +95,8 @@ def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "private"),
     [
-        (("--mechanism", "none"), False),
-        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7), False),
+        (("--mechanism", "none", "--not-private"), False),
+        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7, "--not-private"), False),
         (("--mechanism", "gaussian", "--sigma", 2, "--delta", 1e-5), True),
         (("--mechanism", "laplace", "--epsilon", 1, "--draws", 2), True),
     ],
@@ -110,12 +110,29 @@ def test_private_or_not_is_said_everywhere(tpsl: Any, vault: Path, options: tupl
     assert tpsl("vault", "verify", vault).status == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "permission"),
+    [
+        (("--mechanism", "none"), ("--not-private",)),
+        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7), ("--not-private",)),
+        (("--mechanism", "laplace", "--epsilon", 11), ("--max-epsilon", 11)),
+        (("--mechanism", "laplace", "--epsilon", 6, "--draws", 2), ("--max-epsilon", 12)),
+    ],
+)
+def test_a_release_that_was_not_permitted_is_refused(
+    tpsl: Any, vault: Path, options: tuple[object, ...], permission: tuple[object, ...]
+) -> None:
+    assert str(permission[0]) in tpsl("vault", "release", vault, *options).error()
+    assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
+    assert tpsl("vault", "release", vault, *options, *permission).status == 0
+
+
 def test_the_same_seed_gives_the_same_noise(tpsl: Any, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
     drawn = []
     for name in ("a", "b"):
         tpsl("vault", "create", tmp_path / name, table, *COLUMNS)
-        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--insecure-noise-seed", 7)
+        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--insecure-noise-seed", 7, "--not-private")
         with Vault.open(tmp_path / name) as opened:
             ids = [f"r{row}" for row in range(RECORDS)]
             drawn.append(opened.noisy_labels(randomized_response(1.0), ids, seed=7).draws[0])

@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
+from tpsl.report.ledgers import known_vaults, vault_of, with_sums
 from tpsl.report.page import write_page
+from tpsl.report.reading import read_run
 from tpsl.report.run_view import RunView
 from tpsl.report.table import summary
+from tpsl.training import make_job, train
+from tpsl.training.run_folder import RunFolder
+from tpsl.vault import ReleasePolicy, sums_over
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "rows": 200, "numeric_fields": 3, "categorical_fields": 2},
+    "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+    "training": {"batch_size": 80, "epochs": 1},
+}
 
 CONTRAST = """
 const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
@@ -35,6 +46,7 @@ for (const element of document.body.querySelectorAll("*")) {
 return failures;
 """
 CHARTS = ["cost", "roc", "areas", "audit", "trade-off-0-epsilon", "trade-off-0-attack", "curves", "throughput"]
+CELLS = ("test_auc", "attack_auc", "ceiling", "samples_per_second")
 SHOWN = "return document.querySelector('.hoverlayer .hovertext')?.textContent ?? ''"
 
 
@@ -60,17 +72,42 @@ def test_every_number_in_the_table_of_runs_is_that_of_the_run(opened: Any, views
     assert [name for name, _ in rows] == [view["name"] for view in views]
     for view, (_, cells) in zip(views, rows, strict=True):
         numbers = summary(view)
-        for field in ("test_auc", "attack_auc", "ceiling", "samples_per_second", "epsilon"):
+        for field, name in {**{name: name for name in CELLS}, "epsilon": "total_epsilon"}.items():
             value, text = cells[field]
-            assert (None if value is None else float(value)) == numbers[field]
+            assert (None if value is None else float(value)) == numbers[name]
             if "auc" in field or field == "ceiling":
-                assert text == shown_number(numbers[field])
+                assert text == shown_number(numbers[name])
         assert cells["closed_form"][1] == shown_number(numbers["attack_closed_form"])
-        assert cells["epsilon"][1] == view["promise"]["epsilon_text"]
+        assert cells["epsilon"][1] == view["promise"]["total_epsilon_text"]
         assert cells["mechanism"][1] == view["promise"]["mechanism"]
     assert float(rows[1][1]["lower_bound"][0]) == (views[1]["audit"] or {})["lower_bound"]
     difference = summary(views[1])["test_auc"] - summary(views[0])["test_auc"]
     assert float(rows[1][1]["difference"][0]) == pytest.approx(difference, abs=1e-12)
+
+
+def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path) -> None:
+    """Train at ε = 5, compose ε = 1, train at 1; a second vault has released the same labels at 2."""
+    vault, job = tmp_path / "vault", {**SMALL, "privacy": {"mechanism": "discrete", "epsilon": 5.0}}
+    train(make_job(job, {}, "test"), tmp_path / "five", vault=vault)
+    policy = ReleasePolicy(compose=True)
+    train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=vault, policy=policy)
+    train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two")
+    runs = [tmp_path / "one", tmp_path / "two"]
+    vaults = [vault_of(RunFolder(run)) for run in runs]
+    views = with_sums([read_run(run) for run in runs], vaults, sums_over(known_vaults(vaults)))
+    write_page(tmp_path / "report.html", views, title="Composed")
+    browser.open(tmp_path / "report.html")
+    card = browser.run("return document.querySelector('[data-part=promise]').innerText")
+    assert browser.run("return document.querySelector('.epsilon').textContent") == "ε = 6"
+    assert "in all; this run’s release: ε = 1" in card
+    assert "by this run (ε = 1) and by others, however it is combined with other knowledge" in card
+    assert "All known vaults together: ε = 8." in card
+    assert "two/label/vault (ε = 2)" in card
+    assert browser.run("return document.querySelector('#numbers [data-field=epsilon]').innerText") == "6\nthis run: 1"
+    assert "ε = 6" in browser.run("return document.getElementById('lead').textContent")
+    ledger = browser.run("return document.querySelector('[data-part=ledger]').innerText")
+    assert all(words in ledger for words in ("discrete (ε = 5)", "discrete (ε = 1)", "Largest ε of any record"))
+    assert browser.console() == []
 
 
 def test_points_stand_where_the_numbers_are(opened: Any, views: list[RunView]) -> None:

@@ -170,7 +170,7 @@ def tune(
     if vault is None and (place is None or Vault.exists(out / "vault")):
         vault = out / "vault"
     choice = VaultChoice(vault, place, policy)
-    vault = choose_vault(jobs[0], data.label_side, RunFolder(out), choice, notice).path
+    vault = choose_vault(jobs[0], data.label_side, RunFolder(out), choice).path
     pretrained = out / "pretrained" if pretrained is None else pretrained
     # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)

@@ -45,7 +45,7 @@ def summary_table(views: Sequence[RunView]) -> Table:
     """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     table.add_column("Run", overflow="fold", min_width=16)
-    table.add_column("ε in all", justify="right")
+    table.add_column("Claimed\nε", justify="right")
     table.add_column("Test AUC", justify="right", no_wrap=True)
     table.add_column("Attack AUC", justify="right", no_wrap=True)
     table.add_column("Closed\nform", justify="right", no_wrap=True)

@@ -61,7 +61,7 @@ def arrivals_for(
             "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
             "or `vault` in the local file"
         )
-    chosen = _patiently(lambda: choose_vault(job, side, run, choice, notice), choice.named, wait, observer)
+    chosen = _patiently(lambda: choose_vault(job, side, run, choice), choice.named, wait, observer)
     return Arrivals(chosen, wait=wait, observer=observer, notice=notice)
 
 

@@ -140,7 +140,7 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> Any:
     ids, labels = side.ids.take(rows), side.labels[side.train]
     units = None if side.units is None else side.units.take(rows)
     if not Vault.exists(vault_path):
-        notice(f"storing {len(ids):,} training labels in the vault {vault_path}")
+        notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         Vault.create(vault_path, classes=side.classes, batches=[(ids, labels, units)]).close()
         return ids
     with Vault.open(vault_path) as vault:

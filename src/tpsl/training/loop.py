@@ -87,7 +87,7 @@ def train(
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=told, device=device)
         if finished is not None:
             return after.complete(progress)
-        chosen = arrivals.vault if arrivals else choose_vault(job, side, run, choice, notice)
+        chosen = arrivals.vault if arrivals else choose_vault(job, side, run, choice)
         label = LabelRole(
             job,
             side.records,

@@ -83,7 +83,7 @@ def serve(
         elif finished is not None:
             vault = RunVault(job, side, run, run.label / "vault", choice.policy)
         else:
-            vault = choose_vault(job, side, run, choice, notice)
+            vault = choose_vault(job, side, run, choice)
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=observer, device=device)
         patience, address = Patience(local.silence, local.wait), local.listen
 

@@ -82,33 +82,36 @@ class RunVault:
         """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
         if not self._stored:
             self.store(notice)
-        noisy, _ = release_labels(self.job, self.side.classes, self.ids, self.path, notice, self.policy)
-        return noisy, self.total()
+        noisy, total = release_labels(self.job, self.side.classes, self.ids, self.path, notice, self.policy)
+        return noisy, self._noted(total)
 
     def total(self) -> LedgerTotal:
-        """Return what the training records have spent by now, and note it in the run's folder with the ledger's head.
+        """Return what the training records have spent by now, and note it."""
+        with Vault.open(self.path) as vault:
+            return self._noted(vault.total(self.ids))
+
+    def _noted(self, total: LedgerTotal) -> LedgerTotal:
+        """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
+        privacy, (mechanism, _) = self.job.privacy, self.job.privacy.choose(self.side.classes)
         with Vault.open(self.path) as vault:
-            total, head = vault.total(self.ids), vault.head()
-        mechanism, _ = self.job.privacy.choose(self.side.classes)
-        self.run.note_ledger(
-            self.path,
-            {
-                "release": describe_release(str(mechanism), self.job.privacy.draws, self.job.privacy.noise_seed),
-                "head": head,
-                "epsilon": as_json(total.epsilon),
-                "delta": total.delta,
-                "private": total.private,
-                "records": total.records,
-                "time": now(),
-            },
-        )
+            head = vault.head()
+        content = {
+            "release": describe_release(str(mechanism), privacy.draws, privacy.noise_seed),
+            "head": head,
+            "epsilon": as_json(total.epsilon),
+            "delta": total.delta,
+            "private": total.private,
+            "records": total.records,
+            "time": now(),
+        }
+        self.run.note_ledger(self.path, content)
         return total
 
 
-def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice, notice: Notice) -> RunVault:
+def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
     A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
@@ -131,7 +134,7 @@ def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice,
     elif choice.place is None:
         chosen = at(run.label / "vault")
     else:
-        chosen = at(_found(at(run.label / "vault"), choice.place, notice))
+        chosen = at(_found(at(run.label / "vault"), choice.place))
     chosen.check()
     return chosen
 
@@ -148,7 +151,7 @@ def _begun_with(run: RunFolder, named: Path | None) -> Path | None:
     return None if named is not None and not noted else begun
 
 
-def _found(run: RunVault, place: Path, notice: Notice) -> Path:
+def _found(run: RunVault, place: Path) -> Path:
     """The one vault in the place that holds the run's records, or the path of a new one."""
     overlaps = _overlaps(run, vaults_in(place))
     same = [vault for vault, overlap in overlaps.items() if overlap.same]
@@ -159,9 +162,7 @@ def _found(run: RunVault, place: Path, notice: Notice) -> Path:
     for vault, overlap in overlaps.items():
         if overlap.differing:
             raise VaultError(overlap.difference(vault))
-    new = free_name(place, vault_name(run.job))
-    notice(f"a new vault for these labels: {new}")
-    return new
+    return free_name(place, vault_name(run.job))
 
 
 def _refuse_second_vault(run: RunVault, place: Path) -> None:

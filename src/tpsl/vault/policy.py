@@ -38,13 +38,13 @@ class ReleasePolicy:
             if not self.not_private:
                 raise VaultError(
                     "this release is NOT PRIVATE: labels without noise, or with noise from a seed, can be read; the "
-                    "label party permits that only with --not-private (`not_private: true` in its local file)"
+                    "label party permits that only with --not-private (`not_private` in its local file, or in Python)"
                 )
         elif after.epsilon > self.max_epsilon:
             raise VaultError(
                 f"this release would bring the records to ε = {after.epsilon:.9g} in all, more than the "
                 f"ε = {self.max_epsilon:g} that the label party permits; --max-epsilon (`max_epsilon` in its local "
-                "file) permits more"
+                "file, or in Python) permits more"
             )
         else:
             check_delta(after.delta, records, self.max_delta)
