@@ -26,7 +26,8 @@ def test_a_sound_job_passes_every_part(tpsl: Any, small_job: Path) -> None:
     assert canaries["claimed"] == 2.0
     assert 1.0 < canaries["lower_bound"] <= 2.0
     assert canaries["confidence"] == 0.999999
-    assert (canaries["canaries"], canaries["neighbours"]) == (2400, 600)
+    assert canaries["canaries"] == 2400
+    assert 500 < canaries["neighbours"] <= 600
     assert (releases["releases"], releases["records"]) == (64, 500)
     assert replay["differences"] == []
     assert replay["first_message"] is None
