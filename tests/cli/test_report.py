@@ -34,7 +34,10 @@ def data_of(page: Path) -> dict[str, Any]:
     return data
 
 
-def test_what_attack_and_audit_found_is_in_the_report(tpsl: Any, run: Path, tmp_path: Path) -> None:
+def test_what_attack_and_audit_found_is_in_the_report(
+    tpsl: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpsl.audit.releases._RECORDS", 500)
     attacked = tpsl("attack", run, "--attack", "norm", "--attack", "likelihood", "--json").json()
     found = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
     audited, replayed = found["canaries"], found["replay"]

@@ -73,7 +73,7 @@ class AuditResult:
     draws: int
     epochs: int
     neighbours: int = 0
-    """Pairs of neighbouring records whose guesses were compared; 0 where noisy labels cannot be read exactly."""
+    """Pairs of neighbouring records whose guesses were compared: those in which both noisy labels could be read."""
     neighbours_p_value: float = 1.0
     """If the noise of neighbours were independent, guesses so alike would have this probability."""
     class_p_value: float = 1.0
@@ -170,6 +170,8 @@ def guess_coins(
     evidence: Floats, planted: Planted, claim: Claim, confidence: float, words: RandomWords
 ) -> dict[str, Any]:
     """Guess the coins by their evidence; return the bound on ε and how probable it is that a sound job does so well."""
+    # Which records cannot be read may depend on features, and so be alike for neighbours: these pairs say nothing.
+    pairs = planted.neighbours[(evidence[planted.neighbours] != 0).all(axis=1)]
     if claim.delta:
         guessed = np.ones(len(evidence), dtype=bool)
         evidence = np.where(evidence == 0, (words.words(len(evidence)) & np.uint64(1)) - 0.5, evidence)
@@ -185,8 +187,8 @@ def guess_coins(
         "accuracy": successes / trials if trials else math.nan,
         "p_value": tail_probability(successes, trials, claim.success),
         "class_p_value": _class_p_value(right, guessed, planted, claim.success),
-        "neighbours": len(planted.neighbours),
-        "neighbours_p_value": _neighbours_p_value(right & (evidence != 0), planted),
+        "neighbours": len(pairs),
+        "neighbours_p_value": _neighbours_p_value(right, planted.data.labels[planted.rows], pairs),
     }
 
 
@@ -234,7 +236,9 @@ def _class_p_value(
     return min(1.0, classes * min(found))
 
 
-def _neighbours_p_value(right: npt.NDArray[np.bool_], planted: Planted) -> float:
+def _neighbours_p_value(
+    right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]
+) -> float:
     """Return how probable it is, given how many guesses are right, that neighbours are right together so often.
 
     Fisher's exact test, two-sided; pairs with equal labels apart from the others, because one random word may move two
@@ -242,7 +246,7 @@ def _neighbours_p_value(right: npt.NDArray[np.bool_], planted: Planted) -> float
     """
     from scipy.stats import hypergeom  # takes a second to import
 
-    labels, pairs, p_values = planted.data.labels[planted.rows], planted.neighbours, [1.0]
+    p_values = [1.0]
     for equal in (False, True):
         first, second = right[pairs[(labels[pairs[:, 0]] == labels[pairs[:, 1]]) == equal]].T
         counts = (len(first), int(first.sum()), int(second.sum()))

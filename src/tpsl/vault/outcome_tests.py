@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc
 
 from tpsl.mechanisms import Identity, Mechanism, RandomizedResponse, SubsetSelection
 from tpsl.mechanisms.additive import AdditiveMechanism
@@ -60,6 +59,8 @@ def accusations(found: Iterable[Tested], level: float) -> list[str]:
 
 def at_least(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.ArrayLike) -> Floats:
     """Return `P(X ≥ count)` for X binomial."""
+    from scipy.special import betainc  # takes as long to import as all of the vault
+
     k, n, p = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in (count, trials, probability)))
     inside = (k >= 1) & (k <= n)
     found = betainc(np.where(inside, k, 1.0), np.where(inside, n - k + 1, 1.0), p)
