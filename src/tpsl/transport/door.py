@@ -167,8 +167,6 @@ class Door:
         if not visitors:
             return False
         least = min(visitors, key=lambda visitor: (visitor.certified, visitor.relay is not None, visitor.since))
-        # A reset: our own client takes a plain end for a certificate that is not accepted, and gives up.
-        least.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._end(least, why)
         return True
 
@@ -300,11 +298,14 @@ class _Connection:
             self._registered[sock] = events
 
     def close(self, selector: selectors.BaseSelector) -> None:
-        """Close both ends."""
+        """Close both sides; nothing more is said to one that has to go."""
         for sock, events in self._registered.items():
             if events:
                 selector.unregister(sock)
         self._registered = {}
+        if self.relay is None or self.relay.ended_at is None:
+            # A reset: our own client takes a plain end, which is gRPC's, for a certificate that is not accepted.
+            self.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if self.relay is not None:
             self.relay.close()
         self.outer.close()
