@@ -154,11 +154,13 @@ class Door:
         """Send a visitor away if there are too many for one more of this network."""
         visitors = [connection for connection in self._connections if not connection.admitted]
         numbers = Counter(visitor.network for visitor in visitors)
-        if numbers[network] < VISITORS_PER_ADDRESS:
-            if len(visitors) < VISITORS:
-                return
-            network = numbers.most_common(1)[0][0]
-        crowd = {visitor for visitor in visitors if visitor.network == network}
+        if numbers[network] >= VISITORS_PER_ADDRESS:
+            crowd = {visitor for visitor in visitors if visitor.network == network}
+        elif len(visitors) >= VISITORS:
+            most = max(numbers.values())
+            crowd = {visitor for visitor in visitors if numbers[visitor.network] == most}
+        else:
+            return
         self._send_one_away(crowd, f"{len(crowd)} connections at once without a certificate")
 
     def _send_one_away(self, connections: set[_Connection], why: str) -> bool:
