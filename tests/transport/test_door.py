@@ -113,13 +113,18 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-@pytest.mark.parametrize("splice", [True, False])
+@pytest.mark.parametrize("way", ["kernel", "no splice", "no pipe"])
 @pytest.mark.parametrize("admitted", [True, False])
 def test_bytes_pass_both_ways_at_once_through_slow_readers(
-    house: House, monkeypatch: pytest.MonkeyPatch, admitted: bool, splice: bool
+    house: House, monkeypatch: pytest.MonkeyPatch, admitted: bool, way: str
 ) -> None:
-    if not splice:
+    def no_more_files() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    if way == "no splice":
         monkeypatch.delattr(os, "splice", raising=False)
+    elif way == "no pipe":
+        monkeypatch.setattr(os, "pipe", no_more_files)
     outer, inner = house.both(admitted=admitted)
     sent = [os.urandom(3_000_001), os.urandom(3_000_017)]
     writers = [

@@ -10,6 +10,7 @@ keep a party out.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import itertools
@@ -143,7 +144,7 @@ class Door:
                 return
             except OSError as error:
                 if error.errno in _NO_ROOM and not self._send_one_away(self._connections, "too many files are open"):
-                    time.sleep(_TICK_SECONDS / 10)
+                    time.sleep(_TICK_SECONDS / 10)  # nobody can be sent away, and the listener stays ready
                 return
             connection = _Connection(outer, address[0])
             self._make_room(connection.network)
@@ -261,7 +262,8 @@ class _Connection:
 
     def __init__(self, outer: socket.socket, address: str) -> None:
         outer.setblocking(False)
-        outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # it may have been cut off already, which is not noticed here
+            outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.outer = outer
         self.address, self.network = _address_and_network(address)
         self.since = time.monotonic()
@@ -307,7 +309,8 @@ class _Connection:
         self._registered = {}
         if self.relay is None or self.relay.ended_at is None:
             # A reset: our own client takes a plain end, which is gRPC's, for a certificate that is not accepted.
-            self.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with contextlib.suppress(OSError):
+                self.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if self.relay is not None:
             self.relay.close()
         self.outer.close()
