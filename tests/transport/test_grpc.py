@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +158,21 @@ def test_a_label_party_that_does_not_listen_is_missing(net: Net) -> None:
     # Told once, however often it was tried.
     assert len(net.states("label")) == 1
     assert net.states("label")[0].startswith("waiting: ")
+
+
+def test_a_connection_that_is_reset_says_nothing_about_the_certificate(net: Net) -> None:
+    """So ends what the label party's door has no room for; it is tried again, as often as it takes."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        client = net.client(door.getsockname()[1], patience=Patience(silence=2, wait=3))
+        for begin in [b"", *[b"\x16"] * 7]:
+            visitor, _ = door.accept()
+            with visitor:
+                assert visitor.recv(len(begin)) == begin
+                visitor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        port = door.getsockname()[1]
+    server = net.server(address=f"127.0.0.1:{port}")
+    send(gathered(client)["label"], Bye())
+    assert receive(gathered(server)["airport"]) == Bye()
 
 
 def test_a_feature_party_may_come_first(net: Net) -> None:

@@ -10,6 +10,7 @@ keep a party out.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import itertools
@@ -143,7 +144,7 @@ class Door:
                 return
             except OSError as error:
                 if error.errno in _NO_ROOM and not self._send_one_away(self._connections, "too many files are open"):
-                    time.sleep(_TICK_SECONDS / 10)
+                    time.sleep(_TICK_SECONDS / 10)  # nobody can be sent away, and the listener stays ready
                 return
             connection = _Connection(outer, address[0])
             self._make_room(connection.network)
@@ -154,11 +155,13 @@ class Door:
         """Send a visitor away if there are too many for one more of this network."""
         visitors = [connection for connection in self._connections if not connection.admitted]
         numbers = Counter(visitor.network for visitor in visitors)
-        if numbers[network] < VISITORS_PER_ADDRESS:
-            if len(visitors) < VISITORS:
-                return
-            network = numbers.most_common(1)[0][0]
-        crowd = {visitor for visitor in visitors if visitor.network == network}
+        if numbers[network] >= VISITORS_PER_ADDRESS:
+            crowd = {visitor for visitor in visitors if visitor.network == network}
+        elif len(visitors) >= VISITORS:
+            most = max(numbers.values())
+            crowd = {visitor for visitor in visitors if numbers[visitor.network] == most}
+        else:
+            return
         self._send_one_away(crowd, f"{len(crowd)} connections at once without a certificate")
 
     def _send_one_away(self, connections: set[_Connection], why: str) -> bool:
@@ -167,8 +170,6 @@ class Door:
         if not visitors:
             return False
         least = min(visitors, key=lambda visitor: (visitor.certified, visitor.relay is not None, visitor.since))
-        # A reset: our own client takes a plain end for a certificate that is not accepted, and gives up.
-        least.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._end(least, why)
         return True
 
@@ -261,7 +262,8 @@ class _Connection:
 
     def __init__(self, outer: socket.socket, address: str) -> None:
         outer.setblocking(False)
-        outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # it may have been cut off already, which is not noticed here
+            outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.outer = outer
         self.address, self.network = _address_and_network(address)
         self.since = time.monotonic()
@@ -300,11 +302,15 @@ class _Connection:
             self._registered[sock] = events
 
     def close(self, selector: selectors.BaseSelector) -> None:
-        """Close both ends."""
+        """Close both sides; nothing more is said to one that has to go."""
         for sock, events in self._registered.items():
             if events:
                 selector.unregister(sock)
         self._registered = {}
+        if self.relay is None or self.relay.ended_at is None:
+            # A reset: our own client takes a plain end, which is gRPC's, for a certificate that is not accepted.
+            with contextlib.suppress(OSError):
+                self.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if self.relay is not None:
             self.relay.close()
         self.outer.close()

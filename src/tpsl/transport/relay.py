@@ -94,7 +94,8 @@ class _Lane:
 
     def widen(self) -> None:
         if hasattr(os, "splice") and isinstance(self._store, _Buffer) and not self.is_full:
-            self._store = _Pipe()
+            with contextlib.suppress(OSError):  # no more files: a buffer will do
+                self._store = _Pipe()
 
     def move(self) -> None:
         """Move what can be moved now; `ended`: the source has ended, and all that came from it was passed on."""
