@@ -10,7 +10,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
-from tpsl.cli.data_options import DataName, data_fields
+from tpsl.cli.data_options import DataName, data_fields, tell_what_is_trusted
 from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
 
 
@@ -52,6 +52,7 @@ def frontier(
     base = make_job({"data": fields, "training": TRAINING}, {}, "options")
     levels, heads = _levels(epsilons), _parts(parts)
     notice("noise is seeded so that results repeat; these runs are not private")
+    tell_what_is_trusted(base)
     found = []
     with progress_bar(f"the frontier on {data}") as progress:
         for found in run_frontier(
