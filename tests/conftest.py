@@ -43,7 +43,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Only a power failure shows whether a file is on the disk. Forked programs and SQLite wait for it even so."""
+    """Only a power failure shows whether a file is on the disk; `test_power_failure.py` lets the power fail.
+
+    Forked programs and SQLite wait for the disk even so.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: os.fstat(file) and None)
         yield

@@ -306,7 +306,7 @@ from tpsl.files import make_private_folder, write_atomically
 make_private_folder(root / "new" / "inner")
 for number in range(1, 4):
     for path in (root / "file", root / "new" / "inner" / "file"):
-        write_atomically(path, b"%d" % number * 5000)
+        write_atomically(path, b"%d" % number * 100)
     promise(str(number))
 """
 
@@ -314,8 +314,8 @@ for number in range(1, 4):
 def test_a_file_that_was_written_stays_and_is_always_whole(recorder: Path, tmp_path: Path) -> None:
     def check(place: Path, promised: list[str]) -> None:
         for path in (place / "file", place / "new" / "inner" / "file"):
-            content = path.read_bytes() if path.exists() else b"0" * 5000
-            assert content in [b"%d" % number * 5000 for number in range(4)], "the file is not whole"
+            content = path.read_bytes() if path.exists() else b"0" * 100
+            assert content in [b"%d" % number * 100 for number in range(4)], "the file is not whole"
             assert int(content[:1]) >= int(promised[-1] if promised else 0), "what was written is lost"
 
     assert survive(recorder, tmp_path, FILES, check) > 20

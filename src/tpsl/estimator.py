@@ -66,8 +66,10 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     and what is computed from y elsewhere: `score`, and the choice of parameters by it.
 
     **Every fit draws fresh noise, and releases of the same labels add up**: a grid search of 20 fits at ε = 1 costs
-    ε = 20. With `vault`, a folder of the label party's, each label is released once for all fits, whatever folds and
-    parameters other than ε and mechanism they use; records are known by the index of the data frame X.
+    ε = 20. A `RepeatedReleaseWarning` says how much, for fits in other processes too: a file in the place of vaults
+    knows records by their content. With `vault`, a folder of the label party's, each label is released once for all
+    fits, whatever folds and parameters other than ε and mechanism they use; records are known by the index of the data
+    frame X.
 
     Parameters
     ----------

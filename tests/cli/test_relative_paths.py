@@ -88,12 +88,16 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl.experiments.paper.EPSILONS", (1.0,))
     small = {"frontier": ("--epsilons", 1), "sweep": ("--mechanism", "laplace", "--epsilon", 1), "paper": ()}[command]
     options = ("--data", "criteo", "--seeds", 1, "--workers", 1, *small)
-    assert tpsl(command, "train.txt", *options, "--json").json()
+    shown = tpsl(command, "train.txt", *options, "--json")
+    assert shown.json()
+    assert "has no times, so its order is taken for that of time" in shown.stderr
 
 
 def test_tuning_takes_a_job_with_a_relative_path(tpsl: Any, here: Path) -> None:
     (here / "job.yaml").write_text(yaml.safe_dump({"data": {"source": "criteo", "path": "train.txt"}}))
     (here / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1, "batch_size": 32}}]))
-    tpsl("tune", "job.yaml", "--space", "space.yaml", "--out", "tuned", "--json").json()
+    shown = tpsl("tune", "job.yaml", "--space", "space.yaml", "--out", "tuned", "--json")
+    assert shown.json()
+    assert "has no times, so its order is taken for that of time" in shown.stderr
     best = load_job(here / "tuned" / "best.yaml")
     assert best.data.path == here / "train.txt"  # type: ignore[union-attr]

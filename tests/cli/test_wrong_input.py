@@ -123,8 +123,13 @@ def test_a_file_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, arg
     assert str(absent) in sentence or str(tmp_path / "out") in sentence
 
 
-LAUGHS = "data: &a [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
-    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+LAUGHS = (
+    "a: &a [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n"
+    + "".join(
+        f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    + "training: {epochs: *i}\n"
 )
 """Less than a kilobyte of aliases that stands for a thousand million values."""
 

@@ -120,7 +120,7 @@ def _report(out: Path, written: Written, json: bool) -> None:
     description = written.config.model_dump(mode="json", exclude_defaults=True)
     for file in (*description["features"], description["label"]):
         file["path"] = Path(file["path"]).name
-    files = [file.path for file in (*written.config.features, written.config.label)]
+    files = [out / file.path.name for file in (*written.config.features, written.config.label)]
     _write_job(out, {"source": "table", **description}, files, written.facts, json)
 
 

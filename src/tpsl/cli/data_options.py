@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tpsl.cli.console import notice
+
+if TYPE_CHECKING:
+    from tpsl.training import Job
 
 
 class DataName(StrEnum):
@@ -26,3 +31,11 @@ def data_fields(name: DataName, path: Path | None) -> dict[str, Any]:
     if name not in NEEDS_PATH and path is not None:
         raise ValueError(f"--data {name} takes no path, got {path}")
     return {"source": str(name), **({"path": str(path)} if path else {})}
+
+
+def tell_what_is_trusted(job: Job) -> None:
+    """Say what the split assumes of the data that nobody can check, if anything; `tpsl train` does so by itself."""
+    from tpsl.data.dataset import taken_on_trust
+
+    if trusted := taken_on_trust(job.data):
+        notice(trusted)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
-from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields
+from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields, tell_what_is_trusted
 from tpsl.cli.release_options import NotPrivateFlag, require_not_private
 from tpsl.files import write_atomically
 
@@ -172,4 +172,6 @@ def _base(data: DataName, path: Path | None, preset: Preset, rows: int | None, e
 
     training = {**PRESETS[preset], "checkpoint_every": 1 << 30, **({"epochs": epochs} if epochs else {})}
     fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
-    return make_job({"data": fields, "training": training}, {}, "options")
+    job = make_job({"data": fields, "training": training}, {}, "options")
+    tell_what_is_trusted(job)
+    return job

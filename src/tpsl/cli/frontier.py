@@ -10,7 +10,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, stdout
-from tpsl.cli.data_options import DataName, data_fields
+from tpsl.cli.data_options import DataName, data_fields, tell_what_is_trusted
 from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
 from tpsl.cli.release_options import NotPrivateFlag, require_not_private
 
@@ -56,6 +56,7 @@ def frontier(
     require_not_private(base.data, not_private)
     levels, heads = _levels(epsilons), _parts(parts)
     notice("noise is seeded so that results repeat; these runs are not private")
+    tell_what_is_trusted(base)
     found = []
     with progress_bar(f"the frontier on {data}") as progress:
         for found in run_frontier(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout, warn
+from tpsl.cli.data_options import tell_what_is_trusted
 from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
 from tpsl.cli.release_options import (
     AllowLookalikesFlag,
@@ -53,6 +54,7 @@ def tune(
     base = load_job(job)
     if base.privacy.noise_seed is not None:
         warn("the noise is seeded: these runs are NOT PRIVATE")
+    tell_what_is_trusted(base)
     configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress:
         result = run_tune(

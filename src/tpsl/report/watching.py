@@ -24,7 +24,7 @@ Progress = Callable[[int, int, str], None]
 Traces = tuple[tuple[str, int, int, int], ...]
 
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
-_LEFT_BY_A_RUN = (".lock", "result.json", LABEL_PARTY)
+_LEFT_BY_A_RUN = (".lock", "result.json")
 _OFTEN = 0.3  # seconds in which many readers share one look
 
 
