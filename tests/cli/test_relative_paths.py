@@ -87,7 +87,7 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl.experiments.frontier.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl.experiments.paper.EPSILONS", (1.0,))
     small = {"frontier": ("--epsilons", 1), "sweep": ("--mechanism", "laplace", "--epsilon", 1), "paper": ()}[command]
-    options = ("--data", "criteo", "--seeds", 1, "--workers", 1, *small)
+    options = ("--data", "criteo", "--not-private", "--seeds", 1, "--workers", 1, *small)
     shown = tpsl(command, "train.txt", *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr

@@ -199,7 +199,7 @@ def leave_before_the_last_word(role: FeatureRole, client: FeatureClient) -> None
 def same_as_one_process(label: LabelParty, result: TrainResult, folder: Path) -> None:
     """The numbers are those of `train` with the same vault."""
     seen = list(label.sights)
-    one = train(label.job, folder / "one", vault=label.run / "label" / "vault")
+    one = train(label.job, folder / "one", vault=Path((RunFolder(label.run).noted_ledger() or {})["vault"]))
     label.sights = seen
     measured = {"run": "", "seconds": 0.0, "samples_per_second": 0.0}
     assert replace(result, **measured) == replace(one, **measured)

@@ -21,6 +21,7 @@ from tpsl.training import ALL_STEPS, Job, make_job, train
 from tpsl.training import disk_space as module
 from tpsl.training.disk_space import with_space
 from tpsl.training.local import Local
+from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault, VaultFull
 
@@ -121,7 +122,7 @@ class Office:
 
     def check(self) -> None:
         """All is as if one process had trained, and the vault has drawn once."""
-        vault = self.run("label") / "label" / "vault"
+        vault = Path((RunFolder(self.run("label")).noted_ledger() or {})["vault"])
         with Vault.open(vault) as opened:
             assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
         one = self.folder / "one"

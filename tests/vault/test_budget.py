@@ -1,5 +1,7 @@
 import math
 from fractions import Fraction
+from functools import reduce
+from operator import add
 
 import pytest
 from hypothesis import given
@@ -31,7 +33,7 @@ def test_infinity_stays_infinity() -> None:
 
 def test_a_naive_sum_would_have_been_too_small() -> None:
     parts = [1.0] + [2.0**-54] * 3
-    assert sum(parts) == 1.0 < total(parts)
+    assert reduce(add, parts) == 1.0 < total(parts)
 
 
 def test_a_delta_above_one_in_all_records_needs_to_be_asked_for() -> None:

@@ -99,7 +99,8 @@ class Table:
         """
         agreed = job(wire)
         terms, limits = self.terms(agreed)
-        local = Local(listen="127.0.0.1:0", certificates=self.folder / "label", silence=2, wait=20)
+        vaults = self.folder / "vaults"
+        local = Local(listen="127.0.0.1:0", certificates=self.folder / "label", vaults=vaults, silence=2, wait=20)
         run, where = self.folder / f"run-{wire}", Listening()
         with ThreadPoolExecutor(1) as thread:
             serving = thread.submit(
@@ -156,7 +157,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     """One run folder for all attacks: each begins where the one before was stopped."""
     table = Table(tmp_path_factory.mktemp("table"))
     yield table
-    with Vault.open(table.folder / "run-float32" / "label" / "vault") as vault:
+    (place,) = (table.folder / "vaults").iterdir()
+    with Vault.open(place) as vault:
         assert vault.verify() == []
         assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
 
