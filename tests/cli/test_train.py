@@ -148,7 +148,6 @@ def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> Non
     result = tpsl("train", *options, "--epochs", 1, "--out", tmp_path / "run", "--json").json()
     assert (result["classes"], result["mechanism"], result["private"]) == (5, mechanism, True)
     assert 0.999 * 2 <= result["epsilon"] <= 2
-    assert 0 < result["test_auc"] < 1
     assert 0 < result["test_auc_low"] < result["test_auc"] < result["test_auc_high"] < 1
 
 
