@@ -271,6 +271,20 @@ def test_new_data_of_a_live_page_replace_the_old(browser: Any, page: Path, views
     assert browser.console() == []
 
 
+def test_what_the_audit_found_is_said(browser: Any, page: Path) -> None:
+    browser.open(page)
+    show = (
+        "const data = JSON.parse(document.getElementById('data').textContent); data.runs = [data.runs[1]];"
+        "data.runs[0].examination = %s; tpslReport.show(data);"
+        "return document.querySelector('[data-part=replay]').textContent"
+    )
+    passed = '{"passed": true, "accusations": [], "parts": ["canaries", "vault"]}'
+    assert browser.run(show % passed) == "The audit looked at canaries, vault and found nothing."
+    failed = '{"passed": false, "accusations": ["vault: noise <b>repeats</b>"], "parts": ["vault"]}'
+    assert browser.run(show % failed) == "The audit FAILED. vault: noise <b>repeats</b>."
+    assert browser.console() == []
+
+
 def test_nothing_is_fetched_nothing_complains_and_nothing_can_be_uploaded(browser: Any, page: Path) -> None:
     browser.open(page)
     browser.run(
