@@ -142,10 +142,10 @@ def test_above_a_ceiling_means_by_more_than_chance() -> None:
     margin = (found.auc_high - found.auc_low) / 2
     assert not found.above_ceiling  # none is known
     assert found.as_dict()["ceiling"] is None
-    assert not found.below(Ceiling.proved(found.auc - 1.9 * margin)).above_ceiling
-    assert found.below(Ceiling.proved(found.auc - 2.1 * margin)).above_ceiling
+    assert not found.beside(Ceiling.proved(found.auc - 1.9 * margin)).above_ceiling
+    assert found.beside(Ceiling.proved(found.auc - 2.1 * margin)).above_ceiling
     low = found.auc - 2.1 * margin
-    assert not found.below(Ceiling(low, low - margin, low + margin)).above_ceiling
+    assert not found.beside(Ceiling(low, low - margin, low + margin)).above_ceiling
 
 
 def test_a_hard_guess_between_equal_scores_is_a_coin() -> None:

@@ -55,7 +55,7 @@ class Evaluated:
         return (model,) if self.read is None else (model, "the network's logits")
 
     def with_noisy_labels(self, mechanism: Mechanism, draws: int, *, exact: bool) -> RowScores:
-        """Return the best score at hand for who has noisy labels and features.
+        """Return the best score at hand for whoever has noisy labels and features.
 
         A noisy label is taken as the transcript shows it. Where it does not (no step shows it, `exact` is false, or it
         is a second draw, which shows in the weights alone), one is drawn in its place, for this evaluation only.

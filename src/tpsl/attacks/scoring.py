@@ -102,7 +102,7 @@ class AttackResult:
         margin = math.hypot(self.auc_high - self.auc_low, self.ceiling_high - self.ceiling_low) / 2
         return self.auc - self.ceiling > 2 * margin  # about four standard deviations
 
-    def below(self, ceiling: Ceiling) -> AttackResult:
+    def beside(self, ceiling: Ceiling) -> AttackResult:
         """Return this result beside its ceiling."""
         return replace(self, ceiling=ceiling.auc, ceiling_low=ceiling.low, ceiling_high=ceiling.high)
 

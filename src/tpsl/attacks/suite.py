@@ -1,18 +1,18 @@
 """All attacks on one recorded run, each with what that attacker has.
 
-| name                     | what it does                                            |
-|--------------------------|---------------------------------------------------------|
-| `norm`                   | `‖g̃‖²` (appendix A.1)                                   |
-| `spectral`               | `|⟨g̃ - μ, v⟩|` in each batch (appendix A.2)             |
-| `spectral_embeddings`    | the same on the embeddings it sent (Sun et al.)         |
-| `shortest_distance`      | the nearer of g_0 and g_1, a hard guess (section 3.1)   |
-| `shortest_distance_soft` | how much nearer                                         |
-| `likelihood`             | recovers the noisy label, scores it by likelihood ratio |
-| `fingerprint`            | the bits of g̃ that only one label explains              |
+| name                        | what it does                                                         |
+|-----------------------------|----------------------------------------------------------------------|
+| `norm`                      | `‖g̃‖²` (appendix A.1)                                                |
+| `spectral`                  | `|⟨g̃ - μ, v⟩|` in each batch (appendix A.2)                          |
+| `spectral_embeddings`       | the same on the embeddings it sent (Sun et al.)                      |
+| `shortest_distance`         | the nearer of g_0 and g_1, a hard guess (section 3.1)                |
+| `shortest_distance_soft`    | how much nearer                                                      |
+| `likelihood`                | recovers the noisy label, scores it by likelihood ratio              |
+| `fingerprint`               | the bits of g̃ that only one label explains                           |
 | `noisy_label_with_features` | `likelihood`, and a model of the label learned from all noisy labels |
-| `direction`              | cosine with gradients of known positives (Li et al.)    |
-| `completion`             | a head on its own trained half (Fu et al.)              |
-| `no_transcript`          | the reference: what features alone give away            |
+| `direction`                 | cosine with gradients of known positives (Li et al.)                 |
+| `completion`                | a head on its own trained half (Fu et al.)                           |
+| `no_transcript`             | the reference: what features alone give away                         |
 
 `ATTACKS` says what each attacker has. With several feature parties the attacker is all of them together.
 
@@ -154,7 +154,7 @@ def run_attacks(
         skip=skip,
         known_labels=0 if attacker_knows is None else len(attacker_knows),
         predicted_from=suite.evaluated.predicted_from if best else (),
-        attacks=tuple(r.below(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(attacks)]),
+        attacks=tuple(r.beside(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(attacks)]),
         not_run=not_run,
     )
 

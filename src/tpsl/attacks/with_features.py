@@ -124,7 +124,7 @@ def side_by_side(parties: Iterable[Features]) -> Features:
 
 
 def embeddings_as_features(steps: Callable[[], Iterable[TranscriptStep]], records: int) -> Features:
-    """Return the principal components of the embeddings as last sent, for who does not have the features themselves.
+    """Return the principal components of the embeddings as last sent, for whoever does not have the features.
 
     The steps are read twice. Of a table with so many records, those that were not seen have components of 0.
     """

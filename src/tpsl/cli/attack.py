@@ -80,11 +80,9 @@ def _table(report: AttackReport) -> Table:
 
 def _explanations(report: AttackReport) -> Iterator[str]:
     """Say what the ceilings are, and which attack lies above its own by more than chance."""
-    yield (
-        f"Ceiling {report.ceiling:.4f}: what ε allows who scores by the noisy label alone, on average over the noise."
-        if math.isfinite(report.epsilon)
-        else "Ceiling 1: there is no noise."
-    )
+    if math.isfinite(report.epsilon):
+        proved = f"Ceiling {report.ceiling:.4f}: what ε allows whoever scores by the noisy label alone"
+        yield f"{proved}, on average over the noise."
     if report.predicted_from:
         yield (
             "Ceiling ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "

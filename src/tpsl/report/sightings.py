@@ -14,7 +14,7 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
         bound = f"yes; all of them together say about a label at most what ε = {promise['epsilon_text']} allows"
     rows = [
         ("True labels", "never", "yes, in its vault"),
-        ("Noisy labels", "not sent; the gradients are computed from them", "yes, drawn once for each record"),
+        ("Noisy labels", "not sent, but they can be read off the gradients", "yes, drawn once for each record"),
         ("Gradients at the cut", bound, "yes, it computes them"),
         ("Features", "its own", "its own, if it has any"),
         (

@@ -224,7 +224,7 @@ const tpslFigures = (() => {
     const forms = names.map((name) => attacks[name].closed_form), limits = names.map((name) => ceiling(attacks[name]));
     const text = names.map((name, i) => tip(attackName(name), `AUC ${measured(values[i], lows[i], highs[i])}`,
       known(forms[i]) ? `by the formula ${auc(forms[i])}` : "",
-      known(limits[i]) ? `its ceiling ${ceilingText(attacks[name])}${estimated(attacks[name]) ? `, for who scores by ${attacks[name].scored_by}` : ", by ε"}` : "",
+      known(limits[i]) ? `its ceiling ${ceilingText(attacks[name])}${estimated(attacks[name]) ? `, for whoever scores by ${attacks[name].scored_by}` : ", by ε"}` : "",
       `the attacker has: ${attacks[name].needs.replaceAll("+", " + ")}`));
     const key = (name, extra) => ({ type: "scatter", mode: "lines", name, x: [null], y: [null], hoverinfo: "skip", ...extra });
     const best = Math.max(...values.filter(known));
