@@ -91,16 +91,24 @@ def common_name(certificate: x509.Certificate) -> str | None:
 
 
 def peer_name(context: grpc.ServicerContext) -> str | None:
-    """Return the party at the other end, by its certificate that TLS has verified; None without one."""
+    """Return the party at the other end, by its certificate that TLS has verified; None without one.
+
+    A certificate that is not valid now raises CertificateError: a client that resumes a TLS session of an earlier day
+    does not show its certificate again, and TLS does not look at the day then.
+    """
     # The stubs say bytes, gRPC gives a sequence of them.
     properties = cast("dict[str, Iterable[bytes]]", context.auth_context())
     presented = list(properties.get("x509_pem_cert", ()))
     if len(presented) != 1:
         return None
     try:
-        return common_name(x509.load_pem_x509_certificate(presented[0]))
+        certificate = x509.load_pem_x509_certificate(presented[0])
     except ValueError:
         return None
+    name = common_name(certificate)
+    if name is not None:
+        _require_valid_now(f"the certificate of {name!r}", certificate)
+    return name
 
 
 def _read(path: Path) -> bytes:
@@ -138,14 +146,14 @@ def _require_own_key(path: Path, content: bytes, certificate: x509.Certificate) 
         raise CertificateError(f"{path}: is not the key of {CERTIFICATE_FILE} beside it")
 
 
-def _require_valid_now(path: Path, certificate: x509.Certificate) -> None:
+def _require_valid_now(what: Path | str, certificate: x509.Certificate) -> None:
     now = datetime.now(UTC)
     if certificate.not_valid_after_utc < now:
-        raise CertificateError(f"{path}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}; make a new one")
+        raise CertificateError(f"{what}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}; make a new one")
     if certificate.not_valid_before_utc > now:
         start = certificate.not_valid_before_utc
         raise CertificateError(
-            f"{path}: is not valid before {start:%Y-%m-%d %H:%M} UTC; is this machine's clock right?"
+            f"{what}: is not valid before {start:%Y-%m-%d %H:%M} UTC; is this machine's clock right?"
         )
 
 

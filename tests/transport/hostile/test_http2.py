@@ -7,6 +7,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import grpc
 import pytest
 
 from tpsl.transport import wire_pb2
+from tpsl.transport.certificates import issue
 from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.transport.frames import encode_control
 from tpsl.transport.link import Patience
@@ -61,16 +63,22 @@ CALL = b"".join(
 )
 
 
-@contextlib.contextmanager
-def connected(scene: Any) -> Iterator[ssl.SSLSocket]:
-    """A TLS connection with the certificate of airport, on which HTTP/2 has begun."""
-    folder = scene.folder / "airport"
+def client_with(folder: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     context.set_alpn_protocols(["h2"])
+    return context
+
+
+@contextlib.contextmanager
+def connected(
+    scene: Any, client: ssl.SSLContext | None = None, session: ssl.SSLSession | None = None
+) -> Iterator[ssl.SSLSocket]:
+    """A TLS connection with the certificate of airport, on which HTTP/2 has begun."""
+    client = client or client_with(scene.folder / "airport")
     with (
         socket.create_connection(("127.0.0.1", scene.server.port), timeout=10) as plain,
-        context.wrap_socket(plain, server_hostname=LABEL_SERVER_NAME) as secure,
+        client.wrap_socket(plain, server_hostname=LABEL_SERVER_NAME, session=session) as secure,
     ):
         secure.sendall(PREFACE + frame(SETTINGS))
         yield secure
@@ -145,6 +153,37 @@ def test_questions_without_end_keep_nobody_out(scene: Any, piece: bytes) -> None
         assert scene.serves("bank")
         assert pour(secure, piece * 1000, 5), "it has begun no stream"
     assert resident() - before < 64 * MIB
+
+
+def test_a_certificate_that_has_expired_is_not_accepted_in_a_session_of_yesterday(
+    scene: Any, frames: Any, tmp_path: Path
+) -> None:
+    """TLS lets a client resume a session for two days and does not look at its certificate again; we do."""
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    issue(scene.folder / "authority", tmp_path / "old", "airport", label=False, days=1, now=ends - timedelta(days=1))
+    client = client_with(tmp_path / "old")
+    hello = frames.hello()
+    call = frame(HEADERS, END_HEADERS, 1, CALL) + frame(DATA, 0, 1, b"\0" + struct.pack(">I", len(hello)) + hello)
+
+    def answer(secure: ssl.SSLSocket) -> bytes:
+        """What comes until a sentence or the nonce of a challenge has come."""
+        received = secure.recv(1 << 16)
+        while b"digest of the job" not in received and b"expired" not in received:
+            received += (more := secure.recv(1 << 16))
+            assert more, received
+        return received
+
+    with connected(scene, client) as secure:
+        secure.sendall(call)
+        assert b"digest of the job" in answer(secure), "it is let in while it is valid"
+        session = secure.session
+    assert session is not None
+    assert session.has_ticket
+    time.sleep((ends - datetime.now(UTC)).total_seconds() + 1)
+    with connected(scene, client, session) as secure:
+        assert secure.session_reused
+        secure.sendall(call)
+        assert f"the certificate of 'airport': expired on {ends:%Y-%m-%d}".encode() in answer(secure)
 
 
 @pytest.mark.parametrize("kind", [grpc.Compression.Gzip, grpc.Compression.Deflate])
