@@ -122,6 +122,17 @@ def test_other_records_under_the_same_ids_get_a_vault_by_name(party: Party) -> N
     assert party.released("other") == [80]
 
 
+def test_a_vault_of_other_records_is_refused(party: Party) -> None:
+    party.train()
+    strangers = replace(data(), ids=pa.array([f"stranger {number}" for number in range(len(data()))]))
+    with pytest.raises(
+        ValueError, match="synthetic does not know 80 of the 80 training records: it holds others, or none"
+    ):
+        party.train(records=strangers, vault=party.place / "synthetic")
+    party.train(records=strangers)
+    assert party.vaults() == ["synthetic", "synthetic-2"]
+
+
 def test_a_second_vault_for_released_records_has_to_be_asked_for(party: Party) -> None:
     party.train()
     elsewhere = party.folder / "elsewhere" / "vault"
@@ -129,6 +140,8 @@ def test_a_second_vault_for_released_records_has_to_be_asked_for(party: Party) -
         ValueError, match=r"^80 of the 80 training records were released by the vault .*synthetic.*--compose"
     ):
         party.train(vault=elsewhere)
+    with pytest.raises(ValueError, match="--compose"):  # a few corrected labels make no other records of them
+        party.train(records=relabelled(1, 2), vault=elsewhere)
     assert not elsewhere.exists()
     party.train(vault=elsewhere, policy=ReleasePolicy(compose=True))
     party.train(vault=elsewhere)  # it has released them: nothing more is spent
@@ -235,3 +248,14 @@ def test_a_label_with_other_classes_is_another_label(party: Party) -> None:
     five = replace(data(), labels=np.arange(len(data())) % 5, classes=5, class_names=tuple("abcde"))
     party.train(records=five)
     assert party.vaults() == ["synthetic", "synthetic-2"]
+
+
+def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    party.train(vault=party.folder / "vault")
+    with Vault.open(party.folder / "vault") as vault:
+        vault.add([([data().ids[int(data().train[0])].as_py()], [1 - int(data().labels[data().train[0]])], None)])
+    monkeypatch.setattr("tpsl.training.serve.LabelServer", None)
+    mine = Local(listen="127.0.0.1:0", vault=party.folder / "vault", vaults=party.place)
+    quiet: dict[str, Any] = dict.fromkeys(("observer", "watch", "progress", "notice"), lambda *facts: None)
+    with pytest.raises(ValueError, match=r"^1 of the 80 training records that the vault .* have another label there"):
+        serve(job(), mine, party.folder / "served", insecure_loopback=True, **quiet)

@@ -46,6 +46,10 @@ def test_a_vault_says_which_labels_differ_and_no_more(tmp_path: Path) -> None:
     found = vault.compare(IDS[:200], labels)
     assert (found.known, found.differing, found.released, found.first_differing) == (100, 2, 30, "r7")
     assert not found.same
+    assert found.similar  # two corrections: the same records
+    assert not vault.compare(IDS[:100], 1 - labels[:100]).similar
+    noise = np.random.default_rng(0).integers(0, 2, 100)
+    assert not vault.compare(IDS[:100], noise).similar
     assert vault.compare(IDS[60:90], labels[60:90]).same
     assert not vault.compare(IDS[100:200], labels[100:]).same  # none in common
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -131,6 +133,22 @@ def release_labels(
         return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed), vault.total(ids)
 
 
+def check_labels(vault: Vault, ids: Any, labels: npt.NDArray[np.int64]) -> bool:
+    """Raise a `VaultError` if the vault has another label of a record, or is another data set's; say if it has all.
+
+    Otherwise the vault's labels would be trained on and the data's evaluated, without a word.
+    """
+    overlap = vault.compare(ids, labels)
+    if overlap.differing:
+        raise VaultError(overlap.difference(vault.path))
+    if not overlap.known:
+        raise VaultError(
+            f"the vault {vault.path} does not know {len(ids)} of the {len(ids)} training records: "
+            "it holds others, or none"
+        )
+    return overlap.known == len(ids)
+
+
 def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> Any:
     """Have the labels of the training records in the vault, and return their ids. Nothing is released.
 
@@ -141,13 +159,14 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> Any:
     units = None if side.units is None else side.units.take(rows)
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
-        Vault.create(vault_path, classes=side.classes, batches=[(ids, labels, units)]).close()
-        return ids
+        try:
+            Vault.create(vault_path, classes=side.classes, batches=[(ids, labels, units)]).close()
+            return ids
+        except VaultError:
+            if not Vault.exists(vault_path):  # or another process has made it meanwhile
+                raise
     with Vault.open(vault_path) as vault:
-        overlap = vault.compare(ids, labels)
-        if overlap.differing:
-            raise VaultError(overlap.difference(vault_path))
-        if 0 < overlap.known < len(ids):  # a vault that knows none of them is the wrong one
+        if not check_labels(vault, ids, labels):
             new = ~vault.knows(ids)
             notice(f"adding {int(new.sum()):,} training labels to the vault {vault_path}")
             chosen = pa.array(new)

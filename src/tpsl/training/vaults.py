@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
-from tpsl.training.build import release_labels, store_labels
+from tpsl.training.build import check_labels, release_labels, store_labels
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
@@ -77,6 +77,8 @@ class RunVault:
             return
         with Vault.open(self.path) as vault:
             vault.check_release(mechanism, self.ids, draws=draws, seed=seed, policy=self.policy)
+            if not self.job.has_late_labels:
+                check_labels(vault, self.ids, self.side.labels[self.side.train])
 
     def release(self, notice: Notice) -> tuple[NoisyLabels, LedgerTotal]:
         """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
@@ -174,7 +176,7 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
     others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
     others.pop(named.resolve(), None)
     for vault, overlap in _overlaps(run, others.values()).items():
-        if overlap.same and overlap.released:
+        if overlap.similar and overlap.released:
             raise VaultError(
                 f"{overlap.released:,} of the {len(run.ids):,} training records were released by the vault {vault}, so "
                 f"a release by {named} would add its ε to theirs; use that vault, or ask for a second release with "

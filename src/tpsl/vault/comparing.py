@@ -20,11 +20,18 @@ class Overlap:
     released: int
     first_differing: str | None
     """The id of the first record with another label."""
+    by_chance: float
+    """How many labels would differ on average if those of the vault had nothing to do with those given."""
 
     @property
     def same(self) -> bool:
         """The vault has records in common with the data, and the same labels of all of them."""
         return self.known > 0 and not self.differing
+
+    @property
+    def similar(self) -> bool:
+        """The records in common are the same ones, maybe with corrected labels: far fewer differ than by chance."""
+        return self.same or 2 * self.differing < self.by_chance
 
     def difference(self, vault: Path) -> str:
         """Say which labels differ, and what to do about it."""
@@ -36,14 +43,26 @@ class Overlap:
         )
 
 
-def differing_labels(
-    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Where the vault has another label than the one given; a negative label is unknown and differs from none."""
-    differing = np.zeros(len(positions), np.bool_)
-    stated = np.flatnonzero((positions >= 0) & (labels >= 0))
-    differing[stated] = labels_at(connection, positions[stated]) != labels[stated]
-    return differing
+class LabelComparison:
+    """Labels compared with those of a vault, part by part."""
+
+    def __init__(self, connection: sqlite3.Connection, classes: int) -> None:
+        self._connection, self._given, self._stored = connection, np.zeros(classes), np.zeros(classes)
+
+    def differing(self, positions: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Where the vault has another label than the one given; a negative label is unknown and differs from none."""
+        differing = np.zeros(len(positions), np.bool_)
+        stated = np.flatnonzero((positions >= 0) & (labels >= 0))
+        stored = labels_at(self._connection, positions[stated])
+        differing[stated] = stored != labels[stated]
+        self._given += np.bincount(labels[stated], minlength=len(self._given))[: len(self._given)]
+        self._stored += np.bincount(stored, minlength=len(self._stored))
+        return differing
+
+    def by_chance(self) -> float:
+        """How many of the labels so far would differ on average if they were independent of the vault's."""
+        compared = float(self._stored.sum())
+        return compared - float(self._given @ self._stored) / compared if compared else 0.0
 
 
 def count_released(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault import accounting, adding, comparing, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
-from tpsl.vault.comparing import Overlap
+from tpsl.vault.comparing import LabelComparison, Overlap, count_released
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
@@ -157,13 +157,14 @@ class Vault:
         """
         with storage.reading(self._connection, self.path):
             positions, differing = self._find(ids), np.zeros(len(ids), np.bool_)
+            comparison = LabelComparison(self._connection, self.classes)
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 part = slice(start, start + _IDS_AT_ONCE)
-                differing[part] = comparing.differing_labels(self._connection, positions[part], labels[part])
+                differing[part] = comparison.differing(positions[part], labels[part])
             known = positions[positions >= 0]
             first = ids_as_text(ids[int(differing.argmax()) :][:1])[0] if differing.any() else None
-            released = comparing.count_released(self._connection, known)
-            return Overlap(len(known), int(differing.sum()), released, first)
+            released = count_released(self._connection, known)
+            return Overlap(len(known), int(differing.sum()), released, first, comparison.by_chance())
 
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
