@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ import pytest
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.training import Job, TrainResult, make_job, train
+from tpsl.training.join import join
 from tpsl.training.local import Local
+from tpsl.training.observer import Silent
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.vaults import vault_name
@@ -259,3 +263,34 @@ def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypat
     quiet: dict[str, Any] = dict.fromkeys(("observer", "watch", "progress", "notice"), lambda *facts: None)
     with pytest.raises(ValueError, match=r"^1 of the 80 training records that the vault .* have another label there"):
         serve(job(), mine, party.folder / "served", insecure_loopback=True, **quiet)
+
+
+def test_a_finished_run_that_was_not_confirmed_releases_nothing_anew(tmp_path: Path) -> None:
+    """With a wide part a feature party that comes back is sent the estimates again: those of the one release."""
+    agreed = make_job(job().model_dump(mode="json", exclude_none=True), {"model": {"wide": True}}, "test")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    quiet: dict[str, Any] = {name: lambda *facts: None for name in ("watch", "progress", "notice")}
+    quiet |= {"observer": Silent(), "insecure_loopback": True}
+    sides = {"feature": tmp_path / "feature", "label": tmp_path / "label"}
+
+    def both() -> None:
+        feature = Thread(
+            target=join, args=(agreed, "feature", Local(connect=address), sides["feature"]), kwargs=quiet, daemon=True
+        )
+        feature.start()
+        serve(agreed, Local(listen=address, vaults=tmp_path / "place"), sides["label"], **quiet)
+        feature.join(60)
+        assert not feature.is_alive()
+
+    both()
+    # Killed after its last step: the feature party has no result, and the label party no word of it.
+    (sides["feature"] / "feature" / "result.json").unlink()
+    for party, run in sides.items():
+        (run / party / "confirmed.json").unlink(missing_ok=True)
+    both()
+    (vault,) = vaults_in(tmp_path / "place")
+    with Vault.open(vault) as opened:
+        assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
+    assert not (sides["label"] / "label" / "vault").exists()

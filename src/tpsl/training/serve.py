@@ -80,8 +80,8 @@ def serve(
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
         if arrivals is not None:
             vault = arrivals.vault
-        elif finished is not None:
-            vault = RunVault(job, side, run, run.label / "vault", choice.policy)
+        elif confirmed:
+            vault = RunVault(job, side, run, run.label / "vault", choice.policy)  # nobody is sent anything any more
         else:
             vault = choose_vault(job, side, run, choice)
         after = AfterTraining(job, side, run, arrivals=arrivals, observer=observer, device=device)
