@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from tpsl.data.dataset import load, load_label_party
 from tpsl.mechanisms import secure_words
 from tpsl.training.job import Job
 from tpsl.training.loop import Notice, Progress
+from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault
 
 Part = Literal["canaries", "releases", "replay", "vault"]
@@ -122,13 +122,9 @@ def examine(
 
 def vault_of(run: Path) -> Path:
     """Return the vault that a run has released from: the one that it names, or the one in its folder."""
-    noted = run / "label" / "ledger.json"
-    if noted.is_file():
-        try:
-            return run / str(json.loads(noted.read_text(encoding="utf-8"))["vault"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise AuditError(f"{noted}: does not say which vault the run has released from") from error
-    return run / "label" / "vault"
+    folder = RunFolder(run)
+    noted = folder.noted_ledger()
+    return Path(noted["vault"]) if noted else folder.label / "vault"
 
 
 def _verified(path: Path) -> VaultResult:
