@@ -157,10 +157,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     """One run folder for all attacks: each begins where the one before was stopped."""
     table = Table(tmp_path_factory.mktemp("table"))
     yield table
-    (place,) = (table.folder / "vaults").iterdir()
-    with Vault.open(place) as vault:
-        assert vault.verify() == []
-        assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
+    for place in (table.folder / "vaults").glob("*"):  # one, unless only feature parties were attacked
+        with Vault.open(place) as vault:
+            assert vault.verify() == []
+            assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
 
 
 def numbers(rows: int = ROWS, width: int = WIDTH, value: float | None = None) -> torch.Tensor:
