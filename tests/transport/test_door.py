@@ -17,7 +17,7 @@ from tpsl.transport.door import VISITORS, VISITORS_PER_ADDRESS, Door, _address_a
 from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.relay import _Lane
 
-SECONDS = 0.6
+SECONDS = 0.4
 GREETING = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"
 """A whole TLS record; what is in it is gRPC's business."""
 
