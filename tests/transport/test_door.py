@@ -13,11 +13,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from tpsl.transport.door import VISITORS, VISITORS_PER_ADDRESS, Door, _address_and_network
+from tpsl.transport.door import VISITOR_BYTES, VISITORS, VISITORS_PER_ADDRESS, Door, _address_and_network
 from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.relay import _Lane
 
-SECONDS = 0.6
+SECONDS = 0.4
 GREETING = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"
 """A whole TLS record; what is in it is gRPC's business."""
 
@@ -126,7 +126,8 @@ def test_bytes_pass_both_ways_at_once_through_slow_readers(
     elif way == "no pipe":
         monkeypatch.setattr(os, "pipe", no_more_files)
     outer, inner = house.both(admitted=admitted)
-    sent = [os.urandom(3_000_001), os.urandom(3_000_017)]
+    size = 3_000_000 if admitted else VISITOR_BYTES - 100_000
+    sent = [os.urandom(size + 1), os.urandom(size + 17)]
     writers = [
         threading.Thread(target=end.sendall, args=(content,)) for end, content in zip((outer, inner), sent, strict=True)
     ]
@@ -137,6 +138,23 @@ def test_bytes_pass_both_ways_at_once_through_slow_readers(
     assert read(outer, len(sent[1])) == sent[1]
     for writer in writers:
         writer.join()
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+def test_a_visitor_that_sends_without_end_goes_and_a_party_stays(patient: House, admitted: bool) -> None:
+    outer, inner = patient.both(admitted=admitted)
+    size = 3 * VISITOR_BYTES
+
+    def sends() -> None:
+        with contextlib.suppress(OSError):
+            outer.sendall(bytes(size))
+
+    writer = threading.Thread(target=sends)
+    writer.start()
+    with contextlib.suppress(OSError):
+        assert (len(read(inner, size)) == size) is admitted
+    writer.join()
+    assert is_there(outer) is admitted
 
 
 def test_what_was_sent_before_an_end_arrives_and_then_the_end(house: House) -> None:

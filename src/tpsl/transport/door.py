@@ -34,6 +34,8 @@ VISITORS = 128
 """The same for all addresses."""
 ADMISSION_SECONDS = 5.0
 """How long a connection may be a visitor."""
+VISITOR_BYTES = 1 << 20
+"""What a visitor may send: far more than TLS and a handshake take, far less than gRPC would keep of endless headers."""
 
 _TICK_SECONDS = 0.25
 # How long a connection that gRPC has ended may take to deliver what is under way.
@@ -184,8 +186,11 @@ class Door:
         except OSError as error:
             self._end(connection, f"the connection broke ({error.strerror})")
             return
-        if connection.relay is not None and connection.relay.is_over:
+        relay = connection.relay
+        if relay is not None and relay.is_over:
             self._end(connection, connection.why_over)
+        elif relay is not None and not connection.admitted and relay.received - connection.before > VISITOR_BYTES:
+            self._end(connection, f"it sent {VISITOR_BYTES:,} bytes and began no stream of a party")
         elif connection in self._connections:
             connection.register(self._selector)
 
@@ -254,6 +259,8 @@ class Visit:
         self._over = True
         if self._connection is not None:
             self._connection.since = time.monotonic()
+            if self._connection.relay is not None:
+                self._connection.before = self._connection.relay.received
             self._connection.parties.discard(self)
 
 
@@ -271,6 +278,8 @@ class _Connection:
         self.relay: Relay | None = None
         self.name = ""
         self.certified = False
+        self.before = 0
+        """Bytes that it had sent when it was last admitted."""
         self.parties: set[Visit] = set()
         self._registered: dict[socket.socket, int] = {}
 

@@ -87,6 +87,8 @@ class _Lane:
         self._store: _Store = _Buffer(first)
         self._sink_gone = False
         self.ended = False
+        self.fetched = len(first)
+        """Bytes that came from the source."""
 
     @property
     def is_full(self) -> bool:
@@ -109,11 +111,13 @@ class _Lane:
 
     def _fetched(self) -> bool:
         try:
-            return self._store.fill(self._source) > 0
+            taken = self._store.fill(self._source)
         except BlockingIOError:
             raise
         except OSError:
             return False
+        self.fetched += taken
+        return taken > 0
 
     def _pass_on(self) -> None:
         try:
@@ -147,6 +151,11 @@ class Relay:
     def is_over(self) -> bool:
         """Both sides have ended."""
         return self._inward.ended and self._outward.ended
+
+    @property
+    def received(self) -> int:
+        """Bytes that came from outside."""
+        return self._inward.fetched
 
     def move(self, *, wide: bool) -> None:
         """Move what can be moved now; wide: through the kernel."""

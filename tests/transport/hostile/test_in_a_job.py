@@ -192,8 +192,6 @@ BAD_FOR_LABEL: dict[str, tuple[list[Message], str]] = {
     "one number": ([Embeddings(0, 0, numbers(1, 1))], r"have shape \(1, 1\), not \(20, 6\)"),
     "no rows": ([Embeddings(0, 0, torch.empty(0, WIDTH))], r"have shape \(0, 6\), not \(20, 6\)"),
     "no columns": ([Embeddings(0, 0, torch.empty(ROWS, 0))], r"have shape \(20, 0\), not \(20, 6\)"),
-    "a column too many": ([Embeddings(0, 0, numbers(ROWS, WIDTH + 1))], "of 20 rows of 7 numbers, more than"),
-    "rows without end": ([Embeddings(0, 0, numbers(41, WIDTH))], "of 41 rows of 6 numbers, more than"),
     "a later step": ([Embeddings(1, 0, numbers())], OUT_OF_TURN),
     "an endless step": ([Embeddings((1 << 64) - 1, 0, numbers())], OUT_OF_TURN),
     "a part that there is not": ([Embeddings(0, 1, numbers())], OUT_OF_TURN),
@@ -230,7 +228,7 @@ def test_the_label_party_stops_with_a_sentence_and_says_it_to_the_other(table: T
     assert told == [str(stopped.value)]
 
 
-@pytest.mark.parametrize(("wire", "says"), [("bfloat16", "float16"), ("float16", "bfloat16"), ("bfloat16", "float32")])
+@pytest.mark.parametrize(("wire", "says"), [("bfloat16", "float16"), ("float16", "bfloat16")])
 def test_another_type_of_number_is_not_read_as_the_job_s(table: Table, wire: str, says: str) -> None:
     async def feature(channel: Channel) -> None:
         await begun(channel)
@@ -294,7 +292,6 @@ BAD_FOR_FEATURE: dict[str, tuple[Message, str]] = {
     "minus infinity": (Gradients(0, 0, numbers(value=-math.inf)), "contain numbers that are not finite"),
     "a row too few": (Gradients(0, 0, numbers(ROWS - 1)), r"have shape \(19, 6\), not \(20, 6\)"),
     "no columns": (Gradients(0, 0, torch.empty(ROWS, 0)), r"have shape \(20, 0\), not \(20, 6\)"),
-    "a column too many": (Gradients(0, 0, numbers(ROWS, WIDTH + 1)), "of 20 rows of 7 numbers, more than"),
     "a later step": (Gradients(1, 0, numbers()), "step 1, part 0"),
     "a part that there is not": (Gradients(0, 1, numbers()), "step 0, part 1"),
     "embeddings": (Embeddings(0, 0, numbers()), "sent Embeddings"),
