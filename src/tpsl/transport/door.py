@@ -35,7 +35,7 @@ VISITORS = 128
 ADMISSION_SECONDS = 5.0
 """How long a connection may be a visitor."""
 VISITOR_BYTES = 1 << 20
-"""What a visitor may send: far more than TLS and a handshake take, far less than gRPC would keep of endless headers."""
+"""What may come from one that never was more than a visitor: far more than TLS and a handshake take, far less than gRPC would keep of endless headers."""
 
 _TICK_SECONDS = 0.25
 # How long a connection that gRPC has ended may take to deliver what is under way.
@@ -189,7 +189,7 @@ class Door:
         relay = connection.relay
         if relay is not None and relay.is_over:
             self._end(connection, connection.why_over)
-        elif relay is not None and not connection.admitted and relay.received - connection.before > VISITOR_BYTES:
+        elif relay is not None and not connection.ever_admitted and relay.received > VISITOR_BYTES:
             self._end(connection, f"it sent {VISITOR_BYTES:,} bytes and began no stream of a party")
         elif connection in self._connections:
             connection.register(self._selector)
@@ -250,6 +250,7 @@ class Visit:
     def admit(self) -> None:
         """It is a party's: its connection is no visitor any more."""
         if self._connection is not None:
+            self._connection.ever_admitted = True
             self._connection.parties.add(self)
             if self._over:  # the stream has ended in another thread meanwhile
                 self._connection.parties.discard(self)
@@ -259,8 +260,6 @@ class Visit:
         self._over = True
         if self._connection is not None:
             self._connection.since = time.monotonic()
-            if self._connection.relay is not None:
-                self._connection.before = self._connection.relay.received
             self._connection.parties.discard(self)
 
 
@@ -278,8 +277,7 @@ class _Connection:
         self.relay: Relay | None = None
         self.name = ""
         self.certified = False
-        self.before = 0
-        """Bytes that it had sent when it was last admitted."""
+        self.ever_admitted = False
         self.parties: set[Visit] = set()
         self._registered: dict[socket.socket, int] = {}
 
