@@ -35,7 +35,8 @@ VISITORS = 128
 ADMISSION_SECONDS = 5.0
 """How long a connection may be a visitor."""
 VISITOR_BYTES = 1 << 20
-"""What may come from one that never was more than a visitor: far more than TLS and a handshake take, far less than gRPC would keep of endless headers."""
+"""What may come from one that never was more than a visitor: more than TLS and a handshake take, and far less than
+what gRPC would keep of endless headers."""
 
 _TICK_SECONDS = 0.25
 # How long a connection that gRPC has ended may take to deliver what is under way.
