@@ -232,11 +232,11 @@ class Door:
         self._refusals.tell()
 
     def _end(self, connection: _Connection, why: str | None = None) -> None:
+        if why is not None and not connection.certified:
+            self._refusals.note(connection.address, why)
         self._connections.discard(connection)
         self._by_name.pop(connection.name, None)
         connection.close(self._selector)
-        if why is not None and not connection.certified:
-            self._refusals.note(connection.address, why)
 
 
 class Visit:
