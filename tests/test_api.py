@@ -184,5 +184,6 @@ def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"ε = 6 in all, more than the ε = 5\.5 that the label party permits"):
         trained(1, "b", compose=True, max_epsilon=5.5)
     composed = trained(1, "b", compose=True)
+    assert tpsl.load(tmp_path / "a").guarantee == "ε = 6 in all (this run's release: ε = 5)"
     assert composed.guarantee == "ε = 6 in all (this run's release: ε = 1)"
     assert f"vault      {tmp_path / 'vaults' / 'synthetic'}" in repr(composed)

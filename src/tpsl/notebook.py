@@ -27,6 +27,7 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.data.dataset import load as load_data
 from tpsl.perturb import Estimator
+from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
 from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
@@ -151,7 +152,7 @@ class Run:
         result = folder.result()
         if result is None:
             raise RunError(f"{path}: the run is not finished; train the same job in the same folder to go on")
-        self.result: TrainResult = result
+        self.result: TrainResult = result_now(folder, result)
         self.metrics: list[dict[str, Any]] = folder.metrics()
         """The test metrics after each epoch."""
         self.attacks: Attacks | None = None

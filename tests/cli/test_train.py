@@ -214,6 +214,9 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
     result = tpsl(*command, "--epsilon", 1, "--out", "one", "--json").json()
     numbers = [(name, value) for name, value in result.items() if "epsilon" in name]
     assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0)]
+    # The first run is finished and only read again: its records have spent more since.
+    again = tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()
+    assert (again["total_epsilon"], again["epsilon"]) == (6.0, 5.0)
     reported = tpsl("report", "five", "one", "--json").json()
     assert [run["total_epsilon"] for run in reported["runs"]] == [6.0, 6.0]
     assert [run["over_vaults"] for run in reported["runs"]] == [None, None]

@@ -191,10 +191,12 @@ def train(
 
 def show_result(result: TrainResult, json: bool) -> None:
     """Print the label party's result, with that of its local head if there is one."""
+    from tpsl.report.ledgers import result_now
     from tpsl.training.result import NOTHING_RELEASED
     from tpsl.training.run_folder import RunFolder
 
-    local = RunFolder(Path(result.run)).local_head()
+    run = RunFolder(Path(result.run))
+    local, result = run.local_head(), result_now(run, result)
     if json:
         print_json({**result.as_dict(), **({"local_head": local} if local else {})})
         return

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tpsl.report.run_view import RunView, SumOverVaults
 from tpsl.report.words import rounded_up
 from tpsl.training.job import Job
+from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
-from tpsl.vault import Ledger, LedgerTotal, Vault, VaultSum, default_place
+from tpsl.vault import Ledger, LedgerTotal, Vault, VaultError, VaultSum, default_place
 from tpsl.vault.ledger import describe_release
 from tpsl.vault.place import folders_of_vaults
 from tpsl.vault.storage import DATABASE
+from tpsl.vault.totals import total_of
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,35 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
         if vault is not None:
             raise ValueError(f"there is no vault at {vault}")
         return RunLedger(None, _absent(noted), then)
-    with Vault.open(path) as opened:
-        ledger = opened.ledger()
     description = noted["release"] if noted else _description(job, classes)
-    now = _total_under(ledger, description)
+    with Vault.open(path) as opened:
+        ledger, now = opened.ledger(), _total_under(opened, description)
     if vault is not None and now is None:
         raise ValueError(f"the vault {vault} has not released what the run {run.path} was trained on: {description}")
     # A vault that was restored from a backup may know less than the run: what was spent then stays spent.
     total = now.joined(then) if now and then else now or then
     return RunLedger(_content(ledger, path), "", total)
+
+
+def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
+    """Return a run's result with what its records have spent by now: others may have released from its vault since.
+
+    A vault that cannot be read at this moment leaves the totals as the run has noted them at its end.
+    """
+    noted = run.noted_ledger()
+    if noted is None:
+        return result
+    try:
+        if not Vault.exists(noted["vault"]):
+            return result
+        with Vault.open(noted["vault"]) as vault:
+            now = _total_under(vault, noted["release"])
+    except VaultError:
+        return result
+    if now is None:
+        return result
+    total = now.joined(LedgerTotal(result.total_epsilon, result.total_delta, result.private))
+    return replace(result, total_epsilon=total.epsilon, total_delta=total.delta, private=total.private)
 
 
 def classes_in(run: RunFolder) -> int | None:
@@ -112,17 +136,14 @@ def _description(job: Job, classes: int) -> str:
     return describe_release(str(privacy.build(classes)), privacy.draws, privacy.noise_seed) if job.trains else ""
 
 
-def _total_under(ledger: Ledger, description: str) -> LedgerTotal | None:
+def _total_under(vault: Vault, description: str) -> LedgerTotal | None:
     """Return the most that any record has spent in all which had this release; None if none had."""
-    private = {entry.description: entry.private for entry in ledger.entries if entry.kind == "released"}
-    parts = [
-        LedgerTotal(part.epsilon, part.delta, all(private[name] for name in part.released_under), part.records)
-        for part in ledger.spent
-        if description in part.released_under
-    ]
-    found = parts[0] if parts else None
-    for part in parts[1:]:
-        found = part.joined(found) if found else part
+    index_of, histories = vault.histories()
+    found = None
+    for history, count in zip(histories, np.bincount(index_of, minlength=len(histories)).tolist(), strict=True):
+        if count and any(entry.description == description for entry in history):
+            part = total_of(history, count)
+            found = part.joined(found) if found else part
     return found
 
 
