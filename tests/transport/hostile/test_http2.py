@@ -198,7 +198,8 @@ def test_compressed_frames_are_not_unpacked(scene: Any, kind: grpc.Compression) 
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
         assert refused.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
-        assert resident() - before < 48 * MIB
+        # The client, which is in this process too, may hold its own copy; unpacked it would be there once more.
+        assert resident() - before < len(bomb) + 48 * MIB
 
 
 @pytest.mark.parametrize(
