@@ -161,7 +161,8 @@ def test_a_flipped_byte_anywhere_never_ends_in_a_traceback(sound: Path, folder: 
     whole = (sound / "vault.sqlite").read_bytes()
     shutil.copytree(sound, folder)
     told = 0
-    for offset in np.random.default_rng(0).integers(0, len(whole), 100).tolist():
+    used = np.flatnonzero(np.frombuffer(whole, np.uint8))
+    for offset in np.random.default_rng(0).choice(used, 40, replace=False).tolist():
         (folder / "vault.sqlite").write_bytes(
             whole[:offset] + bytes([whole[offset] ^ (1 + offset % 255)]) + whole[offset + 1 :]
         )
@@ -170,7 +171,7 @@ def test_a_flipped_byte_anywhere_never_ends_in_a_traceback(sound: Path, folder: 
                 told += bool(vault.verify())
         except VaultError:
             told += 1
-    assert told > 35  # the rest fell on unused space and on labels
+    assert told > 30  # the rest fell on labels, and on what SQLite does not need
 
 
 def test_a_flipped_byte_of_every_stored_outcome_is_noticed(sound: Path, folder: Path) -> None:
