@@ -12,10 +12,9 @@ import pytest
 from scipy.stats import binom
 
 from tpsl.audit import AuditError, examine, levels, replay
-from tpsl.audit.examination import vault_of
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job, train
-from tpsl.training.run_folder import RunError
+from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import Vault
 from tpsl.vault.stored_outcomes import LEVEL
 
@@ -58,7 +57,7 @@ def test_the_vault_that_a_run_names_is_the_one(job: Callable[..., Job], tmp_path
     run = tmp_path / "run"
     train(agreed, run, vault=tmp_path / "elsewhere")
     assert not (run / "label" / "vault").exists()
-    assert vault_of(run).resolve() == tmp_path / "elsewhere"
+    assert RunFolder(run).vault().resolve() == tmp_path / "elsewhere"
     (tmp_path / "elsewhere" / "vault.sqlite").chmod(0o644)
     found = examine(agreed, tmp_path / "audit", run=run, only=["vault"])
     assert not found.passed

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tpsl.audit import AuditResult, Difference, Examination, ReleasesResult, ReplayResult
+from tpsl.training.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +51,9 @@ def test_a_run_folder_has_its_own_vault_examined_and_out_keeps_the_runs(
 
 
 def test_a_run_whose_vault_was_tampered_with_fails(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    from tpsl.audit.examination import vault_of
-
     run = tmp_path / "run"
     assert tpsl("train", small_job, "--out", run, "--json").status == 0
-    (vault_of(run) / "vault.sqlite").chmod(0o644)
+    (RunFolder(run).vault() / "vault.sqlite").chmod(0o644)
     shown = tpsl("audit", run, "--only", "vault")
     assert shown.status == 1
     assert "vault: " in shown.stderr and "can be read by others" in shown.stderr

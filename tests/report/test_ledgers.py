@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.report.ledgers import known_vaults, vault_of, with_sums
+from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.reading import read_run
 from tpsl.report.run_view import RunView
 from tpsl.report.watching import WatchedFolder
@@ -83,7 +83,7 @@ def test_the_note_is_for_its_owner_and_stands_in_for_a_vault_that_is_gone(elsewh
 
 
 def summed(*runs: Path) -> list[RunView]:
-    vaults = [vault_of(RunFolder(run)) for run in runs]
+    vaults = [RunFolder(run).vault() for run in runs]
     return with_sums([read_run(run) for run in runs], vaults, sums_over(known_vaults(vaults)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.report.ledgers import known_vaults, vault_of, with_sums
+from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.page import write_page
 from tpsl.report.reading import read_run
 from tpsl.report.run_view import RunView
@@ -93,7 +93,7 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=vault, policy=policy)
     train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two")
     runs = [tmp_path / "one", tmp_path / "two"]
-    vaults = [vault_of(RunFolder(run)) for run in runs]
+    vaults = [RunFolder(run).vault() for run in runs]
     views = with_sums([read_run(run) for run in runs], vaults, sums_over(known_vaults(vaults)))
     write_page(tmp_path / "report.html", views, title="Composed")
     browser.open(tmp_path / "report.html")

@@ -116,15 +116,8 @@ def examine(
             job, folder / "replay", data=data, changed=changed, progress=told("replay"), notice=notice
         )
     if "vault" in wanted and run is not None:
-        found["vault"] = _verified(vault_of(run))
+        found["vault"] = _verified(RunFolder(run).vault())
     return Examination(**found)
-
-
-def vault_of(run: Path) -> Path:
-    """Return the vault that a run has released from: the one that it names, or the one in its folder."""
-    folder = RunFolder(run)
-    noted = folder.noted_ledger()
-    return Path(noted["vault"]) if noted else folder.label / "vault"
 
 
 def _verified(path: Path) -> VaultResult:
@@ -145,8 +138,8 @@ def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice
         without["releases"] = "the job releases labels without noise, and claims nothing"
     if run is None:
         without["vault"] = "a job has no vault yet; name a run folder"
-    elif not Vault.exists(vault_of(run)):
-        without["vault"] = f"the run's vault {vault_of(run)} is not there"
+    elif not Vault.exists(RunFolder(run).vault()):
+        without["vault"] = f"the run's vault {RunFolder(run).vault()} is not there"
     wanted = [part for part in PARTS if part in only and part not in without]
     if not wanted:
         raise AuditError("; ".join(f"{part} cannot be audited: {without[part]}" for part in PARTS if part in only))

@@ -36,7 +36,7 @@ def demo(
     """
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
-    from tpsl.report.ledgers import vault_of, with_sums
+    from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.table import summary, summary_table
     from tpsl.training import make_job
@@ -52,8 +52,8 @@ def demo(
         content = {"data": config.model_dump(), "privacy": privacy, "training": {"epochs": epochs}}
         job = make_job(content, {}, "demo")
         views.append(_train_and_attack(name, job, data, run))
-    vaults = [vault_of(RunFolder(run)) for run in runs]
-    views = with_sums(views, vaults, sums_over([vault for vault in vaults if vault is not None]))
+    vaults = [RunFolder(run).vault() for run in runs]
+    views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
     page = out / "report.html"
     about = (
         "NYC flights 2013: does a flight arrive more than 15 minutes late? Airports and weather service hold the "

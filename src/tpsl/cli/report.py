@@ -30,7 +30,7 @@ def report(
     spent in all, as its vault says now; where other known vaults hold the same records, the sum stands beside it.
     """
     from tpsl.report.feature_reading import read_feature_run
-    from tpsl.report.ledgers import known_vaults, vault_of, with_sums
+    from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.reading import read_run
     from tpsl.report.table import sum_sentences, summary, summary_table
@@ -45,7 +45,7 @@ def report(
             own = party in (None, LABEL_PARTY)
             views.append(read_run(run, vault=vault) if own else read_feature_run(run, str(party)))
         if party in (None, LABEL_PARTY):
-            vaults = [vault or vault_of(RunFolder(run)) for run in runs]
+            vaults = [vault or RunFolder(run).vault() for run in runs]
             known = [path for path in known_vaults(vaults) if Vault.exists(path)]
             views = with_sums(views, vaults, sums_over(known))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))

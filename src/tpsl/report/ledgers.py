@@ -34,12 +34,6 @@ class RunLedger:
     """What the run's records have spent in all; None if nothing was released yet."""
 
 
-def vault_of(run: RunFolder) -> Path:
-    """Return where the vault of a run is, or was: as noted in the run, else in its folder."""
-    noted = run.noted_ledger()
-    return Path(noted["vault"]) if noted else run.label / "vault"
-
-
 def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = None) -> RunLedger:
     """Read the ledger of a run's vault as it is now, so that a later release shows; else what the run has noted.
 
@@ -47,7 +41,7 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
     """
     noted = run.noted_ledger()
     then = LedgerTotal(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
-    path = vault or vault_of(run)
+    path = vault or run.vault()
     if not Vault.exists(path):
         if vault is not None:
             raise ValueError(f"there is no vault at {vault}")
@@ -85,7 +79,7 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
 
 def classes_in(run: RunFolder) -> int | None:
     """Return the number of classes of a run's vault, if it can be reached."""
-    path = vault_of(run)
+    path = run.vault()
     if not Vault.exists(path):
         return None
     with Vault.open(path) as opened:

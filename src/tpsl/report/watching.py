@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.report.feature_reading import read_feature_run
-from tpsl.report.ledgers import known_vaults, vault_of, with_sums
+from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.promises import promise_of
 from tpsl.report.reading import classes_of, job_view, read_run
 from tpsl.report.run_view import RunView
@@ -99,7 +99,7 @@ class WatchedFolder:
     def _vault_of(self, path: Path) -> Path | None:
         """Return where the run has noted its vault; a note that cannot be read is told when the run is read."""
         try:
-            return vault_of(RunFolder(path)) if self.party == LABEL_PARTY else None
+            return RunFolder(path).vault() if self.party == LABEL_PARTY else None
         except ValueError:
             return None
 

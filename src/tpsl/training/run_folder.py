@@ -166,6 +166,11 @@ class RunFolder:
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is damaged ({error})") from error
 
+    def vault(self) -> Path:
+        """Return where the vault is, or was, that the run has released from: as noted, else in its folder."""
+        noted = self.noted_ledger()
+        return Path(noted["vault"]) if noted else self.label / "vault"
+
     def not_private(self) -> Path:
         """Return the folder for what must never leave the label party, with a warning in it."""
         folder = self.label / NOT_PRIVATE
