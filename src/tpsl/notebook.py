@@ -11,7 +11,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
@@ -27,6 +27,7 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.data.dataset import load as load_data
 from tpsl.perturb import Estimator
+from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
 from tpsl.training import Job, TrainResult, make_job
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 Source = Literal["flights", "synthetic", "table", "criteo", "avazu"]
 MechanismName = Literal["auto", "none", "laplace", "discrete", "gaussian", "subset_selection", "optimized_unary"]
-Progress = Callable[[int, int, str], None]
 
 _RECORDED_STEPS = 64
 

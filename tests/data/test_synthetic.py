@@ -109,9 +109,9 @@ def test_any_mixture_of_fields_carries_the_whole_signal(fields: tuple[int, int])
 
 
 def test_progress_ends_at_the_number_of_rows() -> None:
-    heard: list[tuple[str, int, int]] = []
+    heard: list[tuple[int, int, str]] = []
     load_label_party(SyntheticData(rows=CHUNK_ROWS + 1), progress=lambda *news: heard.append(news))
-    assert [(done, total) for _, done, total in heard] == [(CHUNK_ROWS, CHUNK_ROWS + 1), (CHUNK_ROWS + 1,) * 2]
+    assert [(done, total) for done, total, _ in heard] == [(CHUNK_ROWS, CHUNK_ROWS + 1), (CHUNK_ROWS + 1,) * 2]
 
 
 def test_an_embedding_table_beyond_32_bits_is_refused() -> None:

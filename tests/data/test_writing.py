@@ -99,7 +99,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_file_does_not_take_the_name(tmp_path: Path) -> None:
-    def stop(what: str, done: int, total: int) -> None:
+    def stop(done: int, total: int, what: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.attacks.scoring import AttackResult, Evaluation, ScoredBy, Scores
+from tpsl.progress import Progress, no_progress
 from tpsl.training.transcript import Transcript, TranscriptStep
 
 Labels = npt.NDArray[np.int64]
-Progress = Callable[[int, int, str], None]
 
 
 class AttackError(ValueError):
@@ -49,7 +49,7 @@ def evaluate_attacks(
     *,
     leave_out: Labels | None = None,
     skip: int = 0,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
     total: int = 0,
 ) -> tuple[AttackResult, ...]:
     """Run attacks over the steps of a transcript, one step in memory at a time, and score them; ceilings are left out.

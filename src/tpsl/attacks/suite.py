@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import load_file
 
-from tpsl.attacks.attack import Attack, AttackError, Labels, Progress, evaluate_attacks, joint_steps
+from tpsl.attacks.attack import Attack, AttackError, Labels, evaluate_attacks, joint_steps
 from tpsl.attacks.black_box import norm_scores, spectral_scores
 from tpsl.attacks.ceilings import Evaluated
 from tpsl.attacks.known_labels import (
@@ -59,6 +59,7 @@ from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.mechanisms import auc_ceiling
 from tpsl.party import FeatureParty
+from tpsl.progress import Progress, no_progress
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
@@ -101,7 +102,7 @@ def run_attacks(
     features: Mapping[str, Features] | None = None,
     skip: int = 0,
     ceilings: bool = True,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
 ) -> AttackReport:
     """Attack a recorded run, by all attacks that exist for it or by those in `which`.
 

@@ -31,9 +31,10 @@ from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset, load
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
+from tpsl.training.loop import ALL_STEPS, train
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.vault import Vault
 
@@ -98,8 +99,8 @@ def audit(
     seed: int | None = None,
     data: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
-    progress: Progress = lambda done, total, note: None,
-    notice: Notice = lambda text: None,
+    progress: Progress = no_progress,
+    notice: Notice = no_notice,
 ) -> AuditResult:
     """Bound the ε of a job from below, at the label party, in a new folder with a vault of its own.
 

@@ -14,8 +14,8 @@ from tpsl.audit.releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
 from tpsl.data.dataset import load, load_label_party
 from tpsl.mechanisms import secure_words
+from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.job import Job
-from tpsl.training.loop import Notice, Progress
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault
 
@@ -80,8 +80,8 @@ def examine(
     run: Path | None = None,
     canaries: int = 20_000,
     confidence: float = 0.95,
-    progress: Progress = lambda done, total, note: None,
-    notice: Notice = lambda text: None,
+    progress: Progress = no_progress,
+    notice: Notice = no_notice,
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tpsl.audit.folder import new_folder
 from tpsl.audit.levels import RELEASES
 from tpsl.mechanisms import Mechanism, secure_words
+from tpsl.progress import Progress, no_progress
 from tpsl.vault import Vault
 from tpsl.vault.outcome_tests import (
     Expected,
@@ -31,8 +32,6 @@ from tpsl.vault.outcome_tests import (
     at_least,
     surprise,
 )
-
-Progress = Callable[[int, int, str], None]
 
 _FEWEST, _MOST = 64, 512
 """Releases: enough of them that noise which never varies is rare, but not more than this."""
@@ -66,7 +65,7 @@ def repeat_releases(
     folder: Path,
     *,
     draws: int = 1,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
 ) -> ReleasesResult:
     """Release made-up labels again and again, in copies of one vault in a new folder, and test what comes out.
 

@@ -23,10 +23,11 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.relabelling import Relabelling
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, Notice, Progress, train
+from tpsl.training.loop import ALL_STEPS, train
 from tpsl.training.schedule import Schedule
 from tpsl.transport import Channel, Limits, WireDtype
 from tpsl.transport.linked import SentFrame, linked_pair
@@ -88,8 +89,8 @@ def replay(
     data: Dataset | None = None,
     changed: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
-    progress: Progress = lambda done, total, note: None,
-    notice: Notice = lambda text: None,
+    progress: Progress = no_progress,
+    notice: Notice = no_notice,
 ) -> ReplayResult:
     """Train a job twice on one release, the second time with a random half of the true labels flipped; compare.
 

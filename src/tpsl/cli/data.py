@@ -52,9 +52,7 @@ def flights(
     from tpsl.data.writing import write_flights
 
     with progress_bar("writing flights") as progress:
-        written = write_flights(
-            out, layout.value, task.value, rows, lambda note, done, total: progress(done, total, note)
-        )
+        written = write_flights(out, layout.value, task.value, rows, progress)
     _report(out, written, json)
 
 
@@ -72,7 +70,7 @@ def synthetic(
 
     config = SyntheticData.model_validate({"rows": rows, "classes": classes, "seed": seed})
     with progress_bar("writing records") as progress:
-        written = write_synthetic(out, config, lambda note, done, total: progress(done, total, note))
+        written = write_synthetic(out, config, progress)
     _report(out, written, json)
 
 
@@ -103,11 +101,7 @@ def _convert(source: str, path: Path, out: Path, rows: int | None, json: bool) -
     from tpsl.data.clicklog.converting import convert
     from tpsl.data.config import AvazuData, CriteoData
 
-    with progress_bar(f"converting {path.name}") as bar:
-
-        def progress(what: str, done: int, total: int) -> None:
-            bar(done, total, what)
-
+    with progress_bar(f"converting {path.name}") as progress:
         if source == "criteo":
             convert(CriteoData(path=path, rows=rows), out, progress)
         else:

@@ -13,8 +13,9 @@ from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import Facts, FeatureSide, LabelSide, Progress
+from tpsl.data.sides import Facts, FeatureSide, LabelSide
 from tpsl.data.split import Rows
+from tpsl.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """What one party has after loading its own table: nothing of the other party's."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from tpsl.data.split import Rows, split_rows
 Facts = dict[str, float | int | str]
 
 # Called with (what is being done, how much is done, how much there is), in records or in bytes of the file read.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

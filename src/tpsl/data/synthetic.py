@@ -26,8 +26,9 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide, Progress, label_facts
+from tpsl.data.sides import FeatureSide, LabelSide, label_facts
 from tpsl.data.split import split_rows
+from tpsl.progress import Progress
 
 FEATURE_PARTY = "feature"
 CHUNK_ROWS = 1 << 16
@@ -96,7 +97,7 @@ class World:
                 chunk = replace(chunk, labels=self._relabelling(chunk.labels, self.config.classes, chunk.first))
             yield chunk
             if progress is not None:
-                progress("drawing synthetic records", chunk.first + len(chunk), rows)
+                progress(chunk.first + len(chunk), rows, "drawing synthetic records")
 
     def _chunk(self, number: int, rows: int) -> Chunk:
         # The whole chunk is drawn and scored, then cut: its first records must not depend on how many are wanted, and

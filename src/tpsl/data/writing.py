@@ -13,7 +13,8 @@ from tpsl.data.bayes import BayesOptimum
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
 from tpsl.data.parquetfile import new_parquet
 from tpsl.data.rawtable import RawTable
-from tpsl.data.sides import Facts, Progress
+from tpsl.data.sides import Facts
+from tpsl.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def write_flights(
         with new_parquet(path, table.schema) as writer:
             writer.write_table(table, row_group_size=synthetic.CHUNK_ROWS)
         if progress is not None:
-            progress("writing flights", (done + 1) * len(raw), 2 * len(raw))
+            progress((done + 1) * len(raw), 2 * len(raw), "writing flights")
     roles = [
         {"categorical": tuple(raw.categorical), "numeric": tuple(raw.numeric), "time": "scheduled_departure"}
         for raw in (airport, airline)

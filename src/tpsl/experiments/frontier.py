@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,13 +29,13 @@ from tpsl.experiments.sweep import gaussian_sigma_like_laplace
 from tpsl.experiments.tune import RECOMMENDED_SPACE, configuration, tune
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.mechanisms import randomized_response
+from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job, make_job
 from tpsl.training.loop import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport import BadMessage
 
 Part = Literal["private", "local"]
-Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 OURS = "tpsl"
@@ -165,7 +165,7 @@ def frontier(
     parts: Sequence[Part] = ("private", "local"),
     workers: int = 1,
     device: torch.device | None = None,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
 ) -> Iterator[list[Row]]:
     """Compute the cells that have no row yet; yield all rows so far, in order, at the start and after each cell.
 

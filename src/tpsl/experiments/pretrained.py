@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.files import make_private_folder, write_atomically
-from tpsl.party.pretraining import Progress
+from tpsl.progress import Progress, no_progress
 from tpsl.training.build import pretrained_weights
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
@@ -39,7 +39,7 @@ def prepare_pretrained(
     data: Dataset,
     folder: Path,
     device: torch.device | None = None,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
 ) -> None:
     """Make sure that `folder` holds the pre-trained weights of a job, those a run of it would compute by itself."""
     key = pretraining_key(job)

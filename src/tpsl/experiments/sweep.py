@@ -12,7 +12,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,11 @@ from tpsl.attacks import AttackReport, run_attacks
 from tpsl.experiments.defences import Defence, defended
 from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.files import make_private_folder, write_atomically
+from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
 from tpsl.transport import BadMessage
 
-Progress = Callable[[int, int, str], None]
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
 
 
@@ -91,7 +91,7 @@ def sweep(
     *,
     workers: int | None = None,
     skip_batches: int = 0,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
 ) -> list[dict[str, Any]]:
     """Run the cells that have no row yet; return all rows in the order of the settings, and write them to files.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from tpsl.experiments.pretrained import hand_over, prepare_pretrained, pretraini
 from tpsl.experiments.space import changed, describe
 from tpsl.experiments.wide_parts import hand_over_wide_parts, prepare_wide_parts
 from tpsl.files import make_private_folder, write_atomically
+from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import noisy_labels_for
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
@@ -36,9 +37,6 @@ from tpsl.training.validation import Validation, noisy_validation, record_log_li
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport import BadMessage
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault
-
-Progress = Callable[[int, int, str], None]
-Notice = Callable[[str], None]
 
 DEFAULT_VALIDATION = 0.1
 _DIVERGED = "diverged.txt"
@@ -148,8 +146,8 @@ def tune(
     workers: int = 1,
     device: torch.device | None = None,
     pretrained: Path | None = None,
-    progress: Progress = lambda done, total, note: None,
-    notice: Notice = lambda text: None,
+    progress: Progress = no_progress,
+    notice: Notice = no_notice,
 ) -> TuneResult:
     """Train every configuration of the space (changes to the base job; None: ours) on one release, and compare them.
 
@@ -254,7 +252,7 @@ def _wide_task(wire: str) -> str:
 
 def _fit_wide_parts(job: Job, out: Path, vault: Path, data: Dataset | None) -> None:
     data = load_once(job.data) if data is None else data
-    noisy, _ = noisy_labels_for(job, data.label_side, vault, lambda text: None)
+    noisy, _ = noisy_labels_for(job, data.label_side, vault, no_notice)
     prepare_wide_parts(job, data, noisy, out / "wide")
 
 

@@ -8,7 +8,7 @@ it exists. Whoever gets this head, or its scores, gets something of every traini
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.models import HalfOptimizer, OptimizerConfig
+from tpsl.progress import Progress, no_progress
 
 Inputs = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Columns = npt.NDArray[np.int64]
-Progress = Callable[[int, int, str], None]
 
 WIDTHS = (256, 256)
 _EPOCHS, _BATCH = 8, 512
@@ -101,7 +101,7 @@ def train_local_head(
     labels: Labels,
     classes: int,
     seed: int,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
     device: torch.device | None = None,
     *,
     judges: Rows | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,8 +22,7 @@ from torch.nn import functional
 from tpsl.data.features import Features
 from tpsl.models import Bottom
 from tpsl.party.feature_party import FeatureTensors, Rows
-
-Progress = Callable[[int, int, str], None]
+from tpsl.progress import Progress, no_progress
 
 _HELD_OUT = 0.05  # share of the rows
 _WARM_UP = 0.1  # share of the steps
@@ -79,7 +78,7 @@ def pretrain(
     rows: Rows,
     config: PretrainConfig,
     seed: int,
-    progress: Progress = lambda done, total, note: None,
+    progress: Progress = no_progress,
 ) -> PretrainReport:
     """Train `bottom` in place on these rows of the party's own features.
 

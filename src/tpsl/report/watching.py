@@ -6,10 +6,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpsl.progress import Progress, no_progress
 from tpsl.report.feature_reading import read_feature_run
 from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.promises import promise_of
@@ -20,7 +21,6 @@ from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultSum, sums_over
 from tpsl.vault.storage import DATABASE
 
-Progress = Callable[[int, int, str], None]
 Traces = tuple[tuple[str, int, int, int], ...]
 
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
@@ -62,7 +62,7 @@ class WatchedFolder:
         self._lock = threading.Lock()
         self._last: tuple[float, Look] | None = None
 
-    def look(self, progress: Progress = lambda done, total, note: None) -> Look:
+    def look(self, progress: Progress = no_progress) -> Look:
         """Return the runs, sorted by path; only those that have changed are read. From any thread."""
         with self._lock:
             if self._last is None or time.monotonic() - self._last[0] > _OFTEN:

@@ -9,7 +9,6 @@ In one process there is nobody to measure; there each epoch is evaluated when it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.party.local_head import Columns, train_local_head
+from tpsl.progress import Progress, no_progress
 from tpsl.training.arrivals import Arrivals
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
@@ -30,7 +30,6 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 
-Progress = Callable[[int, int, str], None]
 Entry = dict[str, Any]
 
 
@@ -61,7 +60,7 @@ class AfterTraining:
         self._job, self._side, self._run = job, side, run
         self._arrivals, self._observer, self._device = arrivals, observer or Silent(), device
 
-    def complete(self, progress: Progress = lambda done, total, note: None) -> TrainResult:
+    def complete(self, progress: Progress = no_progress) -> TrainResult:
         """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
         self.evaluate()
         result = self._run.result()

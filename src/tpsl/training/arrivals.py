@@ -25,13 +25,13 @@ import pyarrow as pa
 
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
+from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import Observer
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
 from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
 
-Notice = Callable[[str], None]
 Answer = TypeVar("Answer")
 
 _LOOK_EVERY = 1.0  # seconds

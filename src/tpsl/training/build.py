@@ -17,12 +17,12 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models import Bottom, BottomMembers, HalfOptimizer, make_bottom, make_top
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.party.pretraining import Progress, pretrain
+from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
+from tpsl.progress import Notice, Progress, no_progress
 from tpsl.training.job import Job
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault, VaultError
 
-Notice = Callable[[str], None]
 LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None, torch.device | None], LabelParty]
 """What makes the label party of a run, on the device it gets last: `build_label_party`, unless it is replaced."""
 
@@ -41,7 +41,7 @@ def build_feature_party(job: Job, name: str, features: Features, device: torch.d
 
 
 def pretrained_weights(
-    job: Job, side: FeatureSide, device: torch.device | None = None, progress: Progress = lambda done, total, note: None
+    job: Job, side: FeatureSide, device: torch.device | None = None, progress: Progress = no_progress
 ) -> dict[str, Tensor]:
     """Return weights of a feature party's half that it has learned from its own features alone, member by member.
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from time import sleep
 from typing import TypeVar
 
+from tpsl.progress import Notice
 from tpsl.vault import VaultFull
 
-Notice = Callable[[str], None]
 Answer = TypeVar("Answer")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds

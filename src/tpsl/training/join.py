@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from tpsl.data.dataset import load_feature_party, taken_on_trust
+from tpsl.progress import Notice, Progress
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.disk_space import is_for_want_of_space, with_space
@@ -21,9 +21,6 @@ from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, Refused,
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Watch
 from tpsl.transport.peers import LABEL_PARTY
-
-Progress = Callable[[int, int, str], None]
-Notice = Callable[[str], None]
 
 
 def join(
@@ -57,7 +54,7 @@ def join(
         own = own_data(job, party, local.data).data
         if trusted := taken_on_trust(own):
             notice(trusted)
-        side = load_feature_party(own, party, lambda what, done, total: progress(done, total, what))
+        side = load_feature_party(own, party, progress)
         keep_freed_memory()
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))

@@ -20,12 +20,11 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tpsl.files import make_private_folder, write_atomically, write_durably
+from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import Fact, Silent
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-
-Notice = Callable[[str], None]
 
 _EVERY = 1.0  # seconds between two points of the speed
 _PATIENCE = 10.0  # seconds that the end of a run waits for what is not written yet

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load, taken_on_trust
+from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
@@ -23,9 +24,6 @@ from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.training.wide import label_features
 from tpsl.transport import Channel, InProcessMeeting, Limits, WireDtype, pair, run_together
 from tpsl.vault import NO_LIMITS, ReleasePolicy
-
-Progress = Callable[[int, int, str], None]
-Notice = Callable[[str], None]
 
 Couple = Callable[[tuple[str, str], WireDtype, Limits], tuple[Channel, Channel]]
 """Makes the two ends of the channel between two parties, named in that order."""
@@ -43,8 +41,8 @@ def train(
     policy: ReleasePolicy = NO_LIMITS,
     wait: float = 3600.0,
     record_steps: int = 0,
-    progress: Progress = lambda done, total, note: None,
-    notice: Notice = lambda text: None,
+    progress: Progress = no_progress,
+    notice: Notice = no_notice,
     observer: Observer | None = None,
     data: Dataset | None = None,
     device: torch.device | None = None,
@@ -77,7 +75,7 @@ def train(
                 notice(trusted)
             data = load(
                 job.data,
-                lambda what, done, total: progress(done, total, what),
+                progress,
                 late_labels=job.has_late_labels,
             )
         keep_freed_memory()

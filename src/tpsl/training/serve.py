@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party, taken_on_trust
+from tpsl.progress import Notice, Progress
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import agreement
 from tpsl.training.allocator import keep_freed_memory
@@ -27,9 +27,6 @@ from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alon
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Watch
 from tpsl.transport.peers import LABEL_PARTY
-
-Progress = Callable[[int, int, str], None]
-Notice = Callable[[str], None]
 
 
 def serve(
@@ -70,7 +67,7 @@ def serve(
             notice(trusted)
         side = load_label_party(
             own,
-            lambda what, done, total: progress(done, total, what),
+            progress,
             late_labels=job.has_late_labels,
         )
         keep_freed_memory()

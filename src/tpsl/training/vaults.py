@@ -8,7 +8,7 @@ What the label party does not permit is refused here, before a port is opened an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
+from tpsl.progress import Notice
 from tpsl.training.build import check_labels, release_labels, store_labels
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
@@ -26,8 +27,6 @@ from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
 from tpsl.vault.totals import Planned, total_of
-
-Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,9 @@ def test_what_is_kept_is_read_and_not_computed_again(criteo: CriteoData, tmp_pat
     converted = convert(criteo, tmp_path / "folder")
     told: list[str] = []
     for _ in range(2):
-        load(converted, lambda what, done, total: told.append(what))
+        load(converted, lambda done, total, what: told.append(what))
     assert told == ["encoding folder"]
-    load(converted.model_copy(update={"min_count": 4}), lambda what, done, total: told.append(what))
+    load(converted.model_copy(update={"min_count": 4}), lambda done, total, what: told.append(what))
     assert told == ["encoding folder"] * 2
 
 
@@ -117,7 +117,7 @@ def test_writing_to_mapped_features_does_not_change_what_is_kept(criteo: CriteoD
 
 def test_progress_is_told_in_bytes(criteo: CriteoData, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    convert(criteo, tmp_path / "folder", lambda what, done, total: told.append((what, done, total)))
+    convert(criteo, tmp_path / "folder", lambda done, total, what: told.append((what, done, total)))
     size = criteo.path.stat().st_size
     assert told[-1] == ("reading train.txt", size, size)
 
@@ -135,7 +135,7 @@ def test_an_error_leaves_nothing_behind(avazu: AvazuData, tmp_path: Path) -> Non
 def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, tmp_path: Path) -> None:
     converted = convert(criteo, tmp_path / "folder")
 
-    def stop(what: str, done: int, total: int) -> None:
+    def stop(done: int, total: int, what: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

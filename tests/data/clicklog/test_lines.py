@@ -71,7 +71,7 @@ def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "text"
     path.write_bytes(b"abcdefgh\n" * 1000)
     told: list[tuple[str, int, int]] = []
-    blocks = list(line_blocks(path, "reading", lambda what, done, total: told.append((what, done, total))))
+    blocks = list(line_blocks(path, "reading", lambda done, total, what: told.append((what, done, total))))
     assert [what for what, _, _ in told] == ["reading"] * len(blocks)
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     assert told[-1][1:] == (9000, 9000)

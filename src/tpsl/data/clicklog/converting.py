@@ -17,7 +17,7 @@ from tpsl.data.clicklog.reading import ID, LABEL, TimeOrder, read_blocks
 from tpsl.data.config import AvazuData, ClickData, CriteoData
 from tpsl.data.errors import DataError
 from tpsl.data.parquetfile import new_parquet
-from tpsl.data.sides import Progress
+from tpsl.progress import Progress
 
 AnyClickData = TypeVar("AnyClickData", CriteoData, AvazuData)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tpsl.data.errors import DataError
-from tpsl.data.sides import Progress
+from tpsl.progress import Progress
 
 BLOCK_BYTES = 1 << 24
 # A compressed stream that breaks off takes the whole piece with it, so pieces are small.
@@ -66,7 +66,7 @@ def line_blocks(path: Path, what: str, progress: Progress | None = None) -> Iter
                 yield block
                 line += block.lines
                 if progress is not None:
-                    progress(what, file.tell(), total)
+                    progress(file.tell(), total, what)
     except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: is damaged or cut off soon after line {line - 1} ({reason})") from error

@@ -18,8 +18,8 @@ from tpsl.data.clicklog.layout import HOUR_FIELDS, Kind, Layout, hour_and_weekda
 from tpsl.data.clicklog.lines import Block, line_blocks
 from tpsl.data.clicklog.threads import side_by_side
 from tpsl.data.errors import DataError
-from tpsl.data.sides import Progress
 from tpsl.data.synthetic import record_ids
+from tpsl.progress import Progress
 
 ID, LABEL = "id", "label"
 _HOUR = "(hour)"  # no column of a publisher has this name

@@ -28,9 +28,10 @@ from tpsl.data.config import ClickData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide, Progress, label_facts
+from tpsl.data.sides import FeatureSide, LabelSide, label_facts
 from tpsl.data.split import Rows, split_rows
 from tpsl.files import write_durably
+from tpsl.progress import Progress
 
 FEATURE_PARTY = "feature"
 CLASS_NAMES = ("0", "1")
@@ -201,7 +202,7 @@ def _encoded(config: ClickData, encoder: Encoder, columns: Columns, progress: Pr
         yield categorical, numeric
         done += len(categorical)
         if progress is not None:
-            progress(f"encoding {config.path.name}", done, len(columns))
+            progress(done, len(columns), f"encoding {config.path.name}")
 
 
 def _split(config: ClickData, columns: Columns) -> tuple[Rows, Rows]:

@@ -1,0 +1,19 @@
+"""What a long task tells while it runs: how far it is, and sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Progress = Callable[[int, int, str], None]
+"""Called with (done, total, what is being done)."""
+
+Notice = Callable[[str], None]
+"""Called with a sentence."""
+
+
+def no_progress(done: int, total: int, note: str) -> None:
+    """Show nothing."""
+
+
+def no_notice(text: str) -> None:
+    """Say nothing."""
