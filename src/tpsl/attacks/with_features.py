@@ -25,7 +25,7 @@ from tpsl.data.features import Features
 from tpsl.data.order import permutation
 from tpsl.data.split import FOLD_STREAM
 from tpsl.mechanisms import Mechanism
-from tpsl.mechanisms.words import seeded_words
+from tpsl.mechanisms.random_words import seeded_words
 from tpsl.party.wide import fit_additive
 from tpsl.training.transcript import TranscriptStep
 

@@ -12,9 +12,9 @@ from tpsl.mechanisms.laplace import Laplace, laplace
 from tpsl.mechanisms.mechanism import Mechanism, Release
 from tpsl.mechanisms.optimized_unary import OptimizedUnary, optimized_unary
 from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling
+from tpsl.mechanisms.random_words import RandomWords, secure_words, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
 from tpsl.mechanisms.subset_selection import SubsetSelection, subset_selection
-from tpsl.mechanisms.words import RandomWords, secure_words, seeded_words
 
 _CONSTRUCTORS: dict[str, Callable[..., Mechanism]] = {
     "none": identity,

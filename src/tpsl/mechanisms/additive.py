@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from tpsl.mechanisms.mechanism import Labels, Mechanism, spec_of
 from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, auc_of_scores
+from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL, Table
-from tpsl.mechanisms.words import Words
 
 _LEVELS = 1000
 """How finely the likelihood ratios of one coordinate, on either side of 1, are told apart to compare pairs of them."""

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, spec_of
 from tpsl.mechanisms.prediction import PredictedAUC
+from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL
-from tpsl.mechanisms.words import Words
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms.exact import rounded_up
 from tpsl.mechanisms.prediction import PredictedAUC
-from tpsl.mechanisms.words import RandomWords, Words, secure_words, seeded_words
+from tpsl.mechanisms.random_words import RandomWords, Words, secure_words, seeded_words
 
 Outcomes = npt.NDArray[np.unsignedinteger]
 Labels = npt.NDArray[np.intp]

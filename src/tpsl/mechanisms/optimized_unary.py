@@ -16,8 +16,8 @@ import numpy.typing as npt
 from tpsl.mechanisms.additive import AdditiveMechanism, mirrored
 from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, check_classes, check_epsilon
+from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL, Table
-from tpsl.mechanisms.words import Words
 
 _HALF = TOTAL // 2
 

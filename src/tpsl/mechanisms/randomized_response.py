@@ -15,8 +15,8 @@ import numpy.typing as npt
 from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
 from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, predicted_by_votes
+from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL
-from tpsl.mechanisms.words import Words
 
 
 @dataclass(frozen=True, eq=False)

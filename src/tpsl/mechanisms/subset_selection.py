@@ -21,9 +21,9 @@ import numpy.typing as npt
 from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
 from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, predicted_by_votes
+from tpsl.mechanisms.random_words import RandomWords, Words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
 from tpsl.mechanisms.table import TOTAL
-from tpsl.mechanisms.words import RandomWords, Words
 
 _LARGEST_WORD = np.uint64(TOTAL - 1)
 

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms.words import Words
+from tpsl.mechanisms.random_words import Words
 
 TOTAL = 1 << 64
 """What each row of a table sums to: one outcome for each 64-bit word."""
