@@ -200,5 +200,5 @@ def test_a_run_goes_on_with_the_own_parts_it_was_begun_with(tmp_path: Path) -> N
     ):
         pass
     (run.party("feature") / "own_parts.json").write_text("{}}")
-    with pytest.raises(RunError, match="own_parts.json: is damaged"):
+    with pytest.raises(RunError, match=r"own_parts\.json: is damaged"):
         run.own_parts("feature")
