@@ -39,9 +39,9 @@ proto: $(READY)
 	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/wire_pb2.py
 	$(BIN)/ruff format --quiet src/tpsl/transport/wire_pb2.py src/tpsl/transport/wire_pb2.pyi
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml research/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e research
 	touch $@
 
 clean:

@@ -22,11 +22,6 @@ from typing import Any, Literal
 
 import torch
 
-from tpsl.experiments.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
-from tpsl.experiments.pool import Task, load_once, run_tasks
-from tpsl.experiments.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
-from tpsl.experiments.sweep import gaussian_sigma_like_laplace
-from tpsl.experiments.tune import RECOMMENDED_SPACE, configuration, tune
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.mechanisms import randomized_response
 from tpsl.progress import Progress, no_progress
@@ -34,6 +29,11 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.loop import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport import BadMessage
+from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl.tuning.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
+from tpsl.tuning.tune import RECOMMENDED_SPACE, configuration, tune
+from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
+from tpsl_research.sweep import gaussian_sigma_like_laplace
 
 Part = Literal["private", "local"]
 Row = dict[str, Any]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tpsl.experiments.committee import Committee, committee_weights
+from tpsl.tuning.committee import Committee, committee_weights
 
 
 def some_likelihoods(candidates: int, records: int, spread: float, seed: int = 0) -> list[np.ndarray]:

@@ -1,9 +1,8 @@
-"""Tables for papers from runs, as LaTeX (with the package booktabs) and as Markdown."""
+"""Tables for papers from runs. They are the label party's: test and attack AUCs depend on true labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,83 +10,10 @@ from tpsl.attacks.scoring import ScoredBy
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
 from tpsl.report.words import MISSING, auc_text, ceiling_text, measured_text
-
-_LATEX: dict[str, str | int | None] = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    # At the beginning of a row these two would belong to the command that ends the row before.
-    "[": "{[}",
-    "*": "{*}",
-    "–": "--",
-    "−": "$-$",
-    "’": "'",
-    "ε": r"$\varepsilon$",
-    "δ": r"$\delta$",
-    "σ": r"$\sigma$",
-    "∞": r"$\infty$",
-    "≥": r"$\ge$",
-    "±": r"$\pm$",
-}
-_MARKDOWN: dict[str, str | int | None] = {character: f"\\{character}" for character in "\\|*_`<>[]#"}
+from tpsl_research.tables import Table
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table as rows of text: the first is the header, the first column names the run."""
-
-    name: str
-    caption: str
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """Return the table as Markdown, every cell as it is."""
-        head, *body = [[cell.translate(str.maketrans(_MARKDOWN)) for cell in row] for row in self.rows]
-        aligned = ["---", *["---:"] * (len(head) - 1)]
-        lines = ["| " + " | ".join(cells) + " |" for cells in (head, aligned, *body)]
-        return "\n".join([self.caption, "", *lines, ""])
-
-    def latex(self) -> str:
-        """Return the table as a float of LaTeX, every cell as it is."""
-        head, *body = [" & ".join(map(latex_text, row)) + r" \\" for row in self.rows]
-        columns = "l" + "r" * (len(self.rows[0]) - 1)
-        return "\n".join(
-            [
-                "% needs \\usepackage{booktabs}",
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{latex_text(self.caption)}}}",
-                rf"\label{{tab:{self.name}}}",
-                rf"\begin{{tabular}}{{{columns}}}",
-                r"\toprule",
-                head,
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-                "",
-            ]
-        )
-
-
-def latex_text(text: str) -> str:
-    """Return LaTeX that prints this text and does nothing else."""
-    return text.translate(str.maketrans(_LATEX))
-
-
-def runs_table(views: Sequence[RunView]) -> PaperTable:
+def runs_table(views: Sequence[RunView]) -> Table:
     """Return promise, test AUC and attack AUC of each run; a column in which no run has anything is left out."""
     columns = {
         "Run": [view["name"] for view in views],
@@ -106,10 +32,10 @@ def runs_table(views: Sequence[RunView]) -> PaperTable:
         "Runs, AUCs with 95 % intervals. Attack AUC and formula: the shortest-distance attack. Ceiling: the most that "
         "ε allows any attack that scores by the noisy label alone."
     )
-    return PaperTable("runs", caption, (tuple(shown), *zip(*shown.values(), strict=True)))
+    return Table(caption, (tuple(shown), *zip(*shown.values(), strict=True)))
 
 
-def attacks_table(views: Sequence[RunView]) -> PaperTable | None:
+def attacks_table(views: Sequence[RunView]) -> Table | None:
     """Return the AUC of every attack on every run that was attacked; None where none was."""
     attacked = [view for view in views if _attacks(view)]
     names = list(dict.fromkeys(name for view in attacked for name in _attacks(view)))
@@ -135,7 +61,7 @@ def attacks_table(views: Sequence[RunView]) -> PaperTable | None:
         "AUC of every attack, scored with true labels; 0.5 is guessing. Ceilings are those of attackers who score by "
         f"the same ({members}); ≈ is an estimate."
     )
-    return PaperTable("attacks", caption, (head, *body, *ceilings))
+    return Table(caption, (head, *body, *ceilings))
 
 
 def _ceiling(view: RunView, kind: str) -> str:
@@ -147,12 +73,11 @@ def _ceiling(view: RunView, kind: str) -> str:
 def write_tables(views: Sequence[RunView], folder: Path) -> list[Path]:
     """Write every table that the runs have numbers for, as .tex and .md; return the files."""
     written = []
-    for table in (runs_table(views), attacks_table(views)):
+    for name, table in (("runs", runs_table(views)), ("attacks", attacks_table(views))):
         if table is not None:
-            for ending, content in (("tex", table.latex()), ("md", table.markdown())):
-                path = folder / f"{table.name}.{ending}"
-                write_atomically(path, content.encode("utf-8", errors="replace"))
-                written.append(path)
+            for ending, content in (("tex", table.latex(name)), ("md", table.markdown())):
+                written.append(folder / f"{name}.{ending}")
+                write_atomically(written[-1], content.encode("utf-8", errors="replace"))
     return written
 
 

@@ -13,15 +13,15 @@ import pytest
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
-from tpsl.experiments.committee import committee_weights
-from tpsl.experiments.space import describe
-from tpsl.experiments.tune import TuneResult, configuration, tune
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
+from tpsl.tuning.committee import committee_weights
+from tpsl.tuning.space import describe
+from tpsl.tuning.tune import TuneResult, configuration, tune
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -139,8 +139,8 @@ def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
 
 def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_job().model_dump(mode="json", exclude_none=True)
-    monkeypatch.setattr("tpsl.experiments.tune.RECOMMENDED_SPACE", (WIDE,))
-    monkeypatch.setattr("tpsl.experiments.tune.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
+    monkeypatch.setattr("tpsl.tuning.tune.RECOMMENDED_SPACE", (WIDE,))
+    monkeypatch.setattr("tpsl.tuning.tune.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
     for classes, configurations in ((2, 1), (3, 2)):
         job = make_job(base, {"data": {"classes": classes}}, "test")
         result = tune(job, None, tmp_path / str(classes))

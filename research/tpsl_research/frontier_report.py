@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tpsl.experiments.frontier import BASELINES, OURS, Row
-from tpsl.experiments.intervals import Estimate, mean_estimate, ratio_estimate
-from tpsl.experiments.paper import LAPLACE, NON_PRIVATE
 from tpsl.files import write_atomically
+from tpsl_research.frontier import BASELINES, OURS, Row
+from tpsl_research.intervals import Estimate, mean_estimate, ratio_estimate
+from tpsl_research.paper import LAPLACE, NON_PRIVATE
+from tpsl_research.tables import Table
 
 RULES = {
     "best": "best by noisy labels",
@@ -122,27 +123,21 @@ def markdown(rows: Sequence[Row], data: str) -> str:
             for series in chosen
             if any(series.at(rows, epsilon) for epsilon in columns)
         ]
-        parts += _table(title, ["", *(f"ε = {epsilon:g}" for epsilon in columns)], lines)
+        parts += _table(title, columns, lines)
     for reference, against in ((REFERENCE, "non-private training"), (HEADLINE, "our network without noise")):
         lines = []
         for ours, theirs in COMPARISONS:
             ratios = [loss_ratio(rows, ours, theirs, epsilon, reference) for epsilon in epsilons]
             if any(ratios):
                 lines.append([f"{ours.name} / {theirs.name}", *(_interval(ratio) for ratio in ratios)])
-        parts += _table(
-            f"Our loss as a share of the loss of the paper's Laplace (private head), both against {against}, "
-            "paired over seeds, 95 % interval",
-            ["", *(f"ε = {epsilon:g}" for epsilon in epsilons)],
-            lines,
-        )
+        title = f"Our loss as a share of the loss of the paper's Laplace (private head), both against {against}, "
+        parts += _table(f"{title}paired over seeds, 95 % interval", epsilons, lines)
     return "\n".join(parts)
 
 
-def _table(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    if not lines:
-        return []
-    written = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
-    return [f"## {title}\n", *written, ""]
+def _table(title: str, epsilons: Sequence[float], lines: Sequence[Sequence[str]]) -> list[str]:
+    head = ("", *(f"ε = {epsilon:g}" for epsilon in epsilons))
+    return [Table(title, (head, *map(tuple, lines))).markdown("##", escape=False)] if lines else []
 
 
 def _text(estimate: Estimate | None) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, variance
 
-_BISECTIONS = 200
-_LARGEST_QUANTILE = 1e6
+from scipy.stats import t as student
 
 
 @dataclass(frozen=True)
@@ -25,36 +24,12 @@ class Estimate:
         return (self.high - self.low) / 2
 
 
-def student_quantile(confidence: float, freedom: int) -> float:
-    """Return the t with `P(|T| < t) = confidence` for Student's T with so many degrees of freedom."""
-    if not 0 < confidence < 1 or freedom < 1:
-        raise ValueError(f"there is no Student quantile for confidence {confidence} and {freedom} degrees of freedom")
-    low, high = 0.0, _LARGEST_QUANTILE
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
-    return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """Return `P(|T| < t)`, by its finite sum for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    cosine = math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine, 0.0) if odd else (1.0, 0.0)
-    for k in range(1 + odd, freedom, 2):
-        total += term
-        term *= cosine * cosine * k / (k + 1)
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
-
-
 def mean_estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Return the mean of independent values and its t-interval."""
     centre = mean(values)
     if len(values) < 2:
         return Estimate(centre, math.nan, math.nan)
-    margin = student_quantile(confidence, len(values) - 1) * math.sqrt(variance(values) / len(values))
+    margin = _quantile(confidence, len(values)) * math.sqrt(variance(values) / len(values))
     return Estimate(centre, centre - margin, centre + margin)
 
 
@@ -70,7 +45,7 @@ def ratio_estimate(above: Sequence[float], below: Sequence[float], confidence: f
     ratio = a / b if b else math.nan
     if n < 2:
         return Estimate(ratio, math.nan, math.nan)
-    squared = student_quantile(confidence, n - 1) ** 2 / n
+    squared = _quantile(confidence, n) ** 2 / n
     covariance = sum((x - a) * (y - b) for x, y in zip(above, below, strict=True)) / (n - 1)
     # (a - r·b)² ≤ squared·Var(above - r·below), as a quadratic in r.
     leading = b * b - squared * variance(below)
@@ -80,3 +55,8 @@ def ratio_estimate(above: Sequence[float], below: Sequence[float], confidence: f
         return Estimate(ratio, math.nan, math.nan)
     root = math.sqrt(max(0.0, half * half - leading * rest))
     return Estimate(ratio, (half - root) / leading, (half + root) / leading)
+
+
+def _quantile(confidence: float, values: int) -> float:
+    """Return the t with `P(|T| < t) = confidence` for Student's T of the mean of `values` numbers."""
+    return float(student.ppf((1 + confidence) / 2, values - 1))

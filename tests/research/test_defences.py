@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.experiments.defences import Defence, defended, marvell, marvell_variances, max_norm
 from tpsl.metrics import auc
 from tpsl.training import make_job, train
+from tpsl_research.defences import Defence, defended, marvell, marvell_variances, max_norm
 
 
 def gradients(n: int = 4000, d: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from tpsl.experiments.pool import Task, run_tasks
+from tpsl.tuning.pool import Task, run_tasks
 
 
 def test_tasks_run_in_order_but_after_what_they_need() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.report.figures import FORMATS, attack_figure, curves_figure, epsilon_figure, roc_figure, write_figures
-from tpsl.report.paper_tables import attacks_table, latex_text, runs_table, write_tables
 from tpsl.report.run_view import RunView
 from tpsl.report.table import summary
+from tpsl_research.drawing import FORMATS
+from tpsl_research.run_figures import attack_figure, curves_figure, epsilon_figure, roc_figure, write_figures
+from tpsl_research.run_tables import attacks_table, runs_table, write_tables
+from tpsl_research.tables import latex_text
 
 
 def points_of(figure: Any) -> set[tuple[float, float]]:
@@ -148,7 +150,7 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
     of_norm, of_likelihood = found["norm"], found["likelihood"]
     assert column["ceiling: noisy label"] == f"{of_likelihood['ceiling']:.4f}"
     assert column["ceiling: noisy label and features"].startswith(f"≈ {of_norm['ceiling']:.3f} ±")
-    assert "noisy label and features: norm, spectral" in attacks.caption
+    assert "noisy label and features: norm, spectral" in attacks.title
     assert {path.name for path in write_tables(views, tmp_path)} == {"runs.tex", "runs.md", "attacks.tex", "attacks.md"}
     assert len({len(row) for row in cells_of((tmp_path / "runs.md").read_text())}) == 1
 
@@ -156,13 +158,13 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
 def test_no_name_of_a_run_breaks_out_of_a_table(views: list[RunView]) -> None:
     name = r"a|b & c_1 \input{x} 100% #1 $x^2$ ~ {<b>"
     table = runs_table([{**views[1], "name": name}])
-    (row,) = [line for line in table.latex().splitlines() if line.startswith("a")]
+    (row,) = [line for line in table.latex("runs").splitlines() if line.startswith("a")]
     assert len(re.findall(r"(?<!\\)&", row)) == len(table.rows[0]) - 1
     assert not re.search(r"(?<!\\)[%#_~]", row) and r"\input" not in row
     assert len(re.findall(r"(?<!\\){", row)) == len(re.findall(r"(?<!\\)}", row))
     assert len(re.findall(r"(?<!\\)\$", row)) % 2 == 0
     for character in "[*":  # of the command \\ before them
-        starred = runs_table([{**views[1], "name": f"{character}1em]"}]).latex()
+        starred = runs_table([{**views[1], "name": f"{character}1em]"}]).latex("runs")
         assert not re.search(rf"\\\\\s*\{character}", starred)
     assert latex_text("ε ≥ 1–2") == r"$\varepsilon$ $\ge$ 1--2"
     (_, cells) = cells_of(table.markdown())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import NormalDist, mean, stdev
 from typing import Any
 
-from tpsl.experiments.defences import Defence
-from tpsl.experiments.sweep import Setting, gaussian_sigma_like_laplace
+from tpsl_research.defences import Defence
+from tpsl_research.sweep import Setting, gaussian_sigma_like_laplace
+from tpsl_research.tables import Table
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 10.0)
 LEVELS = {"Low": 0.1, "Medium": 1.0, "High": 10.0}
@@ -151,25 +154,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Printed], float]]] = {
 }
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table as rows of text, the header first."""
-
-    title: str
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """Return the table as Markdown."""
-        head, *body = self.rows
-        lines = [f"### {self.title}", "", _line(head), _line(["---"] * len(head)), *map(_line, body), ""]
-        return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def leakage_table(data: str, rows: Sequence[dict[str, Any]]) -> PaperTable:
+def leakage_table(data: str, rows: Sequence[dict[str, Any]]) -> Table:
     """Return table 1: attacks on non-private split learning."""
     chosen = [row for row in rows if row["algorithm"] == NON_PRIVATE]
     printed = PRINTED.get(data, {}).get((NON_PRIVATE, ""))
@@ -178,10 +163,10 @@ def leakage_table(data: str, rows: Sequence[dict[str, Any]]) -> PaperTable:
         ours.append(str(over_seeds(chosen, column)))
         theirs.append(f"{value(printed):.4f}" if printed else "–")
     lines = [head, ours] + ([theirs] if printed else [])
-    return PaperTable(f"Table 1 ({data}): attacks on non-private split learning", tuple(map(tuple, lines)))
+    return Table(f"Table 1 ({data}): attacks on non-private split learning", tuple(map(tuple, lines)))
 
 
-def results_table(data: str, rows: Sequence[dict[str, Any]]) -> PaperTable:
+def results_table(data: str, rows: Sequence[dict[str, Any]]) -> Table:
     """Return table 2 or 3: transcript-DP split learning, low, medium and high attack AUC."""
     number = {"avazu": "Table 2", "criteo": "Table 3"}.get(data, "As tables 2 and 3")
     printed = PRINTED.get(data, {})
@@ -209,7 +194,7 @@ def results_table(data: str, rows: Sequence[dict[str, Any]]) -> PaperTable:
             for column, _ in COLUMNS.values():
                 cells += [str(over_seeds(chosen, column)), *(["–"] if printed else [])]
             lines.append((*cells, "–"))
-    return PaperTable(f"{number} ({data}): transcript-DP split learning", tuple(lines))
+    return Table(f"{number} ({data}): transcript-DP split learning", tuple(lines))
 
 
 def _sigma(row: dict[str, Any]) -> float:
@@ -219,7 +204,13 @@ def _sigma(row: dict[str, Any]) -> float:
 def closed_form(row: dict[str, Any]) -> float:
     """Return the shortest-distance AUC that theory predicts for a row."""
     if row["defence"] == "gaussian-cut":
-        from statistics import NormalDist
-
         return NormalDist().cdf(1 / (2 * row["strength"]))
     return float(row["closed_form"])
+
+
+def tables_csv(tables: Sequence[Table]) -> str:
+    """Return all tables as one CSV file, an empty line after each."""
+    lines = io.StringIO(newline="")
+    for table in tables:
+        csv.writer(lines).writerows([(table.title,), *table.rows, ()])
+    return lines.getvalue()

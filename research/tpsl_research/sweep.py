@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pyarrow as pa
@@ -23,13 +24,14 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from tpsl.attacks import AttackReport, run_attacks
-from tpsl.experiments.defences import Defence, defended
-from tpsl.experiments.pool import Task, load_once, run_tasks
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
 from tpsl.transport import BadMessage
+from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl_research.defences import Defence, defended
+from tpsl_research.tables import Table
 
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
 
@@ -79,8 +81,6 @@ def grid(
 
 def gaussian_sigma_like_laplace(epsilon: float) -> float:
     """Return the σ at which shortest distance has the AUC that Laplace at ε gives it: `Φ(1/(2σ)) = 1 - ½e^{-ε/2}`."""
-    from statistics import NormalDist
-
     return 1 / (2 * NormalDist().inv_cdf(1 - math.exp(-epsilon / 2) / 2))
 
 
@@ -174,3 +174,21 @@ def _results(result: TrainResult, report: AttackReport) -> dict[str, Any]:
         found[f"{attack.name}_low"] = attack.auc_low
         found[f"{attack.name}_high"] = attack.auc_high
     return found
+
+
+_SHOWN = {
+    "test AUC": "test_auc",
+    "norm": "norm_auc",
+    "spectral": "spectral_auc",
+    "shortest distance": "shortest_distance_auc",
+}
+
+
+def results_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the AUCs of every run, to look at."""
+    lines = []
+    for row in rows:
+        epsilon = "∞" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
+        areas = ("diverged" if row["diverged"] else f"{row[column]:.4f}" for column in _SHOWN.values())
+        lines.append((row["algorithm"], epsilon, str(row["seed"]), *areas))
+    return Table("Test and attack AUC", (("algorithm", "ε", "seed", *_SHOWN), *lines))

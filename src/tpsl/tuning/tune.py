@@ -20,11 +20,6 @@ import numpy as np
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.experiments.committee import Committee, committee_weights
-from tpsl.experiments.pool import Task, load_once, run_tasks
-from tpsl.experiments.pretrained import hand_over, prepare_pretrained, pretraining_key
-from tpsl.experiments.space import changed, describe
-from tpsl.experiments.wide_parts import hand_over_wide_parts, prepare_wide_parts
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import noisy_labels_for
@@ -36,6 +31,11 @@ from tpsl.training.schedule import held_out
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport import BadMessage
+from tpsl.tuning.committee import Committee, committee_weights
+from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl.tuning.pretrained import hand_over, prepare_pretrained, pretraining_key
+from tpsl.tuning.space import changed, describe
+from tpsl.tuning.wide_parts import hand_over_wide_parts, prepare_wide_parts
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault
 
 DEFAULT_VALIDATION = 0.1

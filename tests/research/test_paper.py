@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.experiments.figures import trade_off_figure
-from tpsl.experiments.paper import (
+from tpsl.training import Job
+from tpsl_research.paper import (
     EPSILONS,
     GAUSSIAN,
     LAPLACE,
@@ -18,7 +18,7 @@ from tpsl.experiments.paper import (
     paper_settings,
     results_table,
 )
-from tpsl.training import Job
+from tpsl_research.paper_figure import trade_off_figure
 
 
 @cache

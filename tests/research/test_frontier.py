@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from tpsl.experiments import frontier as module
-from tpsl.experiments.frontier import OURS, Cell, Row, cells, frontier
-from tpsl.experiments.frontier_figure import frontier_figure
-from tpsl.experiments.frontier_report import (
+from tpsl.training import Job, make_job
+from tpsl.tuning.tune import configuration
+from tpsl_research import frontier as module
+from tpsl_research.frontier import OURS, Cell, Row, cells, frontier
+from tpsl_research.frontier_figure import frontier_figure
+from tpsl_research.frontier_report import (
     HEADLINE,
     HEADLINE_LOCAL,
     Series,
@@ -26,11 +28,9 @@ from tpsl.experiments.frontier_report import (
     table,
     write_tables,
 )
-from tpsl.experiments.intervals import mean_estimate, ratio_estimate
-from tpsl.experiments.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
-from tpsl.experiments.sweep import gaussian_sigma_like_laplace
-from tpsl.experiments.tune import configuration
-from tpsl.training import Job, make_job
+from tpsl_research.intervals import mean_estimate, ratio_estimate
+from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
+from tpsl_research.sweep import gaussian_sigma_like_laplace
 
 PRETRAIN = {"method": "masked", "epochs": 1}
 
