@@ -172,11 +172,12 @@ def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: 
     }
     train(make_job(content, {}, "test"), tmp_path / "run", record_steps=10**9)
     features.unlink()
-    report = run_attacks(tmp_path / "run", [row % 2 for row in rows])
+    labels = TrueLabels(np.arange(400) % 2, ("0", "1"))
+    report = run_attacks(tmp_path / "run", labels)
     assert set(report.not_run) == {"noisy_label_with_features", "completion", "no_transcript"}
     assert all("features.csv" in reason for reason in report.not_run.values())
     with pytest.raises(AttackError, match="needs the feature parties' features, which are not here"):
-        run_attacks(tmp_path / "run", [row % 2 for row in rows], which=["completion"])
+        run_attacks(tmp_path / "run", labels, which=["completion"])
 
 
 def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Path) -> None:
