@@ -21,11 +21,11 @@ import torch
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import Dataset, load
-from tpsl.experiments.intervals import mean_estimate
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.training import train
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 from tpsl.training.run_folder import RunFolder
+from tpsl_research.intervals import mean_estimate
 
 Name = Literal["auto", "laplace", "discrete"]
 PAPERS: tuple[Name, ...] = ("laplace", "discrete")

@@ -154,6 +154,12 @@ def test_a_plot_has_the_numbers_of_the_run(run: tpsl.Run) -> None:
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
+def test_a_plot_without_matplotlib_says_what_to_install(run: tpsl.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'tpsl\[plot\]'"):
+        run.plot()
+
+
 def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda form: "now")

@@ -1,19 +1,16 @@
 """What one party has after loading its own table: nothing of the other party's."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.encode import Categories, encode
 from tpsl.data.features import Features
-from tpsl.data.rawtable import NO_LABEL, RawTable
-from tpsl.data.split import Rows, split_rows
+from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.split import Rows
 
 Facts = dict[str, float | int | str]
-
-# Called with (what is being done, how much is done, how much there is), in records or in bytes of the file read.
 
 
 @dataclass(frozen=True)
@@ -65,32 +62,6 @@ class LabelSide:
     def records(self) -> LabelRecords:
         """All of it that is not computed from labels."""
         return LabelRecords(self.features, self.classes, self.train, self.test)
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What both parties do to their own raw table, as the shared configuration says."""
-
-    split: Literal["random", "chronological"]
-    test_fraction: float
-    split_seed: int
-    categories: Categories
-
-    def feature_side(self, party: str, raw: RawTable) -> FeatureSide:
-        """Order, split and encode a feature party's table."""
-        raw = raw.in_canonical_order()
-        train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
-        return FeatureSide(party, raw.ids, encode(raw, train, self.categories), train, test)
-
-    def label_side(self, raw: RawTable, class_names: tuple[str, ...]) -> LabelSide:
-        """Order, split and encode the label party's table."""
-        raw = raw.in_canonical_order()
-        if raw.labels is None:
-            raise ValueError(f"{raw.name}: the label party's table has no labels")
-        train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
-        features = encode(raw, train, self.categories) if raw.categorical or raw.numeric else None
-        facts = label_facts(raw.labels, class_names)
-        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts, raw.units)
 
 
 def label_facts(labels: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> Facts:
