@@ -58,9 +58,9 @@ def test_a_registered_function_may_return_a_mechanism_of_this_package() -> None:
             "lying",
             2,
             {"epsilon": 1.0},
-            r"the table of 'lying' has ε = 2.19723, which is above the ε = 1 that was asked",
+            r"the mechanism 'lying' has ε = 2.19723, which is above the ε = 1 asked for",
         ),
-        ("lying", 3, {"epsilon": 9.0}, "the table of 'lying' has 2 rows, but there are 3 classes"),
+        ("lying", 3, {"epsilon": 9.0}, "the mechanism 'lying' has 2 classes instead of 3"),
         ("lying", 2, {}, "mechanism 'lying' needs epsilon"),
         ("lying", 2, {"epsilon": -1.0}, "epsilon must be a positive number"),
         ("without_epsilon", 2, {"epsilon": 1.0}, "mechanism 'without_epsilon' does not take epsilon"),
@@ -78,5 +78,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"unknown mechanism 'laplce'; known are none, laplace, discrete, .*, lying"):
+    with pytest.raises(
+        UnknownName, match=r"unknown mechanism 'laplce'; known are auto, none, laplace, discrete, .*, lying"
+    ):
         build_mechanism("laplce", 2, epsilon=1.0)

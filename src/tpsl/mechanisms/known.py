@@ -10,10 +10,12 @@ makes them of probabilities).
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpsl.mechanisms.choice import best_for
+from tpsl.mechanisms.exact import rounded_up
 from tpsl.mechanisms.gaussian import gaussian
 from tpsl.mechanisms.identity import identity
 from tpsl.mechanisms.laplace import laplace
@@ -21,7 +23,7 @@ from tpsl.mechanisms.mechanism import Mechanism, check_delta, check_epsilon, che
 from tpsl.mechanisms.optimized_unary import optimized_unary
 from tpsl.mechanisms.randomized_response import randomized_response
 from tpsl.mechanisms.subset_selection import subset_selection
-from tpsl.mechanisms.table_mechanism import check_keeps, table_mechanism
+from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.registry import ExtensionError, Registry
 
 Builder = Callable[..., Mechanism | Sequence[Sequence[int]]]
@@ -38,7 +40,7 @@ _BUILT_IN: dict[str, Callable[..., Mechanism]] = {
     "optimized_unary": optimized_unary,
 }
 MECHANISMS: Registry[Builder] = Registry("mechanism")
-for _name, _build in _BUILT_IN.items():
+for _name, _build in {AUTO: lambda epsilon, classes: best_for(epsilon, classes)[0], **_BUILT_IN}.items():
     MECHANISMS.register(_name, _build)
 
 _CHECKS: dict[str, Callable[[float], float]] = {"epsilon": check_epsilon, "sigma": check_sigma, "delta": check_delta}
@@ -72,13 +74,13 @@ def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mec
     except Exception as error:
         reason = " ".join(str(error).split()) or "no reason given"
         raise ExtensionError(f"the mechanism '{name}' fails ({type(error).__name__}: {reason})") from error
-    if not isinstance(built, Mechanism):
-        table = built = table_mechanism(name, built)
-        if table.classes != classes:
-            raise ExtensionError(f"the table of '{name}' has {table.classes} rows, but there are {classes} classes")
-        if "epsilon" in parameters:
-            check_keeps(table, parameters["epsilon"])
-    return built, "the job names it"
+    mechanism = built if isinstance(built, Mechanism) else table_mechanism(name, built)
+    if mechanism.classes != classes:
+        raise ExtensionError(f"the mechanism '{name}' has {mechanism.classes} classes instead of {classes}")
+    if mechanism.epsilon > parameters.get("epsilon", math.inf):
+        asked, has = parameters["epsilon"], rounded_up(mechanism.epsilon)
+        raise ExtensionError(f"the mechanism '{name}' has ε = {has}, which is above the ε = {asked:g} asked for")
+    return mechanism, "the job names it"
 
 
 def from_spec(spec: Mapping[str, Any]) -> Mechanism:
@@ -100,8 +102,7 @@ def from_spec(spec: Mapping[str, Any]) -> Mechanism:
 
 def _needed(name: str) -> set[str]:
     """Return the parameters that a mechanism cannot do without, read off its signature."""
-    build = best_for if name == AUTO else MECHANISMS.get(name)
-    signature = inspect.signature(build).parameters.values()
+    signature = inspect.signature(MECHANISMS.get(name)).parameters.values()
     needed = {p.name for p in signature if p.default is p.empty and p.name != "classes"}
     if unknown := needed - set(_CHECKS):
         raise ExtensionError(f"the mechanism '{name}' takes {sorted(unknown)[0]!r}, which no job can give")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms.exact import exp_lower, log_upper, rounded_up
+from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_epsilon, spec_of
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL, Table
@@ -120,15 +120,6 @@ def table_mechanism(name: str, rows: Sequence[Sequence[int]]) -> TableMechanism:
     except ValueError as error:
         raise ValueError(f"mechanism '{name}': {error}") from None
     return TableMechanism(classes, log_upper(checked.largest_ratio), 0.0, name, checked)
-
-
-def check_keeps(mechanism: TableMechanism, epsilon: float) -> None:
-    """Raise a ValueError if the integers do not keep the ε that was asked for."""
-    if mechanism.table.largest_ratio > exp_lower(check_epsilon(epsilon)):
-        raise ValueError(
-            f"the table of '{mechanism.name}' has ε = {rounded_up(mechanism.epsilon)}, which is above the ε = "
-            f"{epsilon:g} that was asked for"
-        )
 
 
 def integer_weights(probabilities: Sequence[Sequence[float | Fraction]], epsilon: float) -> list[list[int]]:
