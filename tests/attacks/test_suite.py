@@ -10,7 +10,7 @@ import pytest
 
 from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import auc_ceiling
+from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.training import make_job, train
 
 SIGMAS = 4.9  # α = 1e-6
@@ -36,7 +36,7 @@ def test_attacks_reach_their_closed_forms(recorded: Callable[..., Any], privacy:
     run = recorded(privacy)
     which = ["shortest_distance", "shortest_distance_soft", "likelihood"]
     report = run_attacks(run.path, run.data.labels, which=which)
-    assert report.closed_form == run.job.privacy.build(2).predicted_auc.shortest_distance
+    assert report.closed_form == predicted_auc(run.job.privacy.build(2)).shortest_distance
     closed = {attack.name for attack in report.attacks if attack.closed_form is not None}
     assert closed == set(which)
     for attack in report.attacks:
@@ -64,7 +64,7 @@ def test_k_classes(recorded: Callable[..., Any], mechanism: str) -> None:
     for name in ("shortest_distance", "shortest_distance_soft", "likelihood"):
         found = report[name]
         assert abs(found.auc - found.closed_form) < SIGMAS * deviation(found), name
-    predicted = run.job.privacy.build(4).predicted_auc
+    predicted = predicted_auc(run.job.privacy.build(4))
     assert report["shortest_distance"].closed_form == predicted.likelier_class < predicted.best_score - 0.02
 
 

@@ -58,7 +58,7 @@ from tpsl.data.dataset import feature_party_names, load_feature_party, load_labe
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import auc_ceiling
+from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.party import FeatureParty
 from tpsl.progress import Progress, no_progress
 from tpsl.training.build import build_feature_party
@@ -174,7 +174,7 @@ class _Suite:
         self.total, self.records = len(self.transcripts[0]), self.transcripts[0].records
         self._finished = run.result()
         self.mechanism = self.job.privacy.build(labels.classes)
-        self.predicted = self.mechanism.predicted_auc
+        self.predicted = predicted_auc(self.mechanism)
         draws = self.job.privacy.draws
         self.epsilon, self.delta = draws * self.mechanism.epsilon, draws * self.mechanism.delta
         self.ceiling = auc_ceiling(self.epsilon, self.delta)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tpsl.mechanisms import Mechanism, auc_ceiling
+from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc
 from tpsl.report.findings import finite
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
@@ -83,7 +83,7 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     if privacy.gradients == "none":
         return _Facts()
     mechanism = privacy.build(classes)
-    predicted = mechanism.predicted_auc
+    predicted = predicted_auc(mechanism)
     return _Facts(
         mechanism.name,
         times(mechanism.epsilon, privacy.draws),
