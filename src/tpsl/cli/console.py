@@ -9,18 +9,14 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
-
-class ProgressUpdate(Protocol):
-    """Says how far a command is."""
-
-    def __call__(self, done: int, total: int | None = None, note: str = "", /) -> None: ...  # noqa: D102
-
+from tpsl.progress import Progress
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -74,9 +70,9 @@ def _print_line(console: Console, text: str, style: str | None = None) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[ProgressUpdate]:
-    """Show progress on stderr; yields a function to call with (done, total or None, note)."""
-    with Progress(
+def progress_bar(title: str) -> Iterator[Progress]:
+    """Show progress on stderr; yields what tasks tell it to."""
+    with Bars(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -88,7 +84,7 @@ def progress_bar(title: str) -> Iterator[ProgressUpdate]:
     ) as bar:
         task = bar.add_task(title, total=None, note="")
 
-        def update(done: int, total: int | None = None, note: str = "") -> None:
-            bar.update(task, completed=done, total=total, note=note)
+        def update(done: int, total: int, note: str) -> None:
+            bar.update(task, completed=done, total=total or None, note=note)
 
         yield update
