@@ -6,7 +6,6 @@ With `--json` a command prints exactly one JSON object on stdout. Progress and n
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from tpsl.files import for_json
 from tpsl.progress import Progress
 
 stdout = Console()
@@ -26,17 +26,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON o
 
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
-    typer.echo(json.dumps(_strict(content), ensure_ascii=False))
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return value
+    typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
 def say(text: str) -> None:
