@@ -60,11 +60,12 @@ from tpsl.data.features import Features
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.party import FeatureParty
+from tpsl.party.wide import newly_scored_features
 from tpsl.progress import Progress, no_progress
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.stages.wide import load_wide
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
-from tpsl.training.wide import load_wide, newly_scored_features
 
 ATTACKS: dict[str, str] = {
     "norm": "transcript",

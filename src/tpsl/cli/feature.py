@@ -83,6 +83,7 @@ def join(
     from tpsl.training import ALL_STEPS
     from tpsl.training.join import join as run
     from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
 
     epochs, port = side.job.training.epochs, side.local.metrics_port
     with (
@@ -96,10 +97,7 @@ def join(
             side.party,
             side.local,
             side.out,
-            observer=live,
-            watch=live.watch,
-            progress=live.progress,
-            notice=live.notice,
+            watching=Watching(live, live.progress, live.notice, live.watch),
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )

@@ -101,6 +101,7 @@ def serve(
     from tpsl.data.dataset import feature_party_names
     from tpsl.training import ALL_STEPS
     from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
     from tpsl.training.serve import serve as run
 
     agreed = side.job
@@ -117,10 +118,7 @@ def serve(
             agreed,
             side.local,
             side.out,
-            observer=live,
-            watch=live.watch,
-            progress=live.progress,
-            notice=live.notice,
+            watching=Watching(live, live.progress, live.notice, live.watch),
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )

@@ -143,6 +143,8 @@ def train(
 
     from tpsl import training
     from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
+    from tpsl.training.vaults import VaultChoice
     from tpsl.transport.peers import LABEL_PARTY
     from tpsl.vault import default_place
 
@@ -178,13 +180,13 @@ def train(
         result = training.train(
             agreed,
             run,
-            vault=vault,
-            place=default_place(),
-            policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
+            vault=VaultChoice(
+                vault,
+                default_place(),
+                release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
+            ),
             record_steps=training.ALL_STEPS if record_transcript else 0,
-            progress=progress,
-            notice=notice,
-            observer=logger,
+            watching=Watching(logger, progress, notice),
         )
     show_result(result, json)
 

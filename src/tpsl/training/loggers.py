@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from tpsl.files import make_private_folder, write_atomically, write_durably
 from tpsl.progress import Notice
 from tpsl.training.job import Job
-from tpsl.training.observer import Fact, Silent
+from tpsl.training.observer import Fact, NullObserver
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -49,7 +49,7 @@ class Sink(Protocol):
         """Write what is left."""
 
 
-class RunLogger(Silent):
+class RunLogger(NullObserver):
     """Tells sinks how far and how fast a side is and, at the label party, its metrics.
 
     Guarantee: of a feature party nothing but step and speed is written, whatever events its role reports. The step loop

@@ -22,11 +22,11 @@ from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
 from tpsl.models import Bottom, BottomMembers, Top, TopMembers, make_top
 from tpsl.party.feature_party import FeatureTensors, Rows
-from tpsl.party.wide import AdditiveModel
+from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import TEST_ROWS_AT_ONCE
-from tpsl.training.wide import load_wide, newly_scored_features, unscored_features
+from tpsl.training.stages.wide import load_wide
 from tpsl.transport.peers import LABEL_PARTY
 
 Probabilities = npt.NDArray[np.float32]
