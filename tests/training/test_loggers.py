@@ -64,7 +64,7 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
             side.records,
             run,
             lambda: noisy_labels_for(job, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(job, 1, side.classes, noisy, side.features),
+            lambda noisy: build_label_party(job, ["feature"], side.classes, noisy, side.features),
             observer=at_label,
         )
         feature = FeatureRole(job, data.feature_side("feature"), run, observer=at_feature)

@@ -94,7 +94,7 @@ def serve(
                 run,
                 partial(vault.release, notice),
                 lambda noisy: build_label_party(
-                    job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
+                    job, names, side.classes, noisy, label_features(job, side, noisy, run.label), device=device
                 ),
                 record_steps=record_steps,
                 observer=observer,
@@ -106,7 +106,7 @@ def serve(
                 address,
                 names,
                 agreement(job, side.ids, role.schedule),
-                Limits(role.schedule.largest_part, job.head_width),
+                Limits(role.schedule.largest_part, job.widest_share),
                 job.training.wire,
                 credentials=credentials,
                 patience=patience,
