@@ -1,11 +1,11 @@
 """What a white-box attacker reads off a received gradient: it knows the label party's weights before the step.
 
-By section 4.2 of the paper the received gradient is `g̃ = J^T ṽ = Σ_j w_j g_j`, with J the derivative of the logits by
-the cut and `g_j = J^T v_j` the gradient for label j, which the attacker can compute for every loss. The weights w
-(they add up to 1) are the label that the gradient was made for: t for the estimator `linear`, an affine function of t for
-`unbiased`, and the model's probabilities times `P(t | j)`, for two classes `σ(z + λ_t)`, for `posterior`. In units of
-`‖g_1 - g_0‖²`, `‖g̃ - g_0‖² - ‖g̃ - g_1‖² = 2w - 1`: the shortest-distance attack (section 3.1) guesses 1 exactly if
-w > ½.
+By section 4.2 of the paper the received gradient is `g̃ = J^T ṽ = Σ_j w_j g_j`, with J the derivative of the logits
+by the cut and `g_j = J^T v_j` the gradient for label j, which the attacker can compute for every loss. The weights w
+(they add up to 1) are the label that the gradient was made for: t for the estimator `linear`, an affine function of t
+for `unbiased`, and the model's probabilities times `P(t | j)`, for two classes `σ(z + λ_t)`, for `posterior`. In
+units of `‖g_1 - g_0‖²`, `‖g̃ - g_0‖² - ‖g̃ - g_1‖² = 2w - 1`: the shortest-distance attack (section 3.1) guesses 1
+exactly if w > ½.
 
 All of it takes the logits of a record to depend on its own cut alone; of a top half with batch normalisation it is an
 approximation.

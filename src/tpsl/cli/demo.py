@@ -36,9 +36,10 @@ def demo(
     """
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
+    from tpsl.data.true_labels import label_facts
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
-    from tpsl.report.table import summary, summary_table
+    from tpsl.report.run_table import summary, summary_table
     from tpsl.training import make_job
     from tpsl.training.run_folder import RunFolder
     from tpsl.vault import sums_over
@@ -54,10 +55,11 @@ def demo(
         views.append(_train_and_attack(name, job, data, run))
     vaults = [RunFolder(run).vault() for run in runs]
     views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
+    late = label_facts(data.labels)["positive_rate"]
     page = out / "report.html"
     about = (
         "NYC flights 2013: does a flight arrive more than 15 minutes late? Airports and weather service hold the "
-        f"features, airlines the labels ({data.labels.mean():.1%} are late). Attacked were the gradients of the first "
+        f"features, airlines the labels ({late:.1%} are late). Attacked were the gradients of the first "
         f"{_ATTACKED_STEPS} steps; the strongest attackers know the label party’s weights too. To compare, the demo "
         "releases these public labels three times, once without noise; a real run releases them once."
     )
@@ -72,7 +74,7 @@ def demo(
 def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunView:
     from tpsl.attacks import run_attacks
     from tpsl.report.findings import keep_finding
-    from tpsl.report.reading import read_run
+    from tpsl.report.label_view import read_run
     from tpsl.training import train
     from tpsl.training.run_folder import RunFolder
 

@@ -22,9 +22,10 @@ import pyarrow.csv
 from tpsl.data.config import FlightsData
 from tpsl.data.encode import IndexedCategories
 from tpsl.data.errors import DataError
+from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide, Preparation
+from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.split import subset_rows
 
 FEATURE_PARTY = "feature"

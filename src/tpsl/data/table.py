@@ -3,10 +3,11 @@
 from tpsl.data.columns import class_numbers, numbers, record_ids, texts, times
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.encode import HashedCategories, IndexedCategories
+from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable
 from tpsl.data.reading import read_columns
 from tpsl.data.relabelling import Relabelling, as_text
-from tpsl.data.sides import FeatureSide, LabelSide, Preparation
+from tpsl.data.sides import FeatureSide, LabelSide
 
 
 def feature_side(config: TableData, party: str, relabelling: Relabelling | None = None) -> FeatureSide:

@@ -63,7 +63,7 @@ class OptimizerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field("adam", description="A class of torch.optim in any case, as sgd or AdamW, or a registered one.")
-    learning_rate: float = Field(1e-3, gt=0, le=100)
+    learning_rate: float = Field(1e-3, gt=0, le=100, description="The step size.")
     weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty on the dense layers (not on embeddings).")
     arguments: dict[str, Any] = Field(
         default_factory=dict, description="What else the optimiser takes, as {momentum: 0.9}."

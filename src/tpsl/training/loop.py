@@ -92,7 +92,13 @@ def train(
             run,
             partial(chosen.release, notice),
             lambda noisy: make_label_party(
-                job, names, side.classes, noisy, label_features(job, side, noisy, run.label), NO_PARTS, device
+                job,
+                names,
+                side.records.classes,
+                noisy,
+                label_features(job, side.records, noisy, run.label),
+                NO_PARTS,
+                device,
             ),
             record_steps=record_steps,
             observer=told,
@@ -106,7 +112,7 @@ def train(
         features = [
             FeatureRole(
                 job,
-                data.feature_side(name),
+                data.feature_sides[name],
                 run,
                 record_steps=record_steps,
                 observer=_Preparation(name, notice),

@@ -1,0 +1,44 @@
+"""From a run folder to a `RunView`, for a feature party: with nothing that depends on true labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpsl.data.dataset import feature_party_names
+from tpsl.report.label_view import classes_of, job_view, last_change
+from tpsl.report.promises import promise_of
+from tpsl.report.run_view import RunView
+from tpsl.training.checkpoint import saved_steps
+from tpsl.training.run_folder import RunError, RunFolder
+
+
+def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView:
+    """Return a feature party's view of a run.
+
+    Guarantee: of the run folder, only the job and the party's own folder are opened. So whatever the label party's
+    folder and the run's result hold, the view is the same.
+    """
+    run = RunFolder(path)
+    job = run.job()
+    names = feature_party_names(job.data)
+    if party not in names:
+        raise RunError(f"{path}: {party!r} is not a feature party of the job; they are {', '.join(names)}")
+    if not run.party(party).is_dir():
+        raise RunError(f"{path}: has no folder of the feature party {party!r}")
+    classes = classes_of(job)
+    result = run.party_result(party)
+    promise = promise_of(job, classes, records=result.train_records if result is not None else None)
+    view = job_view(path, job, party, promise, classes, name)
+    checkpoints = run.party(party) / "checkpoints"
+    files = [run.job_path, run.party(party) / "result.json", *checkpoints.glob("*")]
+    view["updated"] = last_change(files)
+    view["step"] = max([0, *saved_steps(checkpoints)])
+    view["ledger_note"] = (
+        "The ledger is the label party’s; a feature party does not see it. The ε here is that of this run’s own "
+        "release; what else was released of the same labels adds to it."
+    )
+    if result is not None:
+        view["state"] = "finished"
+        view["step"], view["epoch"] = result.steps, result.epochs
+        view["train_records"], view["samples_per_second"] = result.train_records, result.samples_per_second
+    return view

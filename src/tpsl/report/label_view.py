@@ -1,0 +1,124 @@
+"""From a run folder to a `RunView`, for the label party: with everything that depends on true labels."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tpsl.data.dataset import feature_party_names
+from tpsl.files import for_json
+from tpsl.report.findings import FINDINGS, read_finding
+from tpsl.report.ledgers import classes_in, read_ledger
+from tpsl.report.promises import promise_of
+from tpsl.report.run_view import Promise, RunView
+from tpsl.report.sightings import sightings
+from tpsl.report.words import FEATURES_TEXT
+from tpsl.training.checkpoint import saved_steps
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunError, RunFolder
+
+
+def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) -> RunView:
+    """Return the label party's view of a run, finished or not; the run is only read.
+
+    The first number of the promise is what the records have spent in all by now, as the run's vault says, or the one
+    named here, or, where it cannot be reached, as the run has noted.
+    What is missing or damaged is a `ValueError` whose message is one sentence that names the file.
+    """
+    run = RunFolder(path)
+    job = run.job()
+    if not run.label.is_dir():
+        raise RunError(
+            f"{path}: has no folder of the label party; for the page of a feature party name it with --party: "
+            + ", ".join(feature_party_names(job.data))
+        )
+    result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
+    classes = result.classes if result else classes_in(run) or classes_of(job)
+    ledger = read_ledger(run, job, classes, vault)
+    view = job_view(path, job, "label", promise_of(job, classes, result, ledger.total), classes, name)
+    files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
+    view["updated"] = last_change([run.job_path, *files])
+    view["step"] = max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)])
+    view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
+    view["ledger"], view["ledger_note"] = ledger.content, ledger.note
+    view["curves"] = curves
+    view["local_head"] = for_json(run.local_head())
+    for finding in FINDINGS:
+        view[finding] = read_finding(path, finding)
+    if result is not None:
+        content = result.as_dict()
+        view["state"] = "finished"
+        view["step"] = result.steps
+        view["epoch"] = result.epochs
+        view["kept_epoch"] = result.kept_epoch if job.training.patience else None
+        view["train_records"], view["test_records"] = result.train_records, result.test_records
+        view["samples_per_second"], view["seconds"] = content["samples_per_second"], content["seconds"]
+        view["test"] = {key: value for key, value in content.items() if key.startswith("test_") and key != _RECORDS}
+    return view
+
+
+_RECORDS = "test_records"
+
+
+def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, name: str | None) -> RunView:
+    """Return the view of a run of which nothing is known but the job and what it promises."""
+    agreed = job.agreed()
+    return RunView(
+        # A name goes to terminals too: nothing in it may move the cursor.
+        name="".join(c if c.isprintable() else "�" for c in name or path.resolve().name),
+        party=party,
+        state="unfinished",
+        updated=None,
+        data=job.data.source,
+        data_group=hashlib.sha256(repr(sorted(agreed["data"].items())).encode()).hexdigest()[:16],
+        classes=classes,
+        train_records=None,
+        test_records=None,
+        step=0,
+        epoch=0,
+        epochs=job.training.epochs,
+        kept_epoch=None,
+        samples_per_second=None,
+        seconds=None,
+        promise=promise,
+        features_words=FEATURES_TEXT,
+        sightings=sightings(job, promise),
+        job=agreed,
+        job_digest=job.digest(),
+        ledger=None,
+        ledger_note="",
+        over_vaults=None,
+        test=None,
+        local_head=None,
+        curves=[],
+        attacks=None,
+        audit=None,
+        replay=None,
+        examination=None,
+    )
+
+
+def classes_of(job: Job) -> int:
+    """Return the number of classes as the agreement has it."""
+    data = job.agreed()["data"]
+    return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
+
+
+def last_change(files: Iterable[Path]) -> str | None:
+    """Return when the newest of these files was written, in UTC; None if there is none."""
+    times = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):  # a run that goes on removes its old checkpoints
+            times.append(file.stat().st_mtime)
+    return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
+
+
+def _entry(entry: dict[str, Any], run: RunFolder) -> dict[str, Any]:
+    if type(entry.get("epoch")) is not int:
+        raise RunError(f"{run.label / 'metrics.jsonl'}: is damaged (an entry has no epoch)")
+    content: dict[str, Any] = for_json(entry)
+    return content

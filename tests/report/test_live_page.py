@@ -1,0 +1,403 @@
+"""`tpsl ui`'s service, by real requests: what it shows, what it refuses, and that it changes nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from tpsl.report.label_view import read_run
+from tpsl.report.live_page import LivePage
+from tpsl.report.watching import WatchedFolder, runs_in
+from tpsl.training.run_folder import RunError
+
+
+class Service:
+    """A running service, and what one asks it."""
+
+    def __init__(self, folder: Path, party: str = "label") -> None:
+        self.live = LivePage(WatchedFolder(folder, party))
+        self.port, self.prefix = urlsplit(self.live.url).port, urlsplit(self.live.url).path
+        self._thread = threading.Thread(target=self.live.serve)
+        self._thread.start()
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            own = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, headers=own)
+            answer = connection.getresponse()
+            return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+        finally:
+            connection.close()
+
+    def data(self) -> dict[str, Any]:
+        status, content, _ = self.ask(f"{self.prefix}data")
+        assert status == 200
+        found = json.loads(content)
+        assert isinstance(found, dict)
+        return found
+
+    def names(self) -> list[str]:
+        return [run["name"] for run in self.data()["runs"]]
+
+    def stop(self) -> None:
+        """End it, if it still runs."""
+        self.live.stop()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Service]]:
+    started: list[Service] = []
+
+    def start(folder: Path, party: str = "label") -> Service:
+        started.append(Service(folder, party))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.stop()
+
+
+@pytest.fixture(scope="module")
+def service(runs: Path) -> Iterator[Service]:
+    """One for the tests that only read."""
+    started = Service(runs)
+    yield started
+    started.stop()
+
+
+def within(seconds: float, happened: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if happened():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_what_is_shown_is_what_a_report_shows(service: Service, runs: Path) -> None:
+    shown = {run["name"]: run for run in service.data()["runs"]}
+    for name in ("laplace", "stopped"):
+        alone = json.loads(json.dumps(read_run(runs / name)))
+        assert shown[name] == {**alone, "over_vaults": shown[name]["over_vaults"]}
+    # The runs of an audit lie in a folder of their own.
+    assert shown.keys() == {path.relative_to(runs).as_posix() for path in runs_in(runs)}
+    assert "laplace" in shown and any(name.startswith("audit/") for name in shown)
+
+
+def test_the_page_brings_its_scripts_from_here_alone(service: Service) -> None:
+    status, content, headers = service.ask(service.prefix)
+    assert status == 200 and headers["content-type"] == "text/html; charset=utf-8"
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'self';" in policy and "frame-ancestors 'none'" in policy
+    assert "access-control-allow-origin" not in headers
+    for name in ("plotly-basic.min.js", "figures.js", "page.js", "live.js"):
+        assert f'src="assets/{name}"'.encode() in content
+        status, script, headers = service.ask(f"{service.prefix}assets/{name}")
+        assert (status, headers["content-type"]) == (200, "text/javascript; charset=utf-8") and script
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_run_has_a_page_of_its_own(service: Service) -> None:
+    name = next(name for name in service.names() if name.startswith("audit/"))
+    for written in (quote(name), quote(name, safe="")):
+        status, content, headers = service.ask(f"{service.prefix}runs/{written}")
+        assert status == 200 and headers["content-security-policy"] == "frame-ancestors 'none'"
+        assert b"script-src 'sha256-" in content and b"<script src" not in content
+
+
+def test_names_that_are_not_unicode_are_shown_and_told_apart(serve: Any, copied: Any) -> None:
+    run = copied("laplace")
+    for name in (b"caf\xe9", b"caf\xe8"):
+        shutil.copytree(run, run.parent / os.fsdecode(name))
+    service = serve(run.parent)
+    assert service.names() == ["caf�", "caf� (2)", "laplace"]
+    for name in service.names():
+        assert service.ask(f"{service.prefix}runs/{quote(name)}")[0] == 200
+
+
+def test_only_what_has_changed_is_sent_and_read(serve: Any, copied: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = copied("laplace")
+    copied("discrete")
+    service = serve(run.parent)
+    _, _, headers = service.ask(f"{service.prefix}data")
+    status, content, again = service.ask(f"{service.prefix}data", If_None_Match=headers["etag"])
+    assert (status, content, again["etag"]) == (304, b"", headers["etag"])
+    read: list[str] = []
+    real = read_run
+    monkeypatch.setattr("tpsl.report.watching.read_run", lambda path, name: read.append(name) or real(path, name))
+    metrics = run / "label" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    assert within(2, lambda: service.ask(f"{service.prefix}data")[2]["etag"] != headers["etag"])
+    assert [len(run["curves"]) for run in service.data()["runs"]] == [3, 2]
+    assert read == ["laplace"]
+
+
+def test_a_new_run_shows_within_two_seconds_and_moves(serve: Any, runs: Path, tmp_path: Path) -> None:
+    service = serve(tmp_path)
+    assert service.data() == {"title": f"Runs in {tmp_path.name}", "about": "", "runs": []}
+    status, waiting, _ = service.ask(service.prefix)
+    assert status == 200 and b"no runs here yet" in waiting and b"plotly" not in waiting
+    shutil.copytree(runs / "stopped", tmp_path / "group" / "run")
+    assert within(2, lambda: service.names() == ["group/run"])
+    assert service.data()["runs"][0]["state"] == "unfinished"
+    shutil.copy(runs / "discrete" / "result.json", tmp_path / "group" / "run" / "result.json")
+    assert within(2, lambda: service.data()["runs"][0]["state"] == "finished")
+    shutil.rmtree(tmp_path / "group")
+    assert within(2, lambda: service.names() == [])
+
+
+def test_a_run_whose_vault_is_being_written_is_shown_without_waiting(serve: Any, copied: Any) -> None:
+    run = copied("stopped")
+    journal = run / "label" / "vault" / "vault.sqlite-journal"
+    journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))  # as of a writer, or of one that was killed
+    service = serve(run.parent)
+    (shown,) = service.data()["runs"]
+    assert shown["ledger"] is None and shown["ledger_note"].startswith("The vault is being written")
+    assert shown["promise"]["epsilon_text"] == "0.5"
+    assert journal.exists()
+    journal.unlink()
+    assert within(2, lambda: service.data()["runs"][0]["ledger"] is not None)
+
+
+def test_a_run_that_cannot_be_read_costs_one_sentence_and_no_other_run(serve: Any, copied: Any) -> None:
+    good, bad, worse = copied("laplace"), copied("discrete"), copied("stopped")
+    (bad / "result.json").write_text("{")
+    (worse / "label" / "metrics.jsonl").write_text('{"epoch": 1, "step": []}')
+    service = serve(good.parent)
+    data = service.data()
+    assert [run["name"] for run in data["runs"]] == ["laplace"]
+    assert data["about"].startswith(f"Not shown: {bad / 'result.json'}: is damaged")
+    assert f"; {worse}" in data["about"]
+
+
+def test_the_page_of_a_feature_party_holds_nothing_of_labels(serve: Any, runs: Path) -> None:
+    service = serve(runs, "feature")
+    status, content, _ = service.ask(f"{service.prefix}data")
+    assert status == 200
+    (result,) = [run for run in json.loads(content)["runs"] if run["name"] == "laplace"]
+    assert result["party"] == "feature" and result["test"] is result["attacks"] is None and result["curves"] == []
+    auc = json.loads((runs / "laplace" / "result.json").read_text())["test_auc"]
+    assert str(auc).encode() not in content
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "0.0.0.0", "localhost:80@evil", "", "::1"]
+)
+def test_another_name_of_this_machine_is_refused(service: Service, host: str) -> None:
+    for path in ("", "data", "assets/live.js", "runs/laplace"):
+        status, content, _ = service.ask(service.prefix + path, Host=host)
+        assert status == 403 and b"ledger" not in content
+
+
+def test_own_names_are_served_also_through_a_tunnel(service: Service) -> None:
+    for host in (f"127.0.0.1:{service.port}", f"localhost:{service.port}", "LOCALHOST:9000", "localhost"):
+        assert service.ask(f"{service.prefix}data", Host=host)[0] == 200
+
+
+def test_two_hosts_or_none_are_refused(service: Service) -> None:
+    for hosts in (b"", b"Host: localhost\r\nHost: evil.example\r\n"):
+        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+            connection.sendall(b"GET " + service.prefix.encode() + b"data HTTP/1.1\r\n" + hosts + b"\r\n")
+            assert connection.makefile("rb").readline().split()[1] == b"403"
+
+
+def test_other_sites_get_nothing_through_the_readers_browser(service: Service) -> None:
+    data = f"{service.prefix}data"
+    for site in ("cross-site", "same-site"):  # the second is another port of this machine
+        for mode in ("no-cors", "cors", "same-origin", "websocket"):
+            assert service.ask(data, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode)[0] == 403
+    status, _, headers = service.ask(data, Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors", Origin="null")
+    assert status == 200 and not any(name.startswith("access-control") for name in headers)
+    assert headers["cross-origin-resource-policy"] == "same-origin" and headers["x-frame-options"] == "DENY"
+    # A link to the page is not an attack.
+    assert service.ask(service.prefix, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"])
+def test_only_get_is_answered(service: Service, method: str) -> None:
+    status, _, headers = service.ask(f"{service.prefix}data", method)
+    assert (status, headers["allow"]) == (405, "GET")
+
+
+def test_no_path_leads_out_of_the_page(service: Service, runs: Path) -> None:
+    secret = service.prefix.strip("/")
+    for path in (
+        f"/{secret}/../{secret}/assets/../../page.py",
+        f"/{secret}/assets/../page.py",
+        f"/{secret}/assets/%2e%2e/page.py",
+        f"/{secret}/assets/page.html",
+        f"/{secret}/runs/../../etc/passwd",
+        f"/{secret}/runs/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        f"/{secret}/runs/laplace/job.yaml",
+        f"/{secret}/runs/{quote(str(runs / 'laplace'), safe='')}",
+        f"/{secret}/runs/%00",
+        f"/{secret}/runs/",
+        f"/{secret}/data/",
+        f"/{secret}",
+        "/etc/passwd",
+        "//",
+    ):
+        assert service.ask(path)[0] == 404, path
+
+
+def test_without_the_secret_there_is_nothing(service: Service) -> None:
+    for path in ("/", "/data", "/assets/live.js", f"/{'x' * 22}/data", f"/{service.prefix[1:-2]}/data"):
+        status, content, _ = service.ask(path)
+        assert status == 404 and service.prefix.strip("/").encode() not in content
+    assert len(service.prefix) == 24  # 128 bits
+
+
+def test_it_listens_on_this_machine_alone(service: Service) -> None:
+    assert service.live._server.server_address[0] == "127.0.0.1"
+    with pytest.raises(ValueError, match=rf"cannot be served on 127\.0\.0\.1:{service.port} \(Address already in use"):
+        LivePage(service.live._server.watched, service.port)
+
+
+def test_nothing_in_the_folder_changes(serve: Any, copied: Any) -> None:
+    run = copied("laplace")
+
+    def state() -> list[tuple[str, int, int]]:
+        paths = sorted(run.parent.rglob("*"))
+        return [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in paths]
+
+    before = state()
+    service = serve(run.parent)
+    for path in ("", "data", "runs/laplace"):
+        assert service.ask(service.prefix + path)[0] == 200
+    assert state() == before
+
+
+def test_folders_that_are_no_business_of_ours_are_left_alone(copied: Any, tmp_path: Path) -> None:
+    run = copied("laplace")
+    (run.parent / "link").symlink_to(run)
+    (run.parent / "loop").symlink_to(run.parent)
+    shutil.copytree(run, run.parent / ".hidden" / "run")
+    shutil.copytree(run, run.parent / "a/b/c/d/e/f/too-deep")
+    assert list(runs_in(run.parent)) == [run]
+    assert list(runs_in(run)) == [run]
+    with pytest.raises(RunError, match="there is no such folder"):
+        WatchedFolder(tmp_path / "absent")
+
+
+LAYOUTS = {
+    "runs of one machine": (["runs/eps-1", "runs/none"], []),
+    "a run for each party": (["runs/flights-label", "runs/flights-feature", "runs/one"], ["flights.yaml"]),
+    "your own data": (
+        ["bank/run", "bank/wider", "shop/run"],
+        [
+            "job.yaml",
+            "bank/job.yaml",
+            "bank/wider.yaml",
+            "bank/certs/ca.pem",
+            "bank/vault/vault.sqlite",
+            "shop/job.yaml",
+        ],
+    ),
+    "two people, two terminals": (
+        ["airline/run", "airport/run", "try/run"],
+        ["try/job.yaml", "try/vault/vault.sqlite", "try/certs/label/ca.pem", "airline/job.yaml", "airport/job.yaml"],
+    ),
+    "beside its job": (["run"], ["job.yaml", "vault/vault.sqlite"]),
+    "tries": (["tries/half", "tries/two"], []),
+    "tuned": (["runs/small/runs/0123456789", "runs/small/runs/abcdef", "runs/best"], ["runs/small/best.yaml"]),
+}
+"""How the pages of the documentation lay out runs, and what else lies there."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_of_the_guides_shows_its_runs(copied: Any, tmp_path: Path, name: str) -> None:
+    run, place = copied("stopped"), tmp_path / "place"
+    expected, others = LAYOUTS[name]
+    for folder in expected:
+        shutil.copytree(run, place / folder)
+    for other in others:
+        (place / other).parent.mkdir(parents=True, exist_ok=True)
+        (place / other).write_text((run / "job.yaml").read_text() if other.endswith("job.yaml") else "")
+    snapshot = WatchedFolder(place).snapshot()
+    assert [view["name"] for view in snapshot.views] == sorted(expected)
+    assert snapshot.problems == ()
+    for top in {folder.split("/")[0] for folder in expected}:  # as who is in the party's own folder
+        inner = [folder.removeprefix(f"{top}/") for folder in sorted(expected) if folder.startswith(f"{top}/")]
+        assert [view["name"] for view in WatchedFolder(place / top).snapshot().views] == (inner or [top])
+
+
+def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path: Path) -> None:
+    run, place = copied("stopped"), tmp_path / "place"
+    (place / "data").mkdir(parents=True)
+    shutil.copy(run / "job.yaml", place / "data")
+    assert WatchedFolder(place).snapshot().problems[0].startswith(f"{place / 'data'}: has no folder of the label party")
+
+
+def test_two_hundred_runs_load_in_under_two_seconds(serve: Any, runs: Path, tmp_path: Path) -> None:
+    for number in range(200):
+        # Hard links: nothing is written.
+        name = ("laplace", "discrete")[number % 2]
+        shutil.copytree(runs / name, tmp_path / f"run-{number:03}", copy_function=os.link)
+    service = serve(tmp_path)
+    # The processor's time, of service and reader: that of the wall is also what else runs on the machine.
+    begun = time.process_time()
+    status, content, _ = service.ask(service.prefix)
+    took = time.process_time() - begun
+    assert status == 200 and content.count(b'"job_digest"') == 200
+    assert took < 2.0, f"{took:.2f} s"
+    begun = time.process_time()
+    time.sleep(0.35)  # as long as one snapshot is shared
+    assert service.data()["runs"]
+    assert time.process_time() - begun < 1.0
+
+
+def test_the_page_moves_by_itself_in_a_browser(browser: Any, serve: Any, runs: Path, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    service = serve(tmp_path)
+    wait = WebDriverWait(browser.driver, 20, poll_frequency=0.05)
+    names = "return [...document.querySelectorAll('#numbers .pick')].map(e => e.textContent)"
+    state = "return document.getElementById('live')?.textContent"
+    browser.open(SimpleNamespace(as_uri=lambda: service.live.url), width=360)
+    wait.until(lambda _: "no runs here yet" in browser.run("return document.body.textContent"))
+    shutil.copytree(runs / "stopped", tmp_path / "a run & more")
+    wait.until(lambda _: browser.run(names) == ["a run & more"])
+    wait.until(lambda _: browser.run(state) == "live")
+    browser.run("window.theSamePage = true; document.querySelector('.pick').focus()")
+    # What is new comes without a reload, and the keyboard stays where it is.
+    shutil.copytree(runs / "laplace", tmp_path / "laplace")
+    begun = time.monotonic()
+    wait.until(lambda _: browser.run(names) == ["a run & more", "laplace"])
+    assert time.monotonic() - begun < 2.0
+    assert browser.run("return window.theSamePage && document.activeElement.textContent") == "a run & more"
+    assert browser.run("return document.querySelectorAll('#numbers [data-field=test_auc]')[1].dataset.value") == str(
+        json.loads((runs / "laplace" / "result.json").read_text())["test_auc"]
+    )
+    assert "follows a folder on this machine" in browser.run("return document.querySelector('footer').textContent")
+    assert browser.run("return document.documentElement.scrollWidth") == 360
+    own = ("data:", service.live.url)
+    assert [url for url in browser.requests() if not url.startswith(own)] == []
+    # The report of one run opens from here, and is the one that `tpsl report` writes.
+    browser.run("document.getElementById('own-page').focus()")
+    address = browser.run("return document.getElementById('own-page').href")
+    assert address == f"{service.live.url}runs/a%20run%20%26%20more"
+    assert browser.console() == []
+    service.stop()
+    wait.until(lambda _: browser.run(state) == "not live: tpsl ui has ended")
+    browser.driver.get("about:blank")  # or it goes on asking
+    browser.console()
+    again = serve(tmp_path)
+    browser.driver.get(address.replace(service.live.url, again.live.url))
+    assert browser.run("return document.querySelector('h1').textContent") == "a run & more"
+    assert browser.run("return document.querySelectorAll('figure').length") > 3
+    assert browser.console() == []
