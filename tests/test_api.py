@@ -10,6 +10,7 @@ import pytest
 
 import tpsl
 from tpsl.data.config import SyntheticData
+from tpsl.data.true_labels import reveal
 from tpsl.training.run_folder import RunError
 
 SYNTHETIC = SyntheticData(rows=2000, numeric_fields=3, categorical_fields=2, signal=2.0)
@@ -120,7 +121,7 @@ def test_an_unfinished_run_is_refused(run: tpsl.Run, tmp_path: Path) -> None:
 
 
 def test_predictions_are_those_that_were_evaluated(run: tpsl.Run) -> None:
-    labels, predicted = run.data.labels[run.data.test], run.predict()
+    labels, predicted = reveal(run.data.labels)[run.data.test], run.predict()
     assert run.result.test_accuracy == np.mean((predicted > 0.5) == labels)
     assert run.predict(np.arange(3)).shape == (3,)
 

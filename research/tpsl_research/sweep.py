@@ -25,6 +25,7 @@ import pyarrow.parquet
 
 from tpsl.attacks import AttackReport, run_attacks
 from tpsl.files import for_json, make_private_folder, write_atomically
+from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
@@ -159,8 +160,8 @@ def _description(setting: Setting, job: Job, classes: int) -> dict[str, Any]:
         "strength": defence.strength if defence else None,
         "seed": setting.seed,
         "private": False,
-        "closed_form": mechanism.predicted_auc.shortest_distance,
-        "ceiling": mechanism.predicted_auc.ceiling,
+        "closed_form": predicted_auc(mechanism).shortest_distance,
+        "ceiling": predicted_auc(mechanism).ceiling,
     }
 
 

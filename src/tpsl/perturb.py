@@ -131,11 +131,8 @@ class LogitGradient:
             else:
                 evidence = likelihood - likelihood.max(axis=1, keepdims=True)
         else:
-            evidence = self.mechanism.noisy(outcomes)
-            if self.estimator == "unbiased":
-                # E[t] is one number on the coordinate of the true class and another on all others, for every mechanism.
-                own, other = (np.ravel(self.mechanism.mean(y))[-1] for y in (self.mechanism.classes - 1, 0))
-                evidence = (evidence - other) / (own - other)
+            unbiased = self.estimator == "unbiased"
+            evidence = (self.mechanism.unbiased_values if unbiased else self.mechanism.values)[outcomes]
         return torch.from_numpy(evidence.astype(np.float32))
 
     def __call__(self, z: Tensor, evidence: Tensor) -> Tensor:

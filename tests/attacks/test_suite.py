@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks
-from tpsl.mechanisms import auc_ceiling
+from tpsl.data.true_labels import TrueLabels, reveal
+from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.training import make_job, train
 
 SIGMAS = 4.9  # α = 1e-6
@@ -34,7 +36,7 @@ def test_attacks_reach_their_closed_forms(recorded: Callable[..., Any], privacy:
     run = recorded(privacy)
     which = ["shortest_distance", "shortest_distance_soft", "likelihood"]
     report = run_attacks(run.path, run.data.labels, which=which)
-    assert report.closed_form == run.job.privacy.build(2).predicted_auc.shortest_distance
+    assert report.closed_form == predicted_auc(run.job.privacy.build(2)).shortest_distance
     closed = {attack.name for attack in report.attacks if attack.closed_form is not None}
     assert closed == set(which)
     for attack in report.attacks:
@@ -62,7 +64,7 @@ def test_k_classes(recorded: Callable[..., Any], mechanism: str) -> None:
     for name in ("shortest_distance", "shortest_distance_soft", "likelihood"):
         found = report[name]
         assert abs(found.auc - found.closed_form) < SIGMAS * deviation(found), name
-    predicted = run.job.privacy.build(4).predicted_auc
+    predicted = predicted_auc(run.job.privacy.build(4))
     assert report["shortest_distance"].closed_form == predicted.likelier_class < predicted.best_score - 0.02
 
 
@@ -93,7 +95,7 @@ def test_without_privacy_every_gradient_attack_succeeds(recorded: Callable[..., 
 def test_the_attackers_own_knowledge_is_not_scored(recorded: Callable[..., Any]) -> None:
     run = recorded({"mechanism": "none"})
     rows = run.data.train[:70]
-    known = KnownLabels(rows, run.data.labels[rows])
+    known = KnownLabels(rows, reveal(run.data.labels)[rows])
     report = run_attacks(run.path, run.data.labels, known=known, which=["norm", "direction"])
     assert report.known_labels == 70
     assert {attack.records for attack in report.attacks} == {6000 - 70}
@@ -104,7 +106,7 @@ def test_true_labels_only_score(recorded: Callable[..., Any]) -> None:
     run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
     which = [name for name, needs in ATTACKS.items() if "known" not in needs]
     right = run_attacks(run.path, run.data.labels, which=which)
-    wrong = run_attacks(run.path, 1 - run.data.labels, which=which)
+    wrong = run_attacks(run.path, TrueLabels(1 - reveal(run.data.labels), ("0", "1")), which=which)
     for name in which:
         assert right[name].auc == pytest.approx(1 - wrong[name].auc)
 
@@ -171,11 +173,12 @@ def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: 
     }
     train(make_job(content, {}, "test"), tmp_path / "run", record_steps=10**9)
     features.unlink()
-    report = run_attacks(tmp_path / "run", [row % 2 for row in rows])
+    labels = TrueLabels(np.arange(400) % 2, ("0", "1"))
+    report = run_attacks(tmp_path / "run", labels)
     assert set(report.not_run) == {"noisy_label_with_features", "completion", "no_transcript"}
     assert all("features.csv" in reason for reason in report.not_run.values())
     with pytest.raises(AttackError, match="needs the feature parties' features, which are not here"):
-        run_attacks(tmp_path / "run", [row % 2 for row in rows], which=["completion"])
+        run_attacks(tmp_path / "run", labels, which=["completion"])
 
 
 def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Pat
     with pytest.raises(AttackError, match="12 recorded steps, so none is left after skipping 12"):
         run_attacks(run.path, run.data.labels, which=["norm"], skip=12)
     with pytest.raises(AttackError, match="there are 100 labels"):
-        run_attacks(run.path, run.data.labels[:100], which=["norm"])
+        run_attacks(run.path, TrueLabels(reveal(run.data.labels)[:100], ("0", "1")), which=["norm"])
     train(run.job, tmp_path / "silent", data=run.data)
     with pytest.raises(ValueError, match="holds no transcript"):
         run_attacks(tmp_path / "silent", run.data.labels, which=["norm"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shutil
@@ -13,6 +12,7 @@ import pytest
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
@@ -77,10 +77,10 @@ def test_labels_are_released_once(tuned: tuple[Path, TuneResult]) -> None:
 def test_weights_and_committee_follow_from_noisy_labels_alone(tuned: tuple[Path, TuneResult], data: Dataset) -> None:
     out, result = tuned
     job, side = base_job(), data.label_side
-    judges = held_out(len(side.train), 0.2, 0)
+    judges = held_out(len(data.train), 0.2, 0)
     mechanism = job.privacy.build(2)
     with Vault.open(out / "vault") as vault:
-        ids = side.ids.take(pa.array(side.train[judges]))
+        ids = data.ids.take(pa.array(data.train[judges]))
         noisy = vault.noisy_labels(mechanism, ids, seed=1)
     likelihoods, tests = [], []
     for candidate in result.candidates:
@@ -90,19 +90,19 @@ def test_weights_and_committee_follow_from_noisy_labels_alone(tuned: tuple[Path,
         likelihoods.append(record_log_likelihoods(mechanism, noisy.draws, predicted["validation"]))
         assert likelihoods[-1].sum() == pytest.approx(judged.validation_log_likelihood)
         tests.append(predicted["test"].astype(np.float64))
-        assert candidate.test.test_auc == auc(tests[-1], side.labels[side.test] == 1).value
+        assert candidate.test.test_auc == auc(tests[-1], reveal(side.labels)[data.test] == 1).value
     weights = committee_weights(likelihoods)
     assert [candidate.weight for candidate in result.candidates] == pytest.approx(weights)
     assert result.best == result.candidates[int(np.argmax([found.sum() for found in likelihoods]))]
     mixture = weights @ np.array(tests)
-    assert result.committee.test_auc == pytest.approx(auc(mixture, side.labels[side.test] == 1).value, abs=1e-5)
-    assert result.committee.test_log_loss == pytest.approx(log_loss(mixture, side.labels[side.test]), abs=1e-6)
+    assert result.committee.test_auc == pytest.approx(auc(mixture, reveal(side.labels)[data.test] == 1).value, abs=1e-5)
+    assert result.committee.test_log_loss == pytest.approx(log_loss(mixture, reveal(side.labels)[data.test]), abs=1e-6)
 
 
 def test_test_labels_choose_nothing(tuned: tuple[Path, TuneResult], data: Dataset, tmp_path: Path) -> None:
-    labels = data.labels.copy()
+    labels = reveal(data.labels).copy()
     labels[data.test] = 1 - labels[data.test]
-    other = tune(base_job(), SPACE, tmp_path, data=dataclasses.replace(data, labels=labels))
+    other = tune(base_job(), SPACE, tmp_path, data=data.with_labels(labels))
     _, result = tuned
     assert other.job == result.job
     assert [c.weight for c in other.candidates] == [c.weight for c in result.candidates]
@@ -115,7 +115,7 @@ def test_true_labels_decide_nothing(tuned: tuple[Path, TuneResult], data: Datase
     changed = flip_half(data, seeded_words(5, "tune"))
     shutil.copytree(before / "vault", tmp_path / "vault")
     with Vault.open(tmp_path / "vault") as vault:
-        vault.add([(changed.ids.take(pa.array(changed.train)), changed.labels[changed.train], None)])
+        vault.add([(changed.ids.take(pa.array(changed.train)), reveal(changed.labels)[changed.train], None)])
     after = tmp_path / "after"
     second = tune(base_job(), SPACE, after, vault=tmp_path / "vault", data=changed)
     assert [candidate.weight for candidate in second.candidates] == [candidate.weight for candidate in first.candidates]

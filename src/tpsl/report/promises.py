@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from tpsl.files import for_json
-from tpsl.mechanisms import Mechanism, auc_ceiling
+from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
@@ -83,7 +83,7 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     if privacy.gradients == "none":
         return _Facts()
     mechanism = privacy.build(classes)
-    predicted = mechanism.predicted_auc
+    predicted = predicted_auc(mechanism)
     return _Facts(
         mechanism.name,
         times(mechanism.epsilon, privacy.draws),

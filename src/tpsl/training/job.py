@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -21,16 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tpsl.data.config import DataConfig, FlightsData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
-from tpsl.mechanisms import (
-    Mechanism,
-    best_for,
-    gaussian,
-    identity,
-    laplace,
-    optimized_unary,
-    randomized_response,
-    subset_selection,
-)
+from tpsl.mechanisms import AUTO, MECHANISMS, Mechanism, build_mechanism, check_parameters
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.party.pretraining import PretrainConfig
 from tpsl.perturb import Estimator
@@ -44,12 +32,10 @@ class _Model(BaseModel):
 class PrivacyConfig(_Model):
     """How labels become noisy labels, and how training uses them."""
 
-    mechanism: Literal["auto", "none", "laplace", "discrete", "gaussian", "subset_selection", "optimized_unary"] = (
-        Field(
-            "auto",
-            description="'auto' takes the one with the least noise for ε and the number of classes; "
-            "'none' is the paper's Algorithm 1; 'discrete' is randomised response.",
-        )
+    mechanism: Annotated[str, MECHANISMS] = Field(
+        AUTO,
+        description="How labels are made noisy: 'auto' takes the least noise for ε and the number of classes, "
+        "'discrete' is randomised response, 'none' is the paper's Algorithm 1; or a registered name.",
     )
     epsilon: float | None = Field(None, description="The ε of one draw (all but 'none' and 'gaussian').")
     sigma: float | None = Field(None, description="Standard deviation of the noise on the label ('gaussian').")
@@ -66,8 +52,12 @@ class PrivacyConfig(_Model):
 
     @field_validator("mechanism", mode="before")
     @classmethod
-    def _other_name(cls, value: object) -> object:
-        return "discrete" if value == "randomized_response" else value
+    def _is_known(cls, value: object) -> object:
+        if value == "randomized_response":
+            return "discrete"
+        if isinstance(value, str):
+            MECHANISMS.get(value)
+        return value
 
     @model_validator(mode="after")
     def _has_its_parameters(self) -> Self:
@@ -75,60 +65,25 @@ class PrivacyConfig(_Model):
             for parameter in ("epsilon", "sigma", "delta", "noise_seed"):
                 if getattr(self, parameter) is not None:
                     raise ValueError(f"gradients 'none' releases nothing and does not take {parameter}")
-            if self.mechanism != "auto":
+            if self.mechanism != AUTO:
                 raise ValueError(
                     f"gradients 'none' releases nothing and does not take the mechanism '{self.mechanism}'"
                 )
             return self
-        needed = {"none": (), "gaussian": ("sigma", "delta")}.get(self.mechanism, ("epsilon",))
-        for parameter in ("epsilon", "sigma", "delta"):
-            given, wanted = getattr(self, parameter) is not None, parameter in needed
-            if wanted and not given:
-                raise ValueError(f"mechanism '{self.mechanism}' needs {parameter}")
-            if given and not wanted:
-                raise ValueError(f"mechanism '{self.mechanism}' does not take {parameter}")
-        _checked(self.mechanism, self.epsilon, self.sigma, self.delta)
+        check_parameters(self.mechanism, self._parameters)
         return self
 
+    @property
+    def _parameters(self) -> dict[str, float | None]:
+        return {"epsilon": self.epsilon, "sigma": self.sigma, "delta": self.delta}
+
     def build(self, classes: int) -> Mechanism:
-        """Return the mechanism for so many classes."""
+        """Return the mechanism for this number of classes."""
         return self.choose(classes)[0]
 
     def choose(self, classes: int) -> tuple[Mechanism, str]:
-        """Return the mechanism for so many classes, and why it is this one."""
-        return _choose(self.mechanism, self.epsilon, self.sigma, self.delta, classes)
-
-
-_AS_AGREED = "the job names it"
-_BUILDERS: dict[str, Callable[[float, int], Mechanism]] = {
-    "laplace": laplace,
-    "discrete": randomized_response,
-    "subset_selection": subset_selection,
-    "optimized_unary": optimized_unary,
-}
-
-
-@lru_cache(maxsize=256)
-def _checked(mechanism: str, epsilon: float | None, sigma: float | None, delta: float | None) -> None:
-    """Raise what is wrong with the parameters. Tables of integers take time to build: equal ones are built once."""
-    _choose(mechanism, epsilon, sigma, delta, 2)
-
-
-def _choose(
-    mechanism: str, epsilon: float | None, sigma: float | None, delta: float | None, classes: int
-) -> tuple[Mechanism, str]:
-    if mechanism == "auto":
-        return best_for(_number(epsilon), classes)
-    if mechanism == "none":
-        return identity(classes), _AS_AGREED
-    if mechanism == "gaussian":
-        return gaussian(_number(sigma), _number(delta), classes), _AS_AGREED
-    return _BUILDERS[mechanism](_number(epsilon), classes), _AS_AGREED
-
-
-def _number(parameter: float | None) -> float:
-    """A parameter that is not there is not a number, and no mechanism takes that."""
-    return math.nan if parameter is None else parameter
+        """Return the mechanism for this number of classes, and why it is this one."""
+        return build_mechanism(self.mechanism, classes, **self._parameters)
 
 
 class TrainingConfig(_Model):

@@ -50,7 +50,7 @@ def prepare_pretrained(
         if path.exists():
             continue
         make_private_folder(path.parent)
-        write_atomically(path, save(pretrained_weights(job, data.feature_side(party), device, progress)))
+        write_atomically(path, save(pretrained_weights(job, data.feature_sides[party], device, progress)))
 
 
 def hand_over(job: Job, data: Dataset, folder: Path, run: RunFolder) -> None:

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 
 from tpsl.data.dataset import Dataset
+from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.progress import Notice, Progress, no_notice, no_progress
-from tpsl.training.build import noisy_labels_for
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
 from tpsl.training.loop import train
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
@@ -293,8 +294,7 @@ def _compare(
             candidates.append(Candidate(number, name, entry["epoch"], judged, test, 0.0))
     if not candidates:
         raise ValueError("every configuration of the space diverged in its first epoch: try smaller learning rates")
-    side = data.label_side
-    judges = noisy.take(held_out(len(side.train), jobs[0].training.validation, jobs[0].training.seed))
+    judges = noisy.take(held_out(len(data.train), jobs[0].training.validation, jobs[0].training.seed))
     predicted = [RunFolder(runs[candidate.number]).predictions(candidate.epoch) for candidate in candidates]
     weights = committee_weights(
         [record_log_likelihoods(judges.mechanism, judges.draws, found["validation"]) for found in predicted]
@@ -318,7 +318,7 @@ def _compare(
         job=changed(jobs[best.number], final, "the best job"),
         candidates=tuple(candidates),
         best=best,
-        committee=evaluate(members["test"].predict(), side.labels[side.test]),
+        committee=evaluate(members["test"].predict(), reveal(data.labels)[data.test]),
         committee_validation=noisy_validation(judges.mechanism, judges.draws, members["validation"].predict()),
         diverged=tuple(name for name, run in zip(names, runs, strict=True) if (run / _DIVERGED).exists()),
     )

@@ -21,7 +21,7 @@ def prepare_wide_parts(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path
     rows = data.train[schedule.trained]
     for name, features in data.feature_parties.items():
         fit_wide(features, rows, sent[:, 0].numpy(), job.training.seed, folder / job.training.wire / name)
-    label_features(job, data.label_side, noisy, folder / job.training.wire / "label")
+    label_features(job, data.label_side.records, noisy, folder / job.training.wire / "label")
 
 
 def hand_over_wide_parts(job: Job, data: Dataset, folder: Path, run: RunFolder) -> None:

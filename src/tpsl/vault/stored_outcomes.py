@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.vault.ledger import Entry, Series
-from tpsl.vault.outcome_tests import Agreement, Bits, Expected, Neighbours, Rates, accusations, is_testable
+from tpsl.vault.outcome_tests import Agreement, Bits, Expected, Neighbours, Rates, accusations
 from tpsl.vault.storage import CHUNK
 
 LEVEL = 1e-6
@@ -54,8 +54,6 @@ class StoredOutcomes:
         outcomes: npt.NDArray[Any],
     ) -> None:
         """Take the outcomes `[draws, records, …]` that a release gave to the records at these places of a chunk."""
-        if not is_testable(mechanism):
-            return
         series = release.series
         if series not in self._expected:
             self._names[series] = f"release {release.sequence}"
