@@ -253,7 +253,7 @@ def test_a_place_that_cannot_be_written_costs_a_warning_and_no_fit(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match=r"fits-without-vault\.sqlite: cannot be written .* nobody will know"):
+    with pytest.warns(UserWarning, match=r"fits-without-vault\.sqlite: cannot be written .* no later fit will know"):
         assert SplitClassifier(1.0, **QUICK).fit(*records).private_
 
 

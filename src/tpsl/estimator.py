@@ -452,7 +452,7 @@ def _warn_of_repetition(contents: Sequence[bytes], epsilon: float) -> None:
     try:
         earlier = add_fit(place, contents, epsilon)
     except VaultError as error:
-        warnings.warn(f"{error}; so nobody will know that this fit releases these labels", stacklevel=3)
+        warnings.warn(f"{error}; so no later fit will know that this one releases these labels", stacklevel=3)
         return
     if not earlier.fits:
         return
