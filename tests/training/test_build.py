@@ -120,8 +120,8 @@ class Pictures:
     def __len__(self) -> int:
         return N
 
-    def batch(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.pictures[rows], self.numbers[rows]
+    def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.pictures.numpy()[rows], self.numbers.numpy()[rows]
 
 
 class Convolutions(nn.Module):

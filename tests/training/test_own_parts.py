@@ -37,13 +37,13 @@ def test_a_factory_that_fails_says_which_and_why(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for factory, reason in (
-        ("networks_of_this_test:half", r"half fails \(RuntimeError: no such file\)"),
-        ("networks_of_this_test:other", "the module networks_of_this_test has no other"),
-        ("networks_of_no_test:half", "cannot be imported"),
+        ("networks_of_this_test:half", r" fails \(RuntimeError: no such file\)"),
+        ("networks_of_this_test:other", ": the module networks_of_this_test has no other"),
+        ("networks_of_no_test:half", " cannot be imported"),
     ):
         parts = OwnParts.model_validate({"bottom": factory})
         assert parts.bottom is not None
-        with pytest.raises(ExtensionError, match=f"^the bottom half {factory}.*{reason}|^the bottom half .*: {reason}"):
+        with pytest.raises(ExtensionError, match=f"^the bottom half {factory}{reason}"):
             parts.bottom.make("the bottom half", width=2)
 
 

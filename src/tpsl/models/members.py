@@ -28,7 +28,7 @@ class Members(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self._what, self._draws_nothing = what, False
-        self.register_state_dict_post_hook(_each_in_memory_of_its_own)
+        self.register_state_dict_post_hook(_each_in_memory_of_its_own)  # type: ignore[no-untyped-call]
 
     def _outputs(self, inputs: Iterable[Sequence[Tensor]], *shapes: tuple[int, ...]) -> list[Tensor]:
         """Return what each member makes of its own inputs, if it is float32 of one of these shapes.

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
+from tpsl.data.source import Inputs
 from tpsl.models import Bottom, Bottoms, HalfOptimizer, Top, Tops, make_members
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.party.batches import Inputs
 from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
