@@ -41,6 +41,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Floats = npt.NDArray[np.float64]
@@ -260,8 +261,8 @@ def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
     something new each time, and the evidence adds up.
     """
     transcripts = [Transcript(run / name / "transcript") for name in planted.data.feature_parties]
-    width, classes = sum(transcript.width for transcript in transcripts), planted.data.classes
-    white_box = WhiteBox.of(Trajectory(run / "label"), job.model, width, classes)
+    classes, own = planted.data.classes, RunFolder(run).own_parts(LABEL_PARTY)
+    white_box = WhiteBox(job, list(planted.data.feature_parties), classes, Trajectory(run / "label"), own)
     read = Evidence(white_box, job.privacy.build(classes), job.privacy.estimator)
     total, times = np.zeros(len(planted.data)), np.zeros(len(planted.data))
     lowest, highest = np.full(len(planted.data), np.inf), np.full(len(planted.data), -np.inf)

@@ -48,7 +48,7 @@ class Role(ABC):
     recorder: TranscriptWriter | TrajectoryWriter | None = None
 
     def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
-        self.setup, self.name = setup, name
+        self.setup, self.name, self.own = setup, name, setup.own_parts(name)
         self.job, self.run, self.observer = setup.job, setup.run, setup.watching.observer
         self.folder = setup.run.party(name)
         self.schedule = Schedule(setup.job, train, test)
@@ -174,14 +174,6 @@ class LabelRole(Role):
     def spent(self) -> LedgerTotal:
         """Return what the training records have spent by now: others may have released from the vault, too."""
         return self.vault.total() if self.arrivals is None else self.arrivals.spent()
-
-    def cut_width(self, party: str) -> int:
-        """Return the width of a feature party's share of the cut."""
-        return self.job.model.cut_width
-
-    def head_width(self, party: str) -> int:
-        """Return the width of what a feature party sends for the local head."""
-        return self.job.head_width
 
     async def send(self, message: Message) -> None:
         """Send the same message to every feature party."""

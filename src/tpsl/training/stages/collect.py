@@ -28,7 +28,7 @@ async def label(role: LabelRole) -> None:
     untrained = _untrained(role) if is_kept else None
     with naming_what_does_not_fit(folder / "inputs.f32"), open_private(folder / ".inputs.new", "wb") as file:
         for part, rows in enumerate(role.schedule.head_parts()):
-            received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.head_width)
+            received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.job.head_width)
             if is_kept:
                 file.write(torch.cat([*received, *_own(role, rows, received, untrained)], dim=1).numpy().tobytes())
     if is_kept:
@@ -44,7 +44,7 @@ async def feature(role: FeatureRole) -> None:
     frozen = None
     if role.job.sends_frozen:
         plain = role.job.without_wide_part()
-        frozen = build_feature_party(plain, role.name, role.side.features, role.setup.device)
+        frozen = build_feature_party(plain, role.name, role.side.features, device=role.setup.device)
         load_pretrained(frozen.bottom, pretrained(role))
     for part, rows in enumerate(role.schedule.head_parts()):
         embeddings = role.party.embed(rows)
@@ -57,12 +57,14 @@ def _untrained(role: LabelRole) -> FeatureParty | None:
     """Return what embeds the label party's own features where its half of the network does not learn."""
     if role.job.trains or role.records.features is None:
         return None
-    return build_feature_party(role.job, "label bottom", role.records.features, role.setup.device)
+    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.device)
 
 
 def _own(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:
     """Return what the label party adds: its logits, and its own features as its half embeds them."""
     if role.job.trains:
-        cuts = [share[:, -role.cut_width(name) :] for name, share in zip(role.channels, received, strict=True)]
+        cuts = [
+            share[:, -role.job.model.cut_width(name) :] for name, share in zip(role.channels, received, strict=True)
+        ]
         return [role.party.head_inputs(rows, cuts).cpu()]
     return [untrained.embed(rows).cpu()] if untrained is not None else []

@@ -22,7 +22,7 @@ async def label(role: LabelRole) -> None:
     """Keep what the network predicts, and what noisy labels say of it."""
     predicted = []
     for part, rows in enumerate(role.schedule.test_parts()):
-        received = await role.tensors(TEST_EMBEDDINGS, role.done, part, len(rows), role.cut_width)
+        received = await role.tensors(TEST_EMBEDDINGS, role.done, part, len(rows), role.job.model.cut_width)
         predicted.append(role.party.predict(rows, received).cpu().numpy())
     probabilities = np.concatenate(predicted)
     if not np.isfinite(probabilities).all():

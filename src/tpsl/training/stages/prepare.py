@@ -5,6 +5,8 @@ from __future__ import annotations
 from safetensors.torch import load, save
 from torch import Tensor
 
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.files import write_atomically
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.role import FeatureRole, LabelRole
@@ -18,11 +20,11 @@ async def label(role: LabelRole) -> None:
     """Build the label party from noisy labels; metrics of steps that are done again are forgotten."""
     if role.result is not None or not role.job.trains:
         return
-    features = role.records.features
+    features: Features | Inputs | None = role.records.features
     if features is not None:
         features = wide.features_in_training(role.job, features, role.folder)
     role.party = role.make_party(
-        role.job, len(role.channels), role.records.classes, role.noisy(), features, role.setup.device
+        role.job, list(role.channels), role.records.classes, role.noisy(), features, role.own, role.setup.device
     )
     role.restore()
     role.run.write_metrics([entry for entry in role.run.metrics() if entry["step"] <= role.done])
@@ -34,7 +36,7 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Build the feature party; what is pre-trained is what it begins with."""
     features = wide.features_in_training(role.job, role.side.features, role.folder)
-    role.party = build_feature_party(role.job, role.name, features, role.setup.device)
+    role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.device)
     if not role.done and role.job.training.pretrain is not None:
         load_pretrained(role.party.bottom, pretrained(role))
     role.restore()

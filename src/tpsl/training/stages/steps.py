@@ -77,7 +77,7 @@ async def _answer(role: LabelRole, stretch: range) -> float:
         parts = role.schedule.parts(step)
         records = sum(len(part) for part in parts)
         for part, positions in enumerate(parts):
-            received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.cut_width)
+            received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
             gradients = role.party.backward(positions, role.schedule.train[positions], received, records)
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
                 await channel.send(TensorMessage(GRADIENTS, step, part, gradient))

@@ -18,6 +18,7 @@ from torch import Tensor, from_numpy
 
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
+from tpsl.data.source import Inputs, table_features
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
 from tpsl.perturb import LogitGradient
@@ -68,10 +69,10 @@ def label_estimates(noisy: NoisyLabels, draw: int = 0) -> Tensor:
     return LogitGradient(noisy.mechanism, "unbiased").evidence(noisy.draws[draw])
 
 
-def fit(features: Features, rows: Rows, estimates: npt.NDArray[np.float32], seed: int, folder: Path) -> None:
+def fit(features: Features | Inputs, rows: Rows, estimates: npt.NDArray[np.float32], seed: int, folder: Path) -> None:
     """Fit a party's wide part on these rows and keep it, unless it is there already."""
     if not (folder / FILE).exists():
-        model, scores = cross_fit(features, rows, estimates.astype(np.float64), seed)
+        model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates.astype(np.float64), seed)
         make_private_folder(folder)
         write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
@@ -84,11 +85,11 @@ def fit_own(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -
         fit(records.features, records.train[trained], estimates, job.training.seed, folder)
 
 
-def features_in_training(job: Job, features: Features, folder: Path) -> Features:
+def features_in_training(job: Job, features: Features | Inputs, folder: Path) -> Features | Inputs:
     """Return a party's features as its half reads them in a run: with a wide part, beside the scores of its records."""
     if not job.model.wide:
         return features
-    return with_scores(features, load((folder / FILE).read_bytes())[_SCORES].numpy())
+    return with_scores(table_features(features, "model.wide"), load((folder / FILE).read_bytes())[_SCORES].numpy())
 
 
 def load_wide(folder: Path) -> AdditiveModel:
