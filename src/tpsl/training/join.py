@@ -50,8 +50,8 @@ def join(
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
             return finished
-        data = own_data(job, party, local.data).data
-        side = setup.load(data, lambda: load_feature_party(data, party, watching.progress))
+        data, source = own_data(job, party, local.data).data, setup.source(party)
+        side = setup.load(data, lambda: load_feature_party(data, party, watching.progress, source=source))
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -78,8 +79,7 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            progress, late = setup.watching.progress, job.has_late_labels
-            data = setup.load(job.data, lambda: load(job.data, progress, late_labels=late))
+            data = setup.load(job.data, partial(_load, setup))
         at_label = setup.watched_by(_LabelProgress(setup))
         label = LabelSetup(at_label, data.label_side, choice, make_label_party)
         if finished is None:
@@ -96,6 +96,11 @@ def train_together(
             meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
             run_together(attend_as_label(role, meeting), *features)
         return label.after.complete()
+
+
+def _load(setup: RunSetup) -> Dataset:
+    job, sources = setup.job, {party: setup.source(party) for party in setup.own}
+    return load(job.data, setup.watching.progress, late_labels=job.has_late_labels, sources=sources)
 
 
 class _LabelProgress(NullObserver):

@@ -54,8 +54,8 @@ def serve(
         if finished is not None and confirmed and is_complete(run, job):
             setup.say_finished()
             return finished
-        data, late = own_data(job, LABEL_PARTY, local.data).data, job.has_late_labels
-        side = setup.load(data, lambda: load_label_party(data, watching.progress, late_labels=late))
+        data, late, source = own_data(job, LABEL_PARTY, local.data).data, job.has_late_labels, setup.source(LABEL_PARTY)
+        side = setup.load(data, lambda: load_label_party(data, watching.progress, late_labels=late, source=source))
         label = LabelSetup(setup, side, local.vault_choice())
         places = [run.path]
         if not confirmed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -36,6 +36,10 @@ class RunSetup:
     def own_parts(self, party: str) -> OwnParts:
         """Return what a party brings itself."""
         return self.own.get(party, OwnParts())
+
+    def source(self, party: str) -> Callable[[], Any] | None:
+        """Return what makes a party's records, if it brings them itself."""
+        return self.own_parts(party).source(party)
 
     def load(self, data: DataConfig, load: Callable[[], Records]) -> Records:
         """Return the records that `load` reads, and say what is taken on trust."""
