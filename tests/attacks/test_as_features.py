@@ -51,4 +51,4 @@ def test_sequences_are_read_by_what_occurs_in_them() -> None:
     tokens = rng.permuted(tokens, axis=1)
     found = as_features({"reader": Given(tokens, np.full(RECORDS, 12))})["reader"].numeric
     weights, *_ = np.linalg.lstsq(found, label - label.mean(), rcond=None)
-    assert np.corrcoef(found @ weights, label)[0, 1] > 0.8
+    assert np.corrcoef(found @ weights, label)[0, 1] > 0.7
