@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks

@@ -86,7 +86,7 @@ def audit(
 
 def _check_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
-    from tpsl.report.reading import classes_of
+    from tpsl.report.label_view import classes_of
     from tpsl.vault.totals import Planned, total_of
 
     if job.trains:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunsArgument, print_json, progress_bar, say, stdout
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
+    runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     party: Annotated[
         str | None,
@@ -29,11 +29,11 @@ def report(
     it is for that feature party. Runs that go on are shown as unfinished. The first ε of a run is what its records have
     spent in all, as its vault says now; where other known vaults hold the same records, the sum stands beside it.
     """
-    from tpsl.report.feature_reading import read_feature_run
+    from tpsl.report.feature_view import read_feature_run
+    from tpsl.report.label_view import read_run
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
-    from tpsl.report.reading import read_run
-    from tpsl.report.table import sum_sentences, summary, summary_table
+    from tpsl.report.run_table import sum_sentences, summary, summary_table
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
     from tpsl.vault import Vault, sums_over
