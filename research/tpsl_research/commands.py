@@ -25,8 +25,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Runs at the same time. Default: one for each core.")]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Number of seeds, from 0; each repeats everything.")]
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Runs at the same time. Default: one for each core.")
+]
+SeedsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, from 0; each repeats everything.")]
 OutOption = Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")]
 
 _PARTS = ("data", "model", "training", "local")
