@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import torch
 
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.mechanisms import randomized_response
 from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job, make_job
@@ -244,7 +244,7 @@ def _tuned(cell: Cell, job: Job, out: Path, work: Path, device: torch.device | N
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {
         "mechanism": result.mechanism,
-        "exact_epsilon": result.epsilon if math.isfinite(result.epsilon) else None,
+        "exact_epsilon": for_json(result.epsilon),
         "delta": result.delta,
         "results": {
             "best": {
@@ -271,9 +271,9 @@ def _local(job: Job, out: Path, work: Path, device: torch.device | None) -> Row:
     head = run.local_head()
     return {
         "mechanism": result.mechanism,
-        "exact_epsilon": result.epsilon if math.isfinite(result.epsilon) else None,
+        "exact_epsilon": for_json(result.epsilon),
         "delta": result.delta,
         "results": {"local": {"epoch": result.kept_epoch, **(head or {})}},
-        "private_head_auc": result.test_auc if math.isfinite(result.test_auc) else None,
+        "private_head_auc": for_json(result.test_auc),
         "diverged": [],
     }

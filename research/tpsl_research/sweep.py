@@ -24,7 +24,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from tpsl.attacks import AttackReport, run_attacks
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
@@ -153,7 +153,7 @@ def _description(setting: Setting, job: Job, classes: int) -> dict[str, Any]:
         "mechanism": mechanism.name,
         "estimator": job.privacy.estimator,
         "requested_epsilon": job.privacy.epsilon,
-        "epsilon": mechanism.epsilon if math.isfinite(mechanism.epsilon) else None,
+        "epsilon": for_json(mechanism.epsilon),
         "delta": mechanism.delta,
         "sigma": job.privacy.sigma,
         "defence": defence.name if defence else None,

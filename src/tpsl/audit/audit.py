@@ -30,6 +30,7 @@ from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
+from tpsl.files import for_json
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import LabelPartyBuilder, build_label_party
@@ -84,10 +85,8 @@ class AuditResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε and what does not exist become null."""
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(self).items()
-        }
+        content: dict[str, Any] = for_json(asdict(self))
+        return content
 
 
 def audit(
