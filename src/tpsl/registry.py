@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -92,6 +92,19 @@ def imported(path: str, what: str) -> Any:
         raise ExtensionError(f"{what} {path}: the module {module} has no {name}") from None
 
 
+def called(what: str, part: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+    """Return what a part makes of what it is given; `what` (as "the logger 'csv'") begins the sentence if that fails.
+
+    A ValueError passes as it is: that is how a part says itself what is wrong.
+    """
+    try:
+        return part(*given, **named)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ExtensionError(f"{what} fails ({_named(error)})") from error
+
+
 def _module(name: str, what: str) -> Any:
     here = os.getcwd()  # noqa: PTH109 - mechanisms, which use this, know no paths
     if here not in sys.path:
@@ -103,5 +116,8 @@ def _module(name: str, what: str) -> Any:
 
 
 def _failed(error: Exception) -> str:
-    reason = " ".join(str(error).split()) or "no reason given"
-    return f"cannot be imported ({type(error).__name__}: {reason})"
+    return f"cannot be imported ({_named(error)})"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"

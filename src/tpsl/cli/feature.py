@@ -24,7 +24,7 @@ from tpsl.cli.local_options import (
     WaitOption,
     one_side,
 )
-from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.log_options import LogOption
 from tpsl.cli.termination import stoppable
 
 app = typer.Typer(no_args_is_help=True, help="A feature party: has features, connects, sends embeddings.")
@@ -53,8 +53,7 @@ def join(
     metrics_port: MetricsPortOption = None,
     insecure_loopback: InsecureLoopbackFlag = False,
     log_json: LogJsonFlag = False,
-    tensorboard: TensorBoardOption = None,
-    log_mlflow: MlflowOption = None,
+    log: LogOption = None,
     record_transcript: RecordTranscriptFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -88,7 +87,7 @@ def join(
     with (
         stoppable("the same command goes on where it stopped; the label party waits for it", log_json=log_json),
         Live("feature", side.party, peers=["label"], epochs=epochs, log_json=log_json, metrics_port=port) as live,
-        run_logger(side.job, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+        run_logger(side.job, side.out, side.party, live.notice, log) as logger,
     ):
         live.loggers.append(logger)
         result = run(

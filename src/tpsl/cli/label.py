@@ -23,7 +23,7 @@ from tpsl.cli.local_options import (
     WaitOption,
     one_side,
 )
-from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.log_options import LogOption
 from tpsl.cli.release_options import (
     AllowLookalikesFlag,
     ComposeFlag,
@@ -64,8 +64,7 @@ def serve(
     metrics_port: MetricsPortOption = None,
     insecure_loopback: InsecureLoopbackFlag = False,
     log_json: LogJsonFlag = False,
-    tensorboard: TensorBoardOption = None,
-    log_mlflow: MlflowOption = None,
+    log: LogOption = None,
     record_transcript: RecordTranscriptFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -110,7 +109,7 @@ def serve(
         Live(
             "label", "label", peers=peers, epochs=agreed.training.epochs, log_json=log_json, metrics_port=port
         ) as live,
-        run_logger(agreed, side.out, side.party, live.notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+        run_logger(agreed, side.out, side.party, live.notice, log) as logger,
     ):
         live.loggers.append(logger)
         result = run(

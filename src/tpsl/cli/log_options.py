@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-TensorBoardOption = Annotated[
-    bool | None,
+LogOption = Annotated[
+    list[str] | None,
     typer.Option(
-        "--tensorboard/--no-tensorboard",
-        help="Curves for TensorBoard, in the party's folder of the run. Default: if it is installed.",
+        "--log",
+        metavar="NAME[=ARG]",
+        help="Where curves go: tensorboard, mlflow=URI, a registered logger or none; may be repeated. "
+        "Default: tensorboard if installed.",
         show_default=False,
     ),
-]
-MlflowOption = Annotated[
-    str | None,
-    typer.Option("--log-mlflow", help="Curves to this MLflow server (URI), which must be this party's own."),
 ]

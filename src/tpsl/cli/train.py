@@ -12,7 +12,7 @@ import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, warn
 from tpsl.cli.data_options import DataName
-from tpsl.cli.log_options import MlflowOption, TensorBoardOption
+from tpsl.cli.log_options import LogOption
 from tpsl.cli.privacy_options import (
     DeltaOption,
     DrawsOption,
@@ -130,8 +130,7 @@ def train(
     record_transcript: Annotated[
         bool, typer.Option("--record-transcript", help="Keep all that crossed the border, for attacks and audits.")
     ] = False,
-    tensorboard: TensorBoardOption = None,
-    log_mlflow: MlflowOption = None,
+    log: LogOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -173,7 +172,7 @@ def train(
     with (
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         progress_bar("training") as progress,
-        run_logger(agreed, run, LABEL_PARTY, notice, tensorboard=tensorboard, mlflow=log_mlflow) as logger,
+        run_logger(agreed, run, LABEL_PARTY, notice, log) as logger,
     ):
         result = training.train(
             agreed,
