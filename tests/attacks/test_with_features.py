@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tpsl.attacks import AttackResult, run_attacks
-from tpsl.attacks.evaluation import PreparedAttack, evaluate_attacks
+from tpsl.attacks.transcript_walk import PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import (
     RowScores,
     drawn_evidence,

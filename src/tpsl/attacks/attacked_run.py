@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.torch import load_file
 
-from tpsl.attacks.evaluation import AttackError, joint_steps
 from tpsl.attacks.known_labels import KnownLabels
 from tpsl.attacks.noisy_label import NoisyLabelReader
+from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript
 from tpsl.data.dataset import feature_party_names, load_feature_party
@@ -26,6 +26,7 @@ from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
 from tpsl.training.wide import load_wide, newly_scored_features
+from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
 
@@ -87,8 +88,8 @@ class AttackedRun:
     @cached_property
     def white_box(self) -> WhiteBox:
         """The label party's top half, with its weights at each step."""
-        width = sum(transcript.width for transcript in self._transcripts)
-        return WhiteBox.of(Trajectory(self._run.label), self.job.model, width, self.classes)
+        own = self._run.own_parts(LABEL_PARTY)
+        return WhiteBox(self.job, self.parties, self.classes, Trajectory(self._run.label), own)
 
     @cached_property
     def reader(self) -> NoisyLabelReader:
@@ -106,6 +107,6 @@ class AttackedRun:
         for name, held in self.features.items():
             if self.job.model.wide:
                 held = newly_scored_features(held, load_wide(self._run.party(name)))
-            parties[name] = build_feature_party(self.job, name, held)
+            parties[name] = build_feature_party(self.job, name, held, own=self._run.own_parts(name))
             parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))
         return parties

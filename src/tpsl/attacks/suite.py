@@ -33,7 +33,6 @@ from pathlib import Path
 from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.black_box import norm_scores, spectral_scores
 from tpsl.attacks.ceilings import Evaluated
-from tpsl.attacks.evaluation import AttackError, PreparedAttack, Scorer, evaluate_attacks
 from tpsl.attacks.known_labels import (
     DirectionAttack,
     KnownLabels,
@@ -44,6 +43,7 @@ from tpsl.attacks.known_labels import (
 )
 from tpsl.attacks.report import AttackReport
 from tpsl.attacks.scoring import Ceiling, ScoredBy
+from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, Scorer, evaluate_attacks
 from tpsl.attacks.with_features import RowScores, embeddings_as_features, noisy_label_with_features, side_by_side
 from tpsl.data.dataset import load_label_party
 from tpsl.data.errors import DataError

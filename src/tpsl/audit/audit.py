@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.attacks.evaluation import joint_steps
 from tpsl.attacks.evidence import Evidence
+from tpsl.attacks.transcript_walk import joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canaries import Planted, plant_canaries
@@ -36,7 +36,9 @@ from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import ALL_STEPS, train
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Floats = npt.NDArray[np.float64]
@@ -263,8 +265,8 @@ def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
     something new each time, and the evidence adds up.
     """
     transcripts = [Transcript(run / name / "transcript") for name in planted.data.feature_parties]
-    width, classes = sum(transcript.width for transcript in transcripts), planted.data.classes
-    white_box = WhiteBox.of(Trajectory(run / "label"), job.model, width, classes)
+    classes, own = planted.data.classes, RunFolder(run).own_parts(LABEL_PARTY)
+    white_box = WhiteBox(job, list(planted.data.feature_parties), classes, Trajectory(run / "label"), own)
     read = Evidence(white_box, job.privacy.build(classes), job.privacy.estimator)
     total, times = np.zeros(len(planted.data)), np.zeros(len(planted.data))
     lowest, highest = np.full(len(planted.data), np.inf), np.full(len(planted.data), -np.inf)

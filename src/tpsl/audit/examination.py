@@ -127,7 +127,7 @@ def _verified(path: Path) -> VaultResult:
 
 
 def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice) -> list[Part]:
-    """Return the parts to make, in order; what cannot be made is told, and an error if nothing is left."""
+    """Return the parts to make, in order; a notice names each that cannot be made, an error says that none can."""
     unknown = sorted(set(only) - set(PARTS))
     if unknown:
         raise AuditError(f"there is no part {unknown[0]!r} of an audit; the parts are {', '.join(PARTS)}")

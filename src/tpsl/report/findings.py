@@ -1,4 +1,4 @@
-"""What attacks and audits found about a run, kept beside it: in the label party's folder, which nobody else reads.
+"""What attacks and audits found about a run, kept beside it: in the label party's folder, which no other party reads.
 
 RUN/label/attacks.json      the attacks, scored with true labels, with their ROC curves
 RUN/label/audit.json        the lower bound on ε
@@ -31,7 +31,7 @@ def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
 
 
 def read_finding(run: Path, finding: Finding) -> dict[str, Any] | None:
-    """Return what was found, or None if nobody has looked."""
+    """Return what was found, or None if nothing was looked for."""
     path = _path(run, finding)
     if not path.exists():
         return None

@@ -1,6 +1,6 @@
 """The report of a folder of runs, live, on this machine: a page that asks every second whether anything has changed.
 
-It only reads. It answers only this machine, only GET, only at an address that nobody can guess (other users of the
+It only reads. It answers only this machine, only GET, only at an address that cannot be guessed (other users of the
 machine can reach the port too, but not the label party's files), and only under the name of this machine, so that no
 other site gets at it through the reader's browser:
 
@@ -57,7 +57,7 @@ class LivePage:
 
     @property
     def url(self) -> str:
-        """Where the page is; whoever knows it can read all that it shows."""
+        """The address of the page; anyone who knows it can read all that the page shows."""
         return f"http://{ADDRESS}:{self._server.server_port}/{self._server.secret}/"
 
     def serve(self) -> None:

@@ -27,11 +27,11 @@ def promise_of(
     total: LedgerTotal | None = None,
     records: int | None = None,
 ) -> Promise:
-    """Return the promise of a job for so many classes: the ε of the integers that are sampled, over all draws.
+    """Return the promise of a job for this number of classes: the ε of the integers that are sampled, over all draws.
 
     A finished run states its ε itself, and whether its noise was secret: that is what counts then. `total` is what the
-    ledger says that the records have spent in all; a finished run has noted that too, at its end. `records` is how many
-    there are, where neither says so.
+    ledger says that the records have spent in all; a finished run has noted that too, at its end. `records` is their
+    number, where neither says so.
     """
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)

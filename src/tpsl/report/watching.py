@@ -90,14 +90,14 @@ class WatchedFolder:
 
     def _known_of(self, path: Path) -> _Known:
         """Return what is known of a run; it is read again if a file has changed that its view is made of."""
-        # Before the reading: what changes meanwhile is seen the next time.
+        # Before reading: what changes while the run is read is seen next time.
         own, before = _traces(path, self.party), self._known.get(path)
         vault = before.vault if before and before.own == own else self._vault_of(path)
         traces = own + (_traces_in(vault) if vault else ())
         return before if before and before.traces == traces else _Known(own, vault, traces, self._read(path, vault))
 
     def _vault_of(self, path: Path) -> Path | None:
-        """Return where the run has noted its vault; a note that cannot be read is told when the run is read."""
+        """Return where the run has noted its vault; a note that cannot be read is reported when the run is read."""
         try:
             return RunFolder(path).vault() if self.party == LABEL_PARTY else None
         except ValueError:
@@ -144,7 +144,7 @@ def runs_in(folder: Path, deepest: int = _DEEPEST) -> Iterator[Path]:
             yield folder
             return
         inner = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # not ours to read, or gone meanwhile
+    except OSError:  # not ours to read, or gone by now
         return
     names = [name for name in inner if not name.startswith(".")] if deepest else []
     found = [run for name in names for run in runs_in(folder / name, deepest - 1)]

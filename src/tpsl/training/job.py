@@ -21,7 +21,7 @@ from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Mechanism, build_mechanism, check_parameters
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.party.pretraining import PretrainConfig
-from tpsl.perturb import Estimator
+from tpsl.perturb import LOSSES, Estimator, Loss
 from tpsl.transport import WireDtype
 
 
@@ -101,6 +101,8 @@ class TrainingConfig(_Model):
     )
     feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
     label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
+    loss: str = Field("cross_entropy", description="A registered loss; the paper's is cross_entropy.")
+    loss_arguments: dict[str, Any] = Field(default_factory=dict, description="What the loss takes, as {gamma: 2}.")
     averaging: float = Field(
         0.0,
         ge=0,
@@ -141,6 +143,20 @@ class TrainingConfig(_Model):
     )
 
     @model_validator(mode="after")
+    def _loss_is_known(self) -> Self:
+        self.build_loss(2)
+        return self
+
+    def build_loss(self, classes: int) -> Loss:
+        """Return the loss for this number of classes."""
+        make = LOSSES.get(self.loss)
+        try:
+            return make(classes, **self.loss_arguments)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ValueError(f"the loss {self.loss} fails for {classes} classes ({reason})") from error
+
+    @model_validator(mode="after")
     def _patience_has_something_to_judge_by(self) -> Self:
         if self.patience and not self.validation:
             raise ValueError("patience needs a noisy hold-out to judge by: set validation, as 0.1")
@@ -179,6 +195,14 @@ class Job(_Model):
         return self
 
     @model_validator(mode="after")
+    def _widths_are_those_of_parties(self) -> Self:
+        known = (*feature_party_names(self.data), "label")
+        for party in self.model.cut if isinstance(self.model.cut, dict) else ():
+            if party not in known:
+                raise ValueError(f"model.cut names {party!r}; the parties are {', '.join(known)}")
+        return self
+
+    @model_validator(mode="after")
     def _somebody_learns(self) -> Self:
         if self.privacy.gradients == "none" and self.training.head != "local":
             raise ValueError("with privacy.gradients 'none' only a local head learns: set training.head to 'local'")
@@ -207,10 +231,15 @@ class Job(_Model):
         """Whether the frozen pre-trained embedding goes beside the trained cut to the local head."""
         return self.training.pretrain is not None and self.trains
 
+    def head_width(self, party: str) -> int:
+        """Return the width of what a party sends for the local head: its cut, after the frozen one if any."""
+        frozen = self.without_wide_part().model.cut_width(party) if self.sends_frozen else 0
+        return self.model.cut_width(party) + frozen
+
     @property
-    def head_width(self) -> int:
-        """Width of what a feature party sends for the local head: its cut, after the frozen pre-trained one if any."""
-        return self.model.cut_width + (self.without_wide_part().model.cut_width if self.sends_frozen else 0)
+    def widest_share(self) -> int:
+        """The width of the widest tensor that a feature party sends."""
+        return max(self.head_width(party) for party in feature_party_names(self.data))
 
     def without_wide_part(self) -> Job:
         """Return the job of the same network without a wide part: what is pre-trained, and frozen."""

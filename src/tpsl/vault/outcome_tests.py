@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 LAGS = 8
 """The noise of a record is compared with that of the 1st to the 8th record after it."""
 _BINS = 16
-"""Neighbouring points of a grid of additive noise are counted together, in at most so many bins."""
+"""Neighbouring points of a grid of additive noise are counted together, in at most this many bins."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def at_least(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.Array
 def surprise(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.ArrayLike, allowance: int = 0) -> Floats:
     """Return the two-sided p-value of a binomial count.
 
-    With an `allowance` up to so many of the trials may have been exchanged for others after they were counted, chosen
-    by whoever wished: the p-value is still no smaller than it should be.
+    Up to `allowance` trials may have been exchanged for others after they were counted, chosen by an adversary: the
+    p-value is still no smaller than it should be.
     """
     k, n, p = (np.asarray(value, np.float64) for value in (count, trials, probability))
     above = at_least(k - allowance, n + allowance, p)
@@ -269,7 +269,7 @@ class Agreement:
         self._agreed += np.bincount(labels[one == other], minlength=len(self._records))
 
     def tested(self, place: str, allowance: int = 0) -> Tested:
-        """Return how surprising it is that so many records of a class have noise of the same kind in both draws."""
+        """Return how surprising it is how many records of a class have noise of the same kind in both draws."""
         found = surprise(self._agreed, self._records, self._same, allowance)
         label = int(found.argmin())
         agreed, records = int(self._agreed[label]), int(self._records[label])

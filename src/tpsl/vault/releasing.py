@@ -1,4 +1,4 @@
-"""Noisy labels out of the vault: drawn once, stored, and given out the same ever after."""
+"""Noisy labels out of the vault: drawn once, stored, and always the same."""
 
 import json
 import sqlite3

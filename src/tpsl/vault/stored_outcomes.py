@@ -29,7 +29,7 @@ class StoredOutcomes:
     """Rates, neighbours and agreement of everything that a vault has released, in the memory of one chunk.
 
     Releases of one series are one sample. `changed` is how many labels were changed after their release at most: which
-    ones is not known, so all tests allow for any so many.
+    ones is not known, so all tests allow for any choice of that many.
     """
 
     def __init__(self, changed: int) -> None:

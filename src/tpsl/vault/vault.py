@@ -34,7 +34,7 @@ class Vault:
     """A folder of true labels and their releases, for the label party alone.
 
     Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), stored durably before
-    anyone can read it, and the same one is given out ever after; a second, different release of a record happens only
+    anyone can read it, and it is always the same; a second, different release of a record happens only
     by `compose=True`, and the ledger adds what it cost. Every operation happens whole or not at all, also under
     kill -9. With noisy labels fixed once, any number of epochs, runs and models is post-processing of one release (the
     recorded perturbation for multi-epoch training of "Differentially Private Label Protection in Split Learning").
@@ -95,7 +95,7 @@ class Vault:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
             if ours and folder_is_new:
-                with contextlib.suppress(OSError):  # somebody else put something there meanwhile
+                with contextlib.suppress(OSError):  # another process has put something there
                     path.rmdir()
             raise
         return cls.open(path)

@@ -114,7 +114,7 @@ class _Release:
 
 
 def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
-    """Each release with its mechanism built anew from the spec, and where claims about mechanisms do not hold."""
+    """Each release with its mechanism rebuilt from the spec, and where claims about mechanisms do not hold."""
     releases, problems = {}, []
     built: dict[str, Mechanism] = {}
     for entry in entries:
