@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
-from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields, tell_what_is_trusted
-from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
-from tpsl.cli.release_options import NotPrivateFlag, require_not_private
 from tpsl.files import make_private_folder, write_atomically
+from tpsl_research.options import (
+    NEEDS_PATH,
+    DataOption,
+    DeviceOption,
+    NotPrivateFlag,
+    PathArgument,
+    data_fields,
+    require_not_private,
+    torch_device,
+)
 
 if TYPE_CHECKING:
     from tpsl.training import Job
@@ -34,8 +41,6 @@ class Preset(StrEnum):
     adam = "adam"
 
 
-PathArgument = Annotated[Path | None, typer.Argument(help="The data file, for criteo and avazu.")]
-DataOption = Annotated[DataName, typer.Option(help="Data set.")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Runs at the same time. Default: one for each core.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Number of seeds, from 0; each repeats everything.")]
 RowsOption = Annotated[int | None, typer.Option(help="Use only the first n records (a quick try).")]
@@ -53,7 +58,7 @@ def paper(
         list[Path] | None, typer.Argument(help="The data files of criteo and avazu, in the order of their --data.")
     ] = None,
     data: Annotated[
-        list[DataName] | None, typer.Option(help="Data set; can be given more than once. Default: flights.")
+        list[str] | None, typer.Option(help="Data set; can be given more than once. Default: flights.")
     ] = None,
     seeds: SeedsOption = 3,
     preset: PresetOption = Preset.small,
@@ -78,7 +83,7 @@ def paper(
 
     remaining = list(paths or [])
     bases = {}
-    for name in data or [DataName.flights]:
+    for name in data or ["flights"]:
         path = remaining.pop(0) if name in NEEDS_PATH and remaining else None
         bases[str(name)] = _base(name, path, rows, _training(preset, epochs), not_private)
     if remaining:
@@ -103,7 +108,7 @@ def paper(
 @app.command()
 def sweep(
     path: PathArgument = None,
-    data: DataOption = DataName.flights,
+    data: DataOption = "flights",
     mechanism: Annotated[
         list[str] | None, typer.Option(help="none, laplace, discrete or gaussian; can be given more than once.")
     ] = None,
@@ -144,13 +149,13 @@ def sweep(
 @app.command()
 def frontier(
     path: PathArgument = None,
-    data: DataOption = DataName.flights,
+    data: DataOption = "flights",
     seeds: SeedsOption = 5,
     epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
     parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
     rows: RowsOption = None,
     workers: WorkersOption = None,
-    device: DeviceOption = DeviceName.cpu,
+    device: DeviceOption = "cpu",
     not_private: NotPrivateFlag = False,
     out: OutOption = Path("runs/frontier"),
     json: JsonFlag = False,
@@ -220,15 +225,17 @@ def figures(
             notice(f"{name}: not drawn, it {reason}")
 
 
-def _base(data: DataName, path: Path | None, rows: int | None, training: dict[str, Any], not_private: bool) -> Job:
+def _base(data: str, path: Path | None, rows: int | None, training: dict[str, Any], not_private: bool) -> Job:
     """Return the job that all runs of an experiment start from; data of one's own needs a permission."""
+    from tpsl.data.dataset import taken_on_trust
     from tpsl.training import make_job
 
     fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
     job = make_job({"data": fields, "training": training}, {}, "options")
     require_not_private(job.data, not_private)
     notice("noise is seeded so that results repeat; these runs are not private")
-    tell_what_is_trusted(job)
+    if trusted := taken_on_trust(job.data):
+        notice(trusted)
     return job
 
 

@@ -68,15 +68,35 @@ def test_help_does_not_wait_for_torch() -> None:
         (("train", "--nonsense"), "--nonsense"),
         (("train", "--mechanism", "magic"), "'magic' is not one of 'auto', 'none', 'laplace', 'discrete'"),
         (("train", "--epsilon", "much"), "--epsilon"),
-        (("train", "--draws", "3"), "--draws"),
+        (("train", "--set", "privacy.draws"), "--set takes KEY=VALUE"),
         (("vault", "create"), "vault"),
-        (("data", "synthetic", "--rows", "3"), "--rows"),
-        (("data", "synthetic", "--classes", "1"), "--classes"),
+        (("data", "synthetic", "--rows", "few"), "--rows"),
         (("data", "flights", "--layout", "odd"), "'odd' is not one of 'all', 'natural'"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_that_names_it(tpsl: Any, arguments: tuple[str, ...], culprit: str) -> None:
     assert culprit in tpsl(*arguments).error(status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("train --set privacy.draws=3", "options: privacy.draws: Input should be 1 or 2, got 3"),
+        ("data synthetic --rows 3", "options: data.rows: Input should be greater than or equal to 10, got 3"),
+        ("data synthetic --classes 1", "options: data.classes: Input should be greater than or equal to 2, got 1"),
+        ("data synthetic --set data.source=flights", "data.source: this command writes synthetic, not flights"),
+        ("train --set training.epoch=3", "there is no key 'training.epoch'; near are training.epochs"),
+        ("train --epochs 3 --set training.epochs=4", "training.epochs is given twice"),
+        ("train --set local.wait=[1", "--set local.wait: the value is not YAML"),
+        ("label serve job.yaml --set local.wait=-1", "job.yaml: cannot be read"),
+        (
+            "vault release v --set training.epochs=4",
+            "training.epochs: this command takes only keys of privacy and local",
+        ),
+    ],
+)
+def test_a_key_that_cannot_be_set_is_one_sentence(tpsl: Any, arguments: str, sentence: str) -> None:
+    assert sentence in tpsl(*arguments.split()).error()
 
 
 @pytest.mark.parametrize("group", [(), ("vault",), ("data",)], ids=["tpsl", "vault", "data"])

@@ -9,22 +9,7 @@ import typer
 
 from tpsl.cli import statement
 from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
-from tpsl.cli.privacy_options import (
-    DeltaOption,
-    DrawsOption,
-    EpsilonOption,
-    MechanismName,
-    SigmaOption,
-    build_mechanism,
-)
-from tpsl.cli.release_options import (
-    AllowLookalikesFlag,
-    ComposeFlag,
-    MaxDeltaOption,
-    MaxEpsilonOption,
-    NotPrivateFlag,
-    release_policy,
-)
+from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
 
 if TYPE_CHECKING:
     from tpsl.vault import Vault
@@ -109,40 +94,27 @@ def add(
         say(f"{vault}: {added.new:,} new, {added.unchanged:,} known, {added.changed:,} with another label")
 
 
-@app.command()
-def release(
-    vault: VaultPath,
-    mechanism: Annotated[
-        MechanismName, typer.Option(help="How labels are made noisy. 'none' protects nothing.")
-    ] = MechanismName.discrete,
-    epsilon: EpsilonOption = None,
-    sigma: SigmaOption = None,
-    delta: DeltaOption = None,
-    draws: DrawsOption = 1,
-    compose: ComposeFlag = False,
-    max_epsilon: MaxEpsilonOption = None,
-    max_delta: MaxDeltaOption = None,
-    not_private: NotPrivateFlag = False,
-    allow_lookalikes: AllowLookalikesFlag = False,
-    insecure_noise_seed: Annotated[
-        int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
-    ] = None,
-    json: JsonFlag = False,
-) -> None:
+@app.command(
+    cls=settings_command(
+        *("privacy", "local"),
+        **{"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", **LIMIT_FLAGS, "compose": "local.compose"},
+    )
+)
+def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) -> None:
     """Draw the noisy label of every record that has none yet; asking again changes nothing."""
     from tpsl.report.words import rounded_up
     from tpsl.vault import Vault
 
-    if insecure_noise_seed is not None:
-        warn("the noise is seeded: this release is NOT PRIVATE")
+    settings = Settings.of(context)
+    privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
     with Vault.open(vault) as opened:
-        chosen = build_mechanism(mechanism, opened.classes, epsilon=epsilon, sigma=sigma, delta=delta)
+        chosen = privacy.build(opened.classes)
         with progress_bar("releasing") as progress:
             report = opened.release(
                 chosen,
-                draws=draws or 1,
-                seed=insecure_noise_seed,
-                policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
+                draws=privacy.draws,
+                seed=privacy.noise_seed,
+                policy=settings.load_local(None).vault_choice().policy,
                 progress=progress,
             )
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)

@@ -42,6 +42,7 @@ _BUILT_IN: dict[str, Callable[..., Mechanism]] = {
 MECHANISMS: Registry[Builder] = Registry("mechanism")
 for _name, _build in {AUTO: lambda epsilon, classes: best_for(epsilon, classes)[0], **_BUILT_IN}.items():
     MECHANISMS.register(_name, _build)
+MECHANISMS.register("randomized_response", randomized_response)  # another name of 'discrete'
 
 _CHECKS: dict[str, Callable[[float], float]] = {"epsilon": check_epsilon, "sigma": check_sigma, "delta": check_delta}
 """What a job can give to a mechanism beside the number of classes."""
