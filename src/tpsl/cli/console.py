@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,17 @@ from tpsl.progress import Progress
 stdout = Console()
 stderr = Console(stderr=True)
 
+
+def _complete_run(incomplete: str) -> list[str]:
+    """Return the run folders, here and one folder down, whose path begins like this."""
+    found = (job.parent for depth in ("*", "*/*") for job in Path().glob(f"{depth}/job.yaml"))
+    return [str(run) for run in sorted(found) if str(run).startswith(incomplete)]
+
+
+RunArgument = Annotated[Path, typer.Argument(help="Run folder.", autocompletion=_complete_run)]
+RunsArgument = Annotated[
+    list[Path], typer.Argument(help="Run folders.", autocompletion=_complete_run, show_default=False)
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 

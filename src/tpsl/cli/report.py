@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunsArgument, print_json, progress_bar, say, stdout
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
+    runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     party: Annotated[
         str | None,

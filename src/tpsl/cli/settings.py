@@ -80,7 +80,7 @@ class Settings:
             for name in above:
                 part = part.setdefault(name, {})
                 if not isinstance(part, dict):
-                    raise ValueError(f"{key} and {name} cannot both be given")
+                    raise ValueError(f"{key} and {key[: key.index(name) + len(name)]} cannot both be given")
             if last in part:
                 raise ValueError(f"{key} is given twice")
             part[last] = value
