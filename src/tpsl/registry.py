@@ -37,6 +37,11 @@ class Registry(Generic[Part]):
         self._parts: dict[str, Part] = {}
         self._asked_packages = False
 
+    @property
+    def group(self) -> str:
+        """The group of entry points that packages declare such parts in: the plural of the kind."""
+        return f"tpsl.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
+
     def register(self, name: str, part: Part) -> Part:
         """Make a part known; a name that is taken by another one is an error."""
         if self._parts.get(name, part) is not part:
@@ -67,7 +72,7 @@ class Registry(Generic[Part]):
         if self._asked_packages:
             return
         self._asked_packages = True
-        for point in entry_points(group=f"tpsl.{self.kind.replace(' ', '_')}s"):
+        for point in entry_points(group=self.group):
             try:
                 part = point.load()
             except Exception as error:
