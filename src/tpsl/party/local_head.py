@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +97,18 @@ class LocalHead(nn.Module):
         return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
 
 
+@dataclass(frozen=True)
+class Judging:
+    """Which records judge the parts of a local head, and what the columns of its inputs are."""
+
+    judges: Rows
+    """Records that nothing was trained on: the noisy hold-out."""
+    clean: Columns
+    """The inputs that no record's own label had a part in: pre-trained embeddings, scores of the wide part."""
+    private: Columns
+    """The private head's logits."""
+
+
 def train_local_head(
     inputs: Inputs,
     labels: Labels,
@@ -103,34 +116,29 @@ def train_local_head(
     seed: int,
     progress: Progress = no_progress,
     device: torch.device | None = None,
-    *,
-    judges: Rows | None = None,
-    clean: Columns | None = None,
-    private: Columns | None = None,
+    judging: Judging | None = None,
 ) -> LocalHead:
-    """Return a head trained on true labels; `judges` decide when to stop, or a twentieth of the records.
+    """Return a head trained on true labels; the judges decide when to stop, or else a twentieth of the records.
 
     Halves that were trained on noisy labels know those of their training records, and a noisy label tells something of
-    the true one: on these records the trained cut says more than it will on others. `judges` are records that nothing
-    was trained on, the noisy hold-out. `clean` are the columns of the inputs that no record's own label had a part in
-    (pre-trained embeddings, scores of the wide part), `private` those of the private head's logits. One part of the
-    head sees the clean columns, one sees all; with judges, these decide how far each of them, and the private head, is
-    to be trusted. Without judges the part that sees all is the head.
+    the true one: on these records the trained cut says more than it will on others. One part of the head sees the clean
+    columns, one sees all; the judges decide how far each of them, and the private head, is to be trusted. Without
+    judges the part that sees all is the head.
 
     `inputs` may be a memory-mapped file: a batch is read at a time. The result is a function of the arguments.
     """
     generator = torch.Generator().manual_seed(_seed(seed))
     every = np.arange(inputs.shape[1], dtype=np.int64)
     views = [every]
-    if judges is not None and clean is not None and 0 < len(clean) < len(every):
-        views.insert(0, clean)
+    if judging is not None and 0 < len(judging.clean) < len(every):
+        views.insert(0, judging.clean)
     parts = [HeadPart(columns, classes, generator) for columns in views]
-    if judges is None:
+    if judging is None:
         order = torch.randperm(len(inputs), generator=generator).numpy()
         held = max(1, round(_HELD_OUT * len(inputs)))
         held_out, fitted = np.sort(order[:held]), order[held:]
     else:
-        held_out, fitted = judges, np.delete(np.arange(len(inputs), dtype=np.int64), judges)
+        held_out, fitted = judging.judges, np.delete(np.arange(len(inputs), dtype=np.int64), judging.judges)
     for number, part in enumerate(parts):
 
         def of_all(done: int, total: int, note: str, number: int = number) -> None:
@@ -138,10 +146,9 @@ def train_local_head(
 
         _standardise(part, inputs)
         _train_part(part.to(device), inputs, labels, fitted, held_out, generator, of_all)
-    none = np.empty(0, dtype=np.int64)
-    head = LocalHead(parts, none if judges is None or private is None else private).to(device)
-    if judges is not None:
-        _weigh(head, inputs, labels, judges)
+    head = LocalHead(parts, np.empty(0, dtype=np.int64) if judging is None else judging.private).to(device)
+    if judging is not None:
+        _weigh(head, inputs, labels, judging.judges)
     return head
 
 
