@@ -7,7 +7,6 @@ it exists. Whoever gets this head, or its scores, gets something of every traini
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.models import HalfOptimizer, OptimizerConfig
+from tpsl.models.halves import draw_weights, relu_layers
+from tpsl.models.seeds import seed_of
 from tpsl.progress import Progress, no_progress
 
 Inputs = npt.NDArray[np.float32]
@@ -46,15 +47,8 @@ class HeadPart(nn.Module):
         self.register_buffer("columns", torch.from_numpy(columns))
         self.register_buffer("mean", torch.zeros(len(columns)))
         self.register_buffer("scale", torch.ones(len(columns)))
-        layers: list[nn.Module] = []
-        for width, next_width in zip((len(columns), *WIDTHS[:-1]), WIDTHS, strict=True):
-            layers += [nn.Linear(width, next_width), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(WIDTHS[-1], classes))
-        for part in self.layers:
-            if isinstance(part, nn.Linear):
-                with torch.no_grad():
-                    part.weight.normal_(0.0, (2.0 / part.in_features) ** 0.5, generator=generator)
-                    part.bias.zero_()
+        self.layers = relu_layers(len(columns), WIDTHS).append(nn.Linear(WIDTHS[-1], classes))
+        draw_weights(self, generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits, shape `[n, k]`."""
@@ -127,7 +121,7 @@ def train_local_head(
 
     `inputs` may be a memory-mapped file: a batch is read at a time. The result is a function of the arguments.
     """
-    generator = torch.Generator().manual_seed(_seed(seed))
+    generator = torch.Generator().manual_seed(seed_of("tpsl local head", seed))
     every = np.arange(inputs.shape[1], dtype=np.int64)
     views = [every]
     if judging is not None and 0 < len(judging.clean) < len(every):
@@ -239,7 +233,3 @@ def _copy(head: HeadPart) -> dict[str, Tensor]:
 def _tensor(values: Inputs | Labels, head: nn.Module) -> Tensor:
     """Return a copy of a part of what may be a file, where the head is."""
     return torch.from_numpy(np.array(values)).to(next(head.parameters()).device)
-
-
-def _seed(seed: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"tpsl local head\x1f{seed}".encode()).digest()[:8], "little") >> 1

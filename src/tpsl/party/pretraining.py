@@ -6,7 +6,6 @@ those of other records and tells from the cut which record it was (SCARF, Bahri 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from torch.nn import functional
 from tpsl.data.features import Features
 from tpsl.data.split import Rows
 from tpsl.models import Bottom
+from tpsl.models.seeds import seed_of
 from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress
 
@@ -367,6 +367,4 @@ def _permutation(size: int, generator: torch.Generator) -> Rows:
 
 
 def _generator(seed: int, purpose: str, device: torch.device) -> torch.Generator:
-    """Return the random stream of one purpose: what one of them draws does not shift the others."""
-    digest = hashlib.sha256(f"tpsl pre-training\x1f{seed}\x1f{purpose}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.Generator(device).manual_seed(seed_of("tpsl pre-training", seed, purpose))
