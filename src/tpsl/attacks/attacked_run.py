@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.torch import load_file
 
+from tpsl.attacks.as_features import as_features
 from tpsl.attacks.known_labels import KnownLabels
 from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.transcript_walk import AttackError, joint_steps
@@ -21,6 +22,7 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript
 from tpsl.data.dataset import feature_party_names, load_feature_party
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.party import FeatureParty
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
@@ -40,9 +42,9 @@ class AttackedRun:
         classes: int,
         table_rows: int,
         draw_known: Callable[[Rows], KnownLabels],
-        features: Mapping[str, Features] | None = None,
+        inputs: Mapping[str, Features | Inputs] | None = None,
     ) -> None:
-        self._run, self._draw_known, self._features, self.table_rows = run, draw_known, features, table_rows
+        self._run, self._draw_known, self._inputs, self.table_rows = run, draw_known, inputs, table_rows
         self.job = run.job()
         self.mechanism = self.job.privacy.build(classes)
         self.parties = feature_party_names(self.job.data)
@@ -79,11 +81,17 @@ class AttackedRun:
         return found
 
     @cached_property
+    def inputs(self) -> Mapping[str, Features | Inputs]:
+        """What each feature party's half reads, loaded as the run did; a DataError where it is not here."""
+        if self._inputs is not None:
+            return self._inputs
+        own = {name: self._run.own_parts(name).source(name) for name in self.parties}
+        return {name: load_feature_party(self.job.data, name, source=own[name]).features for name in self.parties}
+
+    @cached_property
     def features(self) -> Mapping[str, Features]:
-        """The features of each feature party, loaded as the job says; a DataError where they are not here."""
-        if self._features is not None:
-            return self._features
-        return {name: load_feature_party(self.job.data, name).features for name in self.parties}
+        """The inputs of each feature party as a table."""
+        return as_features(self.inputs)
 
     @cached_property
     def white_box(self) -> WhiteBox:
@@ -104,8 +112,8 @@ class AttackedRun:
     def trained_parties(self) -> dict[str, FeatureParty]:
         """Return the feature parties with their trained bottom halves."""
         parties = {}
-        for name, held in self.features.items():
-            if self.job.model.wide:
+        for name, held in self.inputs.items():
+            if self.job.model.wide and isinstance(held, Features):
                 held = newly_scored_features(held, load_wide(self._run.party(name)))
             parties[name] = build_feature_party(self.job, name, held, own=self._run.own_parts(name))
             parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))

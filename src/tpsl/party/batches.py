@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-
-
-class Inputs(Protocol):
-    """Records that a user brings: anything that gives the tensors of some rows."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, rows: Rows) -> Any:
-        """Return a tensor, or several, whose first dimension is that of `rows`."""
 
 
 class Batches:
