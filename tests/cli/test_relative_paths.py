@@ -97,8 +97,9 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {"frontier": ("--epsilons", 1), "sweep": ("--mechanism", "laplace", "--epsilon", 1), "paper": ()}[command]
-    options = ("--data", "criteo", "--not-private", "--seeds", 1, "--workers", 1, *small)
-    shown = tpsl("research", command, "train.txt", *options, "--json")
+    data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
+    options = (*data, "--not-private", "--seeds", 1, "--workers", 1, *small)
+    shown = tpsl("research", command, *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr
 
