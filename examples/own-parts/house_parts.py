@@ -67,7 +67,7 @@ def expected_stars(run: AttackedRun) -> Callable[[TranscriptStep], np.ndarray]:
     def scores(seen: TranscriptStep) -> np.ndarray:
         likelihood = np.exp(run.reader.evidence(seen))
         expected = likelihood @ stars / likelihood.sum(axis=1)
-        return np.negative(np.abs(expected[:, None] - stars))
+        return np.asarray(-np.abs(expected[:, None] - stars))
 
     return scores
 
