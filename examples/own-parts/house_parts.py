@@ -81,7 +81,8 @@ class CsvCurves:
         self._path = Path(path or run.folder / "curves.csv")
 
     def begin(self, step: int) -> None:
-        """Take no notice: the file only grows."""
+        """Make the file; it only grows."""
+        self._path.touch()
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add the points."""
