@@ -120,16 +120,16 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
 
 
 def _show(content: dict[str, Any], since: int | None) -> None:
-    from tpsl.report.statement_page import budget
+    from tpsl.report.words import spent_text
 
     signer = content["signer"]
     say(f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}")
     say(f"certificate      SHA-256 {signer['certificate']}")
     say(f"records          {content['released_records']:,} released of {content['records']:,}")
-    say(f"largest total    {budget(content['epsilon_per_record'], content['delta_per_record'])} of any record")
+    say(f"largest total    {spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record")
     if content["largest_unit"] is not None:
         unit = content["largest_unit"]
-        say(f"                 {budget(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)")
+        say(f"                 {spent_text(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)")
     say(f"private          {'yes' if content['private'] else 'NO'}")
     say(f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}")
     if since is not None:
