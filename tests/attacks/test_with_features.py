@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tpsl.attacks import AttackResult, run_attacks
+from tpsl.attacks.as_features import embeddings_as_features
 from tpsl.attacks.attack import Attack, evaluate_attacks
 from tpsl.attacks.with_features import (
     RowScores,
     drawn_evidence,
-    embeddings_as_features,
     most_likely_weights,
     out_of_fold,
     side_by_side,

@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import load_file
 
+from tpsl.attacks.as_features import as_features, embeddings_as_features
 from tpsl.attacks.attack import Attack, AttackError, Labels, evaluate_attacks, joint_steps
 from tpsl.attacks.black_box import norm_scores, spectral_scores
 from tpsl.attacks.ceilings import Evaluated
@@ -49,7 +50,6 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import (
     ReadTranscript,
     RowScores,
-    embeddings_as_features,
     noisy_label_with_features,
     read_transcript,
     side_by_side,
@@ -57,10 +57,12 @@ from tpsl.attacks.with_features import (
 from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.party import FeatureParty
 from tpsl.progress import Progress, no_progress
+from tpsl.registry import ExtensionError
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
@@ -101,7 +103,7 @@ def run_attacks(
     *,
     known: KnownLabels | None = None,
     which: Sequence[str] | None = None,
-    features: Mapping[str, Features] | None = None,
+    features: Mapping[str, Features | Inputs] | None = None,
     skip: int = 0,
     ceilings: bool = True,
     progress: Progress = no_progress,
@@ -166,9 +168,13 @@ class _Suite:
     """One run as its attackers see it, and the attacks on it."""
 
     def __init__(
-        self, run: RunFolder, labels: TrueLabels, known: KnownLabels | None, features: Mapping[str, Features] | None
+        self,
+        run: RunFolder,
+        labels: TrueLabels,
+        known: KnownLabels | None,
+        inputs: Mapping[str, Features | Inputs] | None,
     ) -> None:
-        self._run, self.true_labels, self._known, self._features = run, reveal(labels), known, features
+        self._run, self.true_labels, self._known, self._inputs = run, reveal(labels), known, inputs
         self.job = run.job()
         self._parties = feature_party_names(self.job.data)
         self.transcripts = [Transcript(run.party(name) / "transcript") for name in self._parties]
@@ -191,7 +197,7 @@ class _Suite:
         if "features" in ATTACKS[name]:
             try:
                 self._held_features  # noqa: B018
-            except DataError as error:
+            except (DataError, ExtensionError) as error:
                 return f"needs the feature parties' features, which are not here ({error})"
         return None
 
@@ -232,12 +238,13 @@ class _Suite:
         read = self._read if self._white_box.fits() else None
         try:
             parties, features_are = list(self._held_features.values()), "the features"
-        except DataError:  # of a run of two organisations the label party has what was sent
+        except (DataError, ExtensionError):  # of a run of two organisations the label party has what was sent
             sent = embeddings_as_features(lambda: joint_steps(self.transcripts), len(self.true_labels))
             parties, features_are = [sent], "the embeddings"
         if read is None:  # gradients depend on the label party's own features too
-            own = load_label_party(self.job.data).records.features
-            parties += [] if own is None else [own]
+            source = self._run.own_parts(LABEL_PARTY).source(LABEL_PARTY)
+            own = load_label_party(self.job.data, source=source).records.features
+            parties += [] if own is None else as_features({LABEL_PARTY: own}).values()
         labels, classes = self.true_labels[self._rows], self.mechanism.classes
         return Evaluated(self._rows, labels, classes, side_by_side(parties), features_are, read)
 
@@ -288,15 +295,20 @@ class _Suite:
         return draw_known(self._rows, self.true_labels, _KNOWN_PER_CLASS)
 
     @cached_property
+    def _held_inputs(self) -> Mapping[str, Features | Inputs]:
+        if self._inputs is not None:
+            return self._inputs
+        own = {name: self._run.own_parts(name).source(name) for name in self._parties}
+        return {name: load_feature_party(self.job.data, name, source=own[name]).features for name in self._parties}
+
+    @cached_property
     def _held_features(self) -> Mapping[str, Features]:
-        if self._features is not None:
-            return self._features
-        return {name: load_feature_party(self.job.data, name).features for name in self._parties}
+        return as_features(self._held_inputs)
 
     def _trained_parties(self) -> dict[str, FeatureParty]:
         parties = {}
-        for name, held in self._held_features.items():
-            if self.job.model.wide:
+        for name, held in self._held_inputs.items():
+            if self.job.model.wide and isinstance(held, Features):
                 held = newly_scored_features(held, load_wide(self._run.party(name)))
             parties[name] = build_feature_party(self.job, name, held, own=self._run.own_parts(name))
             parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))

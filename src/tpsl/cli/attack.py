@@ -38,10 +38,13 @@ def attack(
     from tpsl.report.findings import keep_finding
     from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
+    from tpsl.transport.peers import LABEL_PARTY
 
-    job = RunFolder(run).job()
+    folder = RunFolder(run)
+    job = folder.job()
     notice("loading the true labels, to score the guesses")
-    labels = load_label_party(job.data).labels
+    source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
+    labels = load_label_party(job.data, source=source).labels
     with progress_bar("attacking") as progress:
         report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
     keep_finding(run, "attacks", report.as_dict())

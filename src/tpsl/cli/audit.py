@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, answer, complain, notice, progress_bar
 from tpsl.cli.settings import JOB_FLAGS, LIMIT_FLAGS, LocalsOption, Settings, settings_command
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tpsl import audit as audits
     from tpsl.training.job import Job
     from tpsl.vault import ReleasePolicy
@@ -74,10 +77,10 @@ def audit(
             shutil.rmtree(folder, ignore_errors=True)
     if run is not None and (run / "label").is_dir() and agreed == load_job(run / "job.yaml"):
         _keep(run, found)
-    if json:
-        print_json(found.as_dict())
-    else:
-        _show(found)
+    answer(json, found.as_dict(), _verdicts(found))
+    if found.vault is not None and not json:
+        for sentence in found.vault.cannot_see:
+            notice(sentence)
     for accusation in found.accusations:
         complain(accusation)
     if not found.passed:
@@ -106,24 +109,21 @@ def _keep(run: Path, found: audits.Examination) -> None:
     keep_finding(run, "examination", summary)
 
 
-def _show(found: audits.Examination) -> None:
+def _verdicts(found: audits.Examination) -> Iterator[str | Table]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     if found.canaries is not None:
         bound = f"audited ε ≥ {found.canaries.lower_bound:.4f} at {100 * found.canaries.confidence:g} % confidence"
-        say(f"claimed ε = {found.canaries.claimed:.6g}, {bound}")
+        yield f"claimed ε = {found.canaries.claimed:.6g}, {bound}"
     table = Table(box=SIMPLE_HEAD)
     for heading in ("Part", "Looked at", "Verdict"):
         table.add_column(heading, overflow="fold", no_wrap=heading != "Looked at")
     for part, result in found.parts.items():
         table.add_row(part, _looked_at(found, part), "passed" if result.passed else "FAILED")
-    stdout.print(table)
+    yield table
     if found.replay is not None and found.replay.passed:
-        say("every byte of the transcript and every weight is the same")
-    if found.vault is not None:
-        for sentence in found.vault.cannot_see:
-            notice(sentence)
+        yield "every byte of the transcript and every weight is the same"
 
 
 def _looked_at(found: audits.Examination, part: audits.Part) -> str:

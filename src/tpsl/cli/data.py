@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 import yaml
 
-from tpsl.cli.console import JsonFlag, print_json, progress_bar, say
+from tpsl.cli.console import JsonFlag, answer, progress_bar
 from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import write_atomically
 
@@ -116,11 +116,6 @@ def _write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Ma
     job = out / "job.yaml"
     content = {"data": data, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
     write_atomically(job, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
-    if json:
-        print_json({"files": [str(file) for file in files], "job": str(job), **facts})
-        return
-    for written in [*files, job]:
-        say(str(written))
-    for name, value in facts.items():
-        say(f"{name.replace('_', ' ')}: {value}")
-    say(f"train on them with: tpsl train {job}")
+    lines = [*map(str, [*files, job]), *(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items())]
+    found = {"files": [str(file) for file in files], "job": str(job), **facts}
+    answer(json, found, [*lines, f"train on them with: tpsl train {job}"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, print_json, say
+from tpsl.cli.console import JsonFlag, answer
 
 if TYPE_CHECKING:
     from tpsl.cli.keys import Key
@@ -27,15 +27,15 @@ def list_keys(
     found = [key for key in all_keys() if not words or any(word in key.name for word in words)]
     if not found:
         raise ValueError(f"no key has {' or '.join(words or ())} in its name")
-    if json:
-        print_json({"keys": [_facts(key) for key in found]})
-        return
-    for key in found:
-        facts = [key.values, *([f"default {key.default}"] if key.default else [])]
-        say(f"{key.name}{f' ({key.source})' if key.source else ''}: {'; '.join(facts)}")
-        say(f"    {key.description}")
+    answer(json, {"keys": [_facts(key) for key in found]}, (_line(key) for key in found))
 
 
 def _facts(key: Key) -> dict[str, str]:
-    facts = {"key": key.name, "values": key.values, "default": key.default, "description": key.description}
-    return {**facts, **({"source": key.source} if key.source else {})}
+    names = ("name", "source", "values", "default", "description")
+    return {name: str(getattr(key, name)) for name in names}
+
+
+def _line(key: Key) -> str:
+    name = f"{key.name} ({key.source})" if key.source else key.name
+    default = f"; default {key.default}" if key.default else ""
+    return f"{name}: {key.values}{default}\n    {key.description}"

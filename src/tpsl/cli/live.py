@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from rich.console import Console
 
 from tpsl.cli.console import printable, stderr
-from tpsl.cli.live_displays import Display, JsonLines, LiveLine, PlainLines
+from tpsl.cli.live_displays import Display, Lines, LiveLine
 from tpsl.cli.live_state import LiveState
 
 if TYPE_CHECKING:
@@ -65,13 +65,9 @@ class Live:
         """Told of every step and event too."""
         self._metrics_port = metrics_port
         self._lock = threading.Lock()
-        self._display: Display
-        if log_json:
-            self._display = JsonLines(console, every, self.state, party)
-        elif console.is_terminal and not console.is_dumb_terminal:
-            self._display = LiveLine(console, self.state)
-        else:
-            self._display = PlainLines(console, every, self.state)
+        on_terminal = console.is_terminal and not console.is_dumb_terminal and not log_json
+        lines = Lines(console, every, self.state, party if log_json else None)
+        self._display: Display = LiveLine(console, self.state) if on_terminal else lines
 
     def __enter__(self) -> Self:
         if self._metrics_port is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 from tpsl.cli.settings import (
     JOB_FLAGS,
     RELEASE_FLAGS,
@@ -79,18 +79,14 @@ def show_result(result: TrainResult, json: bool) -> None:
 
     run = RunFolder(Path(result.run))
     local, result = run.local_head(), result_now(run, result)
-    if json:
-        print_json({**result.as_dict(), **({"local_head": local} if local else {})})
-        return
-
     rows = {
         "run": result.run,
         **(_nothing_released() if result.mechanism == NOTHING_RELEASED else _private_head(result)),
         **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
         "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
     }
-    for name, value in rows.items():
-        say(f"{name:<18} {value}")
+    content = {**result.as_dict(), **({"local_head": local} if local else {})}
+    answer(json, content, (f"{name:<18} {value}" for name, value in rows.items()))
 
 
 def _nothing_released() -> dict[str, str]:

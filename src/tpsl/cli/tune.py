@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout, warn
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tpsl.tuning.tune import TuneResult
 
 COMMAND = settings_command(**RELEASE_FLAGS, device="local.device")
@@ -60,13 +63,10 @@ def tune(
         )
     for name in result.diverged:
         warn(f"{name}: diverged, its later epochs are no candidates")
-    if json:
-        print_json(result.as_dict())
-    else:
-        _show(result, out)
+    answer(json, result.as_dict(), _found(result, out))
 
 
-def _show(result: TuneResult, out: Path) -> None:
+def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
     from rich.table import Table
 
     from tpsl.report.words import guarantee_text
@@ -82,9 +82,9 @@ def _show(result: TuneResult, out: Path) -> None:
             f"{candidate.test.test_auc:.4f}",
             style="bold" if candidate == result.best else None,
         )
-    stdout.print(table)
+    yield table
     best = result.best
-    say(f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}")
-    say(f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}")
-    say(f"guarantee             {guarantee_text(result)}: one release for all of them")
-    say(f"the best job          {out / 'best.yaml'}")
+    yield f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}"
+    yield f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}"
+    yield f"guarantee             {guarantee_text(result)}: one release for all of them"
+    yield f"the best job          {out / 'best.yaml'}"

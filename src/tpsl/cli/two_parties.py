@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, print_json, say
+from tpsl.cli.console import JsonFlag, answer
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
     JobArgument,
@@ -169,10 +169,10 @@ def join(
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
-    if json:
-        print_json(asdict(result))
-        return
-    say(f"{'run':<18} {result.run}")
-    say(f"{'weights':<18} {side.out / side.party / 'bottom.safetensors'}")
-    say(f"{'trained':<18} {result.steps:,} steps, {result.epochs} epoch(s) of {result.train_records:,} records")
-    say(f"{'speed':<18} {result.samples_per_second:,.0f} samples/s")
+    rows = {
+        "run": result.run,
+        "weights": side.out / side.party / "bottom.safetensors",
+        "trained": f"{result.steps:,} steps, {result.epochs} epoch(s) of {result.train_records:,} records",
+        "speed": f"{result.samples_per_second:,.0f} samples/s",
+    }
+    answer(json, asdict(result), (f"{name:<18} {value}" for name, value in rows.items()))

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
 
@@ -17,7 +18,7 @@ class FeatureSide:
 
     party: str
     ids: Any  # pa.Array of strings
-    features: Features
+    features: Features | Inputs
     train: Rows
     test: Rows
 
@@ -30,7 +31,7 @@ class LabelRecords:
     """
 
     ids: Any  # pa.Array of strings
-    features: Features | None
+    features: Features | Inputs | None
     class_names: tuple[str, ...]
     train: Rows
     test: Rows
