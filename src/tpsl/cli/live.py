@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from tpsl.training.observer import Fact, Observer
     from tpsl.transport.channel import Channel
 
-FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
-"""All that an event of the feature side may carry: no name here stands for something that depends on labels."""
-
 WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
 
@@ -104,6 +101,8 @@ class Live:
 
     def event(self, name: str, **facts: Fact) -> None:
         """Show what happened; on the feature side a fact that is not in FEATURE_FACTS is a defect and raises."""
+        from tpsl.training.observer import FEATURE_FACTS
+
         if self.side == "feature" and not facts.keys() <= FEATURE_FACTS:
             unknown = ", ".join(sorted(facts.keys() - FEATURE_FACTS))
             raise RuntimeError(f"the feature side must not know {unknown}: it could depend on labels")

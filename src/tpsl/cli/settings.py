@@ -49,7 +49,8 @@ LogOption = Annotated[
     typer.Option(
         "--log",
         metavar="NAME[=ARG]",
-        help="Where curves go: tensorboard, mlflow=URI or none; may be repeated. Default: tensorboard if installed.",
+        help="Where curves go: tensorboard, mlflow=URI, a registered logger or none; may be repeated. "
+        "Default: tensorboard if installed.",
         show_default=False,
     ),
 ]
@@ -243,16 +244,3 @@ _SetOption = Annotated[
         show_default=False,
     ),
 ]
-
-
-def chosen_loggers(log: Iterable[str] | None) -> dict[str, Any]:
-    """Return the loggers that `--log` names, as `run_logger` takes them."""
-    if log is None:
-        return {"tensorboard": None, "mlflow": None}
-    chosen: dict[str, Any] = {"tensorboard": False, "mlflow": None}
-    for name, _, argument in (text.partition("=") for text in log):
-        if name not in (*chosen, "none"):
-            raise ValueError(f"unknown logger {name!r}; known are {', '.join(chosen)}, none")
-        if name != "none":
-            chosen[name] = argument if name == "mlflow" else True
-    return chosen

@@ -17,7 +17,6 @@ from tpsl.cli.settings import (
     LogOption,
     RecordTranscriptFlag,
     Settings,
-    chosen_loggers,
     settings_command,
 )
 from tpsl.cli.termination import stoppable
@@ -53,7 +52,7 @@ def train(
     with (
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         progress_bar("training") as progress,
-        run_logger(agreed, run, LABEL_PARTY, notice, **chosen_loggers(log)) as logger,
+        run_logger(agreed, run, LABEL_PARTY, notice, log) as logger,
     ):
         result = training.train(
             agreed,

@@ -18,7 +18,6 @@ from tpsl.cli.settings import (
     LogOption,
     RecordTranscriptFlag,
     Settings,
-    chosen_loggers,
     settings_command,
 )
 from tpsl.cli.termination import stoppable
@@ -85,7 +84,7 @@ class Side:
                 log_json=log_json,
                 metrics_port=port,
             ) as live,
-            run_logger(self.job, self.out, self.party, live.notice, **chosen_loggers(log)) as logger,
+            run_logger(self.job, self.out, self.party, live.notice, log) as logger,
         ):
             live.loggers.append(logger)
             yield live
