@@ -11,7 +11,7 @@ import torch
 
 from tpsl.transport import BadMessage, run_alone
 from tpsl.transport.credentials import Certificates
-from tpsl.transport.handshake import LabelHandshake, Place
+from tpsl.transport.handshake import LabelHandshake, LinkPosition
 from tpsl.transport.messages import Gradients
 
 Recipe = Callable[[Any], list[bytes]]
@@ -39,7 +39,7 @@ class FalseLabelParty:
         if self.honest:
             yield challenge
             handshake.proven(next(requests))
-            yield handshake.welcome(Place(b"a link", 0))
+            yield handshake.welcome(LinkPosition(b"a link", 0))
         yield from self.frames
         with contextlib.suppress(grpc.RpcError):
             for _ in requests:
