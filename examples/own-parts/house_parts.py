@@ -14,7 +14,7 @@ from tpsl.mechanisms import MECHANISMS, integer_weights
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
 from tpsl.training.loggers import LOGGERS, OBSERVERS
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver
 from tpsl.training.sink import LoggedRun
 from tpsl.training.transcript import TranscriptStep
 
@@ -92,7 +92,7 @@ class CsvCurves:
         """There is nothing left to write."""
 
 
-class Diary(Silent):
+class Diary(NullObserver):
     """Notes what happens."""
 
     def __init__(self, run: LoggedRun, path: str) -> None:

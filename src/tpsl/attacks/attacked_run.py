@@ -24,10 +24,11 @@ from tpsl.data.dataset import feature_party_names, load_feature_party, load_labe
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.party import FeatureParty
+from tpsl.party.wide import newly_scored_features
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.stages.wide import load_wide
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
-from tpsl.training.wide import load_wide, newly_scored_features
 from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]

@@ -117,7 +117,7 @@ class Local(BaseModel):
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""
         policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
-        return VaultChoice(self.vault, self.vaults or default_place(), policy)
+        return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
 
 
 def load_local(path: Path) -> Local:

@@ -28,6 +28,7 @@ from tpsl.training.loop import train
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.setup import RunSetup
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport import BadMessage
@@ -165,7 +166,7 @@ def tune(
     if vault is None and (place is None or Vault.exists(out / "vault")):
         vault = out / "vault"
     choice = VaultChoice(vault, place, policy)
-    vault = choose_vault(jobs[0], data.label_side, RunFolder(out), choice).path
+    vault = choose_vault(RunSetup(jobs[0], RunFolder(out)), data.label_side, choice).path
     pretrained = out / "pretrained" if pretrained is None else pretrained
     # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)

@@ -22,7 +22,7 @@ from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience
 from tpsl.transport.messages import Finished, Message
 
-LIMITS = Limits(rows=512, width=256)
+LIMITS = Limits(rows=512, width=256, topics=("embeddings", "gradients"))
 TERMS = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
 PATIENCE = Patience(silence=1, wait=20)
 METHOD = "/tpsl.wire.Split/Connect"
