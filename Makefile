@@ -12,8 +12,9 @@ export OMP_WAIT_POLICY ?= passive
 demo: $(READY)
 	$(BIN)/tpsl demo
 
+# One worker for each processor, one thread for each worker. A file's tests run in one worker, which makes their shared runs once.
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -39,9 +40,9 @@ proto: $(READY)
 	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/wire_pb2.py
 	$(BIN)/ruff format --quiet src/tpsl/transport/wire_pb2.py src/tpsl/transport/wire_pb2.pyi
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml research/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e research
 	touch $@
 
 clean:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from tpsl.attacks import run_attacks
+from tpsl.data.true_labels import TrueLabels
 from tpsl.mechanisms import laplace
 from tpsl.models import ModelConfig, Top
 from tpsl.perturb import LogitGradient
@@ -60,7 +61,7 @@ def record(folder: Path, records: int, width: int, batch: int) -> None:
 
 def attack(folder: Path, records: int) -> dict[str, float]:
     begun = time.perf_counter()
-    report = run_attacks(folder, labels_of(records), which=ATTACKED, ceilings=False)
+    report = run_attacks(folder, TrueLabels(labels_of(records), ("0", "1")), which=ATTACKED, ceilings=False)
     seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {

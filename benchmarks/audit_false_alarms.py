@@ -26,6 +26,8 @@ from tpsl.audit.canaries import plant_canaries
 from tpsl.audit.levels import CANARIES, RELEASES
 from tpsl.audit.releases import examine_draws
 from tpsl.data.dataset import Dataset
+from tpsl.data.sides import LabelRecords, LabelSide
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import Mechanism, laplace, randomized_response, secure_words, subset_selection
 from tpsl.training import make_job
 from tpsl.vault.outcome_tests import Expected
@@ -47,7 +49,7 @@ def simulated_canaries(mechanism: Mechanism, data: Dataset) -> float:
     """Return the p-value of a simulated audit by canaries, all its tests counted."""
     words = secure_words()
     planted = plant_canaries(data, RECORDS, words)
-    outcomes = mechanism.release(planted.data.labels[planted.rows], words).outcomes
+    outcomes = mechanism.release(reveal(planted.data.labels)[planted.rows], words).outcomes
     likelihood = mechanism.log_likelihood(outcomes)
     against, towards = np.take_along_axis(likelihood, planted.sides, axis=1).T
     evidence = np.round(towards - against, 6)
@@ -84,7 +86,8 @@ def simulate(audits: int) -> dict[str, Any]:
 def _dataset(labels: np.ndarray, rows: np.ndarray, classes: int) -> Dataset:
     names = tuple(str(label) for label in range(classes))
     ids = pa.array([str(row) for row in rows])
-    return Dataset("simulated", ids, {}, None, labels, classes, names, rows[:RECORDS], rows[RECORDS:], {})
+    records = LabelRecords(ids, None, names, rows[:RECORDS], rows[RECORDS:])
+    return Dataset({}, LabelSide(records, TrueLabels(labels, names)))
 
 
 def audit_for_real(audits: int) -> dict[str, Any]:

@@ -21,11 +21,12 @@ import torch
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import Dataset, load
-from tpsl.experiments.intervals import mean_estimate
+from tpsl.data.true_labels import label_facts
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.training import train
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 from tpsl.training.run_folder import RunFolder
+from tpsl_research.intervals import mean_estimate
 
 Name = Literal["auto", "laplace", "discrete"]
 PAPERS: tuple[Name, ...] = ("laplace", "discrete")
@@ -55,7 +56,7 @@ def compare(classes: int, options: argparse.Namespace) -> dict[str, Any]:
     for seed in range(options.seeds):
         source = records(classes, options.rows, options.signal, seed)
         data = load(source)
-        best_possible.append(float(data.label_side.facts["bayes_accuracy"]))
+        best_possible.append(float(label_facts(data.labels)["bayes_accuracy"]))
         plans: list[tuple[Name, float]] = [
             ("auto", OUR_RATE),
             *((name, rate) for name in PAPERS for rate in options.rates),

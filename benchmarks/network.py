@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import reveal
 from tpsl.models import Bottom, HalfOptimizer, OptimizerConfig, Top
 from tpsl.party.feature_party import FeatureTensors
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, load_job
@@ -81,7 +82,7 @@ def unsplit(job: Job) -> None:
         HalfOptimizer(bottom, job.training.feature_optimizer),
         HalfOptimizer(top, job.training.label_optimizer),
     ]
-    inputs, labels = FeatureTensors(held), torch.from_numpy(data.labels).float()
+    inputs, labels = FeatureTensors(held), torch.from_numpy(reveal(data.labels)).float()
     turns = Turns()
     for step in range(schedule.total_steps):
         rows = data.train[schedule.plan.batch(step)]

@@ -19,8 +19,8 @@ import torch
 
 from tpsl.data.config import FlightsData
 from tpsl.data.dataset import load
-from tpsl.experiments.intervals import mean_estimate
 from tpsl.training import make_job, train
+from tpsl_research.intervals import mean_estimate
 
 PLAIN = "plain"
 LARGE_EPSILON = 30.0

@@ -15,6 +15,7 @@ import numpy as np
 from tpsl.attacks.black_box import norm_scores, spectral_scores
 from tpsl.attacks.white_box import WhiteBox, sigmoid
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
 from tpsl.training import ALL_STEPS, make_job, train
 from tpsl.training.transcript import Trajectory, Transcript
@@ -48,7 +49,7 @@ def main() -> None:
         train(job, run, record_steps=ALL_STEPS, data=loaded)
         white_box = WhiteBox.of(Trajectory(run / "label"), job.model, job.model.bottom[-1], 2)
         for seen in Transcript(run / "feature" / "transcript"):
-            positive = loaded.labels[seen.rows] == 1
+            positive = reveal(loaded.labels)[seen.rows] == 1
             if seen.step >= SKIPPED and len(seen.rows) == 512:
                 areas = [auc(score(seen.gradients), positive).value for score in (norm_scores, spectral_scores)]
                 rows.append((seen.step, *areas, float(sigmoid(white_box.read(seen).logits).std())))

@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages, a network that breaks on command, and processes that start in a moment.
+"""A real browser for the tests of pages, a network that breaks on command, processes that start in a moment, real runs.
 
 The browser is Debian's Chromium, driven by Selenium. Without one its tests are skipped, unless TPSL_REQUIRE_BROWSER=1
 says that skipping is not acceptable.
@@ -330,3 +330,68 @@ def quick_programs(forks: ForkServerContext, tmp_path_factory: pytest.TempPathFa
     yield folder
     server.kill()
     server.join()
+
+
+# What reports and figures show is what trainings, attacks and audits wrote. Imports are where they are needed: a
+# process that only finds no browser should not wait for PyTorch.
+HOSTILE = "<script>alert(1)</script>\"'&[bold]$title<b>"
+
+SMALL_RUN: dict[str, Any] = {
+    "data": {
+        "source": "synthetic",
+        "rows": 1200,
+        "numeric_fields": 3,
+        "categorical_fields": 2,
+        "largest_vocabulary": 8,
+    },
+    "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+    "training": {"batch_size": 96, "epochs": 3},
+}
+PRIVACY: dict[str, dict[str, Any]] = {
+    "non-private": {"mechanism": "none", "estimator": "linear"},
+    "laplace": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear"},
+    "discrete": {"mechanism": "discrete", "epsilon": 0.5},
+    "seeded": {"mechanism": "gaussian", "sigma": 2.0, "delta": 1e-6, "noise_seed": 5},
+}
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished runs by the names in PRIVACY, and `stopped`, which was killed before its end.
+
+    All but `seeded` were attacked, and `laplace` was audited.
+    """
+    from tpsl.attacks import run_attacks
+    from tpsl.audit import audit
+    from tpsl.data.dataset import load
+    from tpsl.report.findings import keep_finding
+    from tpsl.training import make_job, train
+
+    folder = tmp_path_factory.mktemp("runs")
+    for name, privacy in PRIVACY.items():
+        job = make_job({**SMALL_RUN, "privacy": privacy}, {}, "test")
+        data = load(job.data)
+        attacked = name != "seeded"
+        train(job, folder / name, record_steps=20 if attacked else 0, data=data)
+        if attacked:
+            found = run_attacks(folder / name, data.labels, features=data.feature_parties)
+            keep_finding(folder / name, "attacks", found.as_dict())
+        if name == "laplace":
+            found_bound = audit(job, folder / "audit", data=data, confidence=0.999999, seed=1)
+            keep_finding(folder / name, "audit", found_bound.as_dict())
+    shutil.copytree(folder / "discrete", folder / "stopped")
+    (folder / "stopped" / "result.json").unlink()
+    metrics = folder / "stopped" / "label" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:1]))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def views(runs: Path) -> list[Any]:
+    """The views of all runs; the name of the last one tries to break out of the page."""
+    from tpsl.report.reading import read_run
+
+    return [
+        *(read_run(runs / name) for name in ("non-private", "laplace", "discrete", "seeded")),
+        read_run(runs / "stopped", HOSTILE),
+    ]

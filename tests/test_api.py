@@ -10,6 +10,7 @@ import pytest
 
 import tpsl
 from tpsl.data.config import SyntheticData
+from tpsl.data.true_labels import reveal
 from tpsl.training.run_folder import RunError
 
 SYNTHETIC = SyntheticData(rows=2000, numeric_fields=3, categorical_fields=2, signal=2.0)
@@ -120,7 +121,7 @@ def test_an_unfinished_run_is_refused(run: tpsl.Run, tmp_path: Path) -> None:
 
 
 def test_predictions_are_those_that_were_evaluated(run: tpsl.Run) -> None:
-    labels, predicted = run.data.labels[run.data.test], run.predict()
+    labels, predicted = reveal(run.data.labels)[run.data.test], run.predict()
     assert run.result.test_accuracy == np.mean((predicted > 0.5) == labels)
     assert run.predict(np.arange(3)).shape == (3,)
 
@@ -152,6 +153,12 @@ def test_a_plot_has_the_numbers_of_the_run(run: tpsl.Run) -> None:
     ceilings = figure.axes[1].containers[2].lines[0].get_xdata()
     assert list(ceilings) == pytest.approx([found["norm"].ceiling, found["likelihood"].ceiling])
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_a_plot_without_matplotlib_says_what_to_install(run: tpsl.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'tpsl\[plot\]'"):
+        run.plot()
 
 
 def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ from tpsl.data.blocks import Block, is_frame, read_block
 from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features
 from tpsl.data.fitted import FittedEncoding
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
+from tpsl.data.true_labels import TrueLabels
 from tpsl.models.threads import one_thread
 from tpsl.report.words import rounded_up
 from tpsl.training import Job, make_job, train
@@ -401,22 +403,13 @@ def _dataset(
     A run evaluates test records, and here there are none: one is made up, the first record with a label that says
     nothing. So no true label is read but by the vault.
     """
-    rows = np.arange(len(numbers), dtype=np.int64)
-    with_made_up = np.append(rows, 0)
-    parties = {party: encoded.take(with_made_up) for party, encoded in features.items()}
-    own = parties.pop(LABEL_PARTY, None)
-    return Dataset(
-        name="arrays",
-        ids=pa.concat_arrays([ids, pa.array(["(made up)"])]),
-        feature_parties=parties,
-        label_features=own,
-        labels=np.append(numbers, 0),
-        classes=len(classes),
-        class_names=tuple(str(name) for name in classes),
-        train=rows,
-        test=np.array([len(rows)], dtype=np.int64),
-        facts={},
-    )
+    train = np.arange(len(numbers), dtype=np.int64)
+    test, names = np.array([len(train)], dtype=np.int64), tuple(str(name) for name in classes)
+    ids = pa.concat_arrays([ids, pa.array(["(made up)"])])
+    held = {party: encoded.take(np.append(train, 0)) for party, encoded in features.items()}
+    records = LabelRecords(ids, held.pop(LABEL_PARTY, None), names, train, test)
+    sides = {party: FeatureSide(party, ids, encoded, train, test) for party, encoded in held.items()}
+    return Dataset(sides, LabelSide(records, TrueLabels(np.append(numbers, 0), names)))
 
 
 def _store(path: Path, ids: Any, numbers: npt.NDArray[np.int64], classes: int) -> None:

@@ -294,8 +294,11 @@ def _progress_bar(*, shown: bool) -> Iterator[Progress]:
 
 
 def _figure(panels: int) -> Any:
-    """Return a figure with so many panels that a notebook shows once, whatever it has done with pyplot."""
-    from matplotlib.figure import Figure
+    """Return a figure with `panels` panels that a notebook shows once, whatever it has done with pyplot."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("Matplotlib is not installed: `pip install 'tpsl[plot]'` gets it") from None
 
     class Picture(Figure):
         def _repr_png_(self) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling
 from tpsl.training import make_job, train
 
@@ -93,7 +94,7 @@ def test_without_privacy_every_gradient_attack_succeeds(recorded: Callable[..., 
 def test_the_attackers_own_knowledge_is_not_scored(recorded: Callable[..., Any]) -> None:
     run = recorded({"mechanism": "none"})
     rows = run.data.train[:70]
-    known = KnownLabels(rows, run.data.labels[rows])
+    known = KnownLabels(rows, reveal(run.data.labels)[rows])
     report = run_attacks(run.path, run.data.labels, known=known, which=["norm", "direction"])
     assert report.known_labels == 70
     assert {attack.records for attack in report.attacks} == {6000 - 70}
@@ -104,7 +105,7 @@ def test_true_labels_only_score(recorded: Callable[..., Any]) -> None:
     run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
     which = [name for name, needs in ATTACKS.items() if "known" not in needs]
     right = run_attacks(run.path, run.data.labels, which=which)
-    wrong = run_attacks(run.path, 1 - run.data.labels, which=which)
+    wrong = run_attacks(run.path, TrueLabels(1 - reveal(run.data.labels), ("0", "1")), which=which)
     for name in which:
         assert right[name].auc == pytest.approx(1 - wrong[name].auc)
 
@@ -185,7 +186,7 @@ def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Pat
     with pytest.raises(AttackError, match="12 recorded steps, so none is left after skipping 12"):
         run_attacks(run.path, run.data.labels, which=["norm"], skip=12)
     with pytest.raises(AttackError, match="there are 100 labels"):
-        run_attacks(run.path, run.data.labels[:100], which=["norm"])
+        run_attacks(run.path, TrueLabels(reveal(run.data.labels)[:100], ("0", "1")), which=["norm"])
     train(run.job, tmp_path / "silent", data=run.data)
     with pytest.raises(ValueError, match="holds no transcript"):
         run_attacks(tmp_path / "silent", run.data.labels, which=["norm"])

@@ -22,6 +22,7 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_label_party
 from tpsl.data.features import Features
 from tpsl.data.synthetic import World
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import auc_ceiling, laplace, randomized_response
 from tpsl.training import make_job, train
 from tpsl.training.transcript import TranscriptStep
@@ -94,8 +95,8 @@ def test_the_estimated_ceiling_is_near_the_true_one(telling: Any) -> None:
     probabilities = np.concatenate([chunk.probabilities for chunk in World(job.data).chunks()])
     mechanism = job.privacy.build(2)
     rows = np.unique(np.concatenate([seen.rows for seen in telling.transcript]))
-    best = np.log(probabilities[rows]) + drawn_evidence(mechanism, data.labels[rows])
-    (true,) = evaluate_attacks(telling.transcript, [Attack("best", "", RowScores(rows, best))], data.labels)
+    best = np.log(probabilities[rows]) + drawn_evidence(mechanism, reveal(data.labels)[rows])
+    (true,) = evaluate_attacks(telling.transcript, [Attack("best", "", RowScores(rows, best))], reveal(data.labels))
     found = run_attacks(telling.path, data.labels, which=["norm"], features=data.feature_parties)["norm"]
     chance = SIGMAS * math.hypot(deviation(true), ceiling_deviation(found))
     assert true.auc - 0.02 - chance < found.ceiling < true.auc + chance

@@ -11,7 +11,8 @@ import pytest
 
 from tpsl.audit import AuditError, audit
 from tpsl.audit.canaries import OWN_FEATURES, plant_canaries
-from tpsl.data.dataset import load
+from tpsl.data.dataset import Dataset, load
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, secure_words, seeded_words
 from tpsl.mechanisms.additive import AdditiveMechanism
 from tpsl.mechanisms.randomized_response import RandomizedResponse
@@ -154,7 +155,7 @@ def test_noise_redrawn_each_epoch_is_caught(job: Callable[..., Job], tmp_path: P
     data = load(agreed.data)
     assert audit(agreed, tmp_path / "sound", confidence=CERTAIN, seed=6, data=data).passed
     planted = plant_canaries(data, 20_000, seeded_words(6, "canaries")).data  # the labels that this audit trains on
-    broken = redrawing(planted.labels[planted.train])
+    broken = redrawing(reveal(planted.labels)[planted.train])
     result = audit(agreed, tmp_path / "broken", confidence=CERTAIN, seed=6, data=data, make_label_party=broken)
     assert not result.passed
     assert result.noise_changed > 0.4
@@ -166,13 +167,13 @@ def test_canaries_are_fair_coins_on_unchanged_features(job: Callable[..., Job]) 
     planted = plant_canaries(data, 3000, secure_words())
     assert len(np.unique(planted.rows)) == 3000
     assert np.isin(planted.rows, data.train).all()
-    assert (planted.data.labels[planted.rows] == planted.coins).all()
+    assert (reveal(planted.data.labels)[planted.rows] == planted.coins).all()
     others = np.setdiff1d(np.arange(len(data)), planted.rows)
-    assert (planted.data.labels[others] == data.labels[others]).all()
+    assert (reveal(planted.data.labels)[others] == reveal(data.labels)[others]).all()
     assert planted.data.feature_parties == data.feature_parties
     # |mean - ½| and the correlation with the true label, each within 4.9 standard deviations.
     assert abs(planted.coins.mean() - 0.5) < 4.9 * 0.5 / np.sqrt(3000)
-    assert abs(np.corrcoef(planted.coins, data.labels[planted.rows])[0, 1]) < 4.9 / np.sqrt(3000)
+    assert abs(np.corrcoef(planted.coins, reveal(data.labels)[planted.rows])[0, 1]) < 4.9 / np.sqrt(3000)
     again = plant_canaries(data, 3000, seeded_words(1, "canaries"))
     assert (again.coins == plant_canaries(data, 3000, seeded_words(1, "canaries")).coins).all()
 
@@ -193,6 +194,8 @@ def test_requests_that_cannot_be_met(job: Callable[..., Job], tmp_path: Path) ->
 def test_the_folder_is_its_owners(job: Callable[..., Job], tmp_path: Path) -> None:
     agreed = job({"mechanism": "discrete", "epsilon": 1.0}, epochs=1)
     data = load(agreed.data)
-    small = replace(data, train=data.train[:600])
+    short, side = data.train[:600], data.label_side
+    parties = {party: replace(held, train=short) for party, held in data.feature_sides.items()}
+    small = Dataset(parties, replace(side, records=replace(side.records, train=short)))
     assert audit(agreed, tmp_path / "audit", data=small, canaries=100).canaries == 100
     assert (tmp_path / "audit").stat().st_mode & 0o077 == 0

@@ -18,11 +18,13 @@ import torch
 
 from tpsl.audit import audit, releases, repeat_releases, replay
 from tpsl.data import synthetic
-from tpsl.data.dataset import Dataset
+from tpsl.data.sides import LabelSide
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse
 from tpsl.party import LabelParty
 from tpsl.training import Job, label_role, train
+from tpsl.training.after_training import AfterTraining
 from tpsl.training.schedule import Schedule
 from tpsl.vault import Vault
 
@@ -38,13 +40,14 @@ class Truth:
     test: np.ndarray
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        label_side = Dataset.label_side.fget
+        begin = AfterTraining.__init__
 
-        def spied_on(data: Dataset) -> Any:
-            self.labels, self.train, self.test = data.labels[data.train], data.train, data.test
-            return label_side(data)
+        def spied_on(after: AfterTraining, job: Job, side: LabelSide, *others: Any, **named: Any) -> None:
+            self.train, self.test = side.records.train, side.records.test
+            self.labels = reveal(side.labels)[self.train]
+            begin(after, job, side, *others, **named)
 
-        monkeypatch.setattr(Dataset, "label_side", property(spied_on))
+        monkeypatch.setattr(AfterTraining, "__init__", spied_on)
 
     def of(self, batch: Any) -> torch.Tensor:
         return torch.from_numpy(self.labels[np.array(batch)].astype(np.float32))

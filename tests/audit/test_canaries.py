@@ -1,7 +1,6 @@
 """Where canaries are planted: at random places and side by side, between all classes."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tpsl.audit.audit import Claim, guess_coins
 from tpsl.audit.canaries import plant_canaries
 from tpsl.data.dataset import load
 from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, seeded_words
 from tpsl.training import Job
 
@@ -36,7 +36,7 @@ def test_coins_of_many_classes_fall_between_all_pairs_of_classes(job: Callable[.
     data = load(job({"mechanism": "discrete", "epsilon": 1.0}, data=FIVE).data)
     planted = plant_canaries(data, 2000, seeded_words(2))
     assert (planted.sides[:, 0] != planted.sides[:, 1]).all()
-    assert (planted.data.labels[planted.rows] == planted.sides[np.arange(2000), planted.coins]).all()
+    assert (reveal(planted.data.labels)[planted.rows] == planted.sides[np.arange(2000), planted.coins]).all()
     # The first side is each class equally often; every ordered pair occurs.
     assert (np.bincount(planted.sides[:, 0]) == 400).all()
     assert len(np.unique(planted.sides, axis=0)) == 20
@@ -47,10 +47,10 @@ def test_coins_of_many_classes_fall_between_all_pairs_of_classes(job: Callable[.
 
 def test_labels_that_are_not_known_yet_are_made_up_for_training_alone(job: Callable[..., Job]) -> None:
     data = load(job({"mechanism": "discrete", "epsilon": 1.0}).data)
-    data = replace(data, labels=np.full(len(data), NO_LABEL))
+    data = data.with_labels(np.full(len(data), NO_LABEL))
     planted = plant_canaries(data, 100, seeded_words(3))
-    assert set(np.unique(planted.data.labels[data.train])) == {0, 1}
-    assert (planted.data.labels[data.test] == NO_LABEL).all()
+    assert set(np.unique(reveal(planted.data.labels)[data.train])) == {0, 1}
+    assert (reveal(planted.data.labels)[data.test] == NO_LABEL).all()
 
 
 def test_a_bound_above_the_claim_is_no_accusation_yet(job: Callable[..., Job], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from tpsl.audit import AuditError, examine, levels, replay
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import reveal
 from tpsl.training import Job, make_job, train
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import Vault
@@ -134,7 +135,7 @@ def test_flipped_labels_do_not_reach_the_users_vault(job: Callable[..., Job], tm
     with Vault.open(tmp_path / "vault") as vault:
         assert vault.ledger().head == head
         ids = data.ids.take(pa.array(data.train))
-        assert (vault.true_labels_for_evaluation(ids) == data.labels[data.train]).all()
+        assert (vault.true_labels_for_evaluation(ids) == reveal(data.labels)[data.train]).all()
 
 
 def test_p_values_of_sound_draws_are_no_smaller_than_they_should_be(

@@ -13,6 +13,7 @@ from tpsl.audit import AuditError, replay
 from tpsl.audit.replay import _first_difference, flip_half
 from tpsl.data.dataset import load
 from tpsl.data.sides import LabelSide
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.party import LabelParty
 from tpsl.training import Job
@@ -70,7 +71,7 @@ def test_own_weights_updated_with_true_labels_are_caught(job: Callable[..., Job]
     agreed = job({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
     data = load(agreed.data)
     changed = flip_half(data, seeded_words(2, "replay"))
-    broken = learning_from(data.labels[data.train], changed.labels[data.train])
+    broken = learning_from(reveal(data.labels)[data.train], reveal(changed.labels)[data.train])
     result = replay(agreed, tmp_path / "replay", seed=2, data=data, make_label_party=broken)
     assert not result.passed
     differing = {difference.file for difference in result.differences}
@@ -89,7 +90,7 @@ def test_an_early_stop_by_true_test_labels_is_caught(
 
     def peeking(self: AfterTraining, agreed: Job, side: LabelSide, *others: Any, **named: Any) -> None:
         init_after(self, agreed, side, *others, **named)
-        epochs.append(2 if side.labels[side.test].sum() % 2 == 0 else 1)
+        epochs.append(2 if reveal(side.labels)[side.records.test].sum() % 2 == 0 else 1)
 
     def label_role(self: LabelRole, *others: Any, **named: Any) -> None:
         init_label(self, *others, **named)

@@ -111,3 +111,9 @@ def test_errors_name_the_culprit(tpsl: Any, small_job: Path, tmp_path: Path) -> 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert str(tmp_path / "full") in tpsl("audit", small_job, "--out", tmp_path / "full").error()
+
+
+def test_an_audit_releases_no_more_than_is_permitted(tpsl: Any, tmp_path: Path) -> None:
+    command = ("audit", "--data", "synthetic", "--rows", 200, "--epochs", 1, "--canaries", 50)
+    assert "--not-private" in tpsl(*command, "--mechanism", "none").error()
+    assert "--max-epsilon" in tpsl(*command, "--epsilon", 11).error()

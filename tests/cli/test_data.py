@@ -11,6 +11,7 @@ import yaml
 
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import label_facts
 
 SMALL = ("--epochs", 1, "--batch-size", 256, "--json")
 
@@ -21,7 +22,9 @@ def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc
     assert written["files"] == [str(out / "feature.parquet"), str(out / "label.parquet")]
     assert written["job"] == str(out / "job.yaml")
     assert written["rows"] == 600
-    assert written["bayes_auc"] == pytest.approx(load(SyntheticData(rows=600, seed=3)).facts["bayes_auc"], abs=0.01)
+    assert written["bayes_auc"] == pytest.approx(
+        label_facts(load(SyntheticData(rows=600, seed=3)).labels)["bayes_auc"], abs=0.01
+    )
     assert pq.read_table(out / "label.parquet").column_names == ["id", "label"]
     assert "label" not in pq.read_table(out / "feature.parquet").column_names
     result = tpsl("train", out / "job.yaml", "--out", tmp_path / "run", *SMALL).json()

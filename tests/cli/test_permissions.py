@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.experiments import paper
-from tpsl.experiments.tune import configuration
+from tpsl.tuning.tune import configuration
+from tpsl_research import paper
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_a_run_with_all_that_is_found_and_shown_of_it(tpsl: Any, small_job: Path
         ("attack", "runs/run"),
         ("audit", "runs/run", "--replay"),
         ("report", "runs/run", "--out", "page.html"),
-        ("figures", "runs/run", "--out", "drawn/here"),
+        ("research", "figures", "runs/run", "--out", "drawn/here"),
     ]
     for command in commands:
         shown = tpsl(*command)
@@ -63,15 +63,27 @@ def test_tables_and_figures_of_many_runs(
     tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = configuration(1e-2)
-    monkeypatch.setattr("tpsl.experiments.frontier.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl.experiments.frontier.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr(paper, "EPSILONS", (1.0,))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1}}]))
     small = ("--data", "synthetic", "--rows", 300, "--seeds", 1, "--workers", 1)
     commands: list[tuple[Any, ...]] = [
-        ("sweep", *small, "--mechanism", "laplace", "--epsilon", 1, "--estimator", "linear", "--out", "sweep"),
-        ("paper", *small, "--out", "paper"),
-        ("frontier", *small, "--epsilons", 1, "--parts", "private", "--out", "frontier"),
+        (
+            "research",
+            "sweep",
+            *small,
+            "--mechanism",
+            "laplace",
+            "--epsilon",
+            1,
+            "--estimator",
+            "linear",
+            "--out",
+            "sweep",
+        ),
+        ("research", "paper", *small, "--out", "paper"),
+        ("research", "frontier", *small, "--epsilons", 1, "--parts", "private", "--out", "frontier"),
         ("tune", small_job, "--space", tmp_path / "space.yaml", "--out", "tuned"),
     ]
     for command in commands:

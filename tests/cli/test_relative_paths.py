@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import tpsl as notebook
-from tpsl.experiments.tune import configuration
 from tpsl.training import load_job
+from tpsl.tuning.tune import configuration
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def test_experiments_take_the_file_as_documented(
     tpsl: Any, here: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     one = configuration(1e-2)
-    monkeypatch.setattr("tpsl.experiments.frontier.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl.experiments.frontier.RECOMMENDED_SPACE", (one,))
-    monkeypatch.setattr("tpsl.experiments.paper.EPSILONS", (1.0,))
+    monkeypatch.setattr("tpsl_research.frontier.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {"frontier": ("--epsilons", 1), "sweep": ("--mechanism", "laplace", "--epsilon", 1), "paper": ()}[command]
     options = ("--data", "criteo", "--not-private", "--seeds", 1, "--workers", 1, *small)
-    shown = tpsl(command, "train.txt", *options, "--json")
+    shown = tpsl("research", command, "train.txt", *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr
 

@@ -1,4 +1,4 @@
-"""`tpsl tune` and the options of `tpsl frontier`."""
+"""`tpsl tune`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-from tpsl.experiments.tune import configuration
 
 
 @pytest.fixture
@@ -61,35 +59,3 @@ def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Pat
     assert "configuration 1 of the space: privacy.epsilon must stay" in tpsl(*tune, bad).error()
     bad.write_text("- [")
     assert "bad.yaml: is not YAML" in tpsl(*tune, bad).error()
-
-
-def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
-    frontier = ("frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
-    assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
-    assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
-    assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
-    assert "needs the path" in tpsl("frontier", "--data", "criteo", "--out", tmp_path).error()
-    assert not list(tmp_path.glob("cells/*.json"))
-
-
-def test_the_frontier_gives_tables_and_a_figure_and_resumes(
-    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = configuration(1e-2)
-    monkeypatch.setattr("tpsl.experiments.frontier.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl.experiments.frontier.RECOMMENDED_SPACE", (one,))
-    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilons", 1, "--parts", "private")
-    command = ("frontier", *options, "--workers", 1, "--out", tmp_path)
-    content = tpsl(*command, "--json").json()
-    assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
-        ("non-private", None),
-        ("tpsl", None),
-        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl")),
-    }
-    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 6
-    for file in content["files"]:
-        assert Path(file).stat().st_size > 100
-    monkeypatch.setattr("tpsl.experiments.frontier.run_cell", None)
-    shown = tpsl(*command)
-    assert "not private" in shown.stderr
-    assert str(tmp_path / "frontier.svg") in shown.stdout

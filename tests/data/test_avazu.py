@@ -13,6 +13,7 @@ from tpsl.data.clicklog.reading import TimeOrder
 from tpsl.data.config import AvazuData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
+from tpsl.data.true_labels import reveal
 
 Lines = Callable[..., list[str]]
 
@@ -32,7 +33,7 @@ def test_records_are_those_of_the_lines(tmp_path: Path, lines: list[str]) -> Non
     dataset = load(config)
     values = [line.split(",") for line in lines[1:]]
     assert dataset.ids.to_pylist() == [record[0] for record in values]
-    assert dataset.labels.tolist() == [int(record[1]) for record in values]
+    assert reveal(dataset.labels).tolist() == [int(record[1]) for record in values]
     assert dataset.test.tolist() == list(range(96, 120))
     features = dataset.feature_parties["feature"]
     assert features.numeric.shape == (120, 0)
@@ -59,8 +60,8 @@ def test_each_party_loads_by_itself(tmp_path: Path, lines: list[str]) -> None:
     both, feature, label = load(config), load_feature_party(config), load_label_party(config)
     assert len(both) == 60
     assert np.array_equal(feature.features.categorical, both.feature_parties["feature"].categorical)
-    assert np.array_equal(label.labels, both.labels)
-    assert feature.ids.equals(label.ids)
+    assert np.array_equal(reveal(label.labels), reveal(both.labels))
+    assert feature.ids.equals(label.records.ids)
 
 
 def replaced(line: str, column: str, value: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from tpsl.data.config import AvazuData, CriteoData
 from tpsl.data.dataset import load, load_feature_party, load_label_party, taken_on_trust
 from tpsl.data.errors import DataError
+from tpsl.data.true_labels import label_facts, reveal
 
 Lines = Callable[..., list[str]]
 
@@ -30,10 +31,10 @@ def path(tmp_path: Path, lines: list[str]) -> Path:
 
 def test_labels_and_ids_are_those_of_the_lines(path: Path, lines: list[str]) -> None:
     dataset = load(CriteoData(path=path))
-    assert dataset.labels.tolist() == [int(line[0]) for line in lines]
+    assert reveal(dataset.labels).tolist() == [int(line[0]) for line in lines]
     assert dataset.ids.to_pylist() == [f"{number:012d}" for number in range(1, 201)]
-    assert dataset.facts["positive_rate"] == pytest.approx(dataset.labels.mean())
-    assert dataset.class_names == ("0", "1")
+    assert label_facts(dataset.labels)["positive_rate"] == pytest.approx(reveal(dataset.labels).mean())
+    assert dataset.labels.class_names == ("0", "1")
     assert dataset.label_features is None
 
 
@@ -96,15 +97,15 @@ def test_each_party_loads_by_itself(path: Path) -> None:
     both, feature, label = load(config), load_feature_party(config), load_label_party(config)
     assert np.array_equal(feature.features.categorical, both.feature_parties["feature"].categorical)
     assert np.array_equal(feature.features.numeric, both.feature_parties["feature"].numeric)
-    assert np.array_equal(label.labels, both.labels)
-    assert feature.ids.equals(label.ids) and label.ids.equals(both.ids)
-    assert np.array_equal(feature.train, label.train)
-    assert label.features is None
+    assert np.array_equal(reveal(label.labels), reveal(both.labels))
+    assert feature.ids.equals(label.records.ids) and label.records.ids.equals(both.ids)
+    assert np.array_equal(feature.train, label.records.train)
+    assert label.records.features is None
 
 
 def test_only_the_first_lines(path: Path, lines: list[str]) -> None:
     dataset = load(CriteoData(path=path, rows=50))
-    assert dataset.labels.tolist() == [int(line[0]) for line in lines[:50]]
+    assert reveal(dataset.labels).tolist() == [int(line[0]) for line in lines[:50]]
     assert dataset.test.tolist() == list(range(40, 50))
     with pytest.raises(DataError, match=r"train\.txt: rows: 201 records were asked for, there are 200"):
         load(CriteoData(path=path, rows=201))

@@ -9,6 +9,7 @@ import pytest
 from tpsl.data.config import FlightsData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
 from tpsl.data.flights import TASKS, airline_table, airport_table
+from tpsl.data.true_labels import label_facts, reveal
 
 AFTER_DEPARTURE = {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"}
 AIRLINE = {"carrier", "flight", "plane", "model", "destination", "distance", "plane_built", "plane_seats"}
@@ -37,8 +38,8 @@ def test_every_completed_flight_once_with_its_label(dataset: Dataset, original: 
     assert len(dataset) == len(original) == 327_346
     assert dataset.ids.to_pylist() == sorted(original)
     late = [int(int(original[key]["arr_delay"]) > 15) for key in dataset.ids.to_pylist()]
-    assert np.array_equal(dataset.labels, late)
-    assert dataset.facts["positive_rate"] == pytest.approx(0.2371, abs=1e-4)
+    assert np.array_equal(reveal(dataset.labels), late)
+    assert label_facts(dataset.labels)["positive_rate"] == pytest.approx(0.2371, abs=1e-4)
 
 
 def test_layout_all_gives_the_label_party_labels_only(dataset: Dataset) -> None:
@@ -53,13 +54,13 @@ def test_layout_all_gives_the_label_party_labels_only(dataset: Dataset) -> None:
 def test_layout_natural_leaves_each_party_its_own() -> None:
     config = FlightsData(layout="natural", rows=20_000)
     feature, label = load_feature_party(config, "feature"), load_label_party(config)
-    assert label.features is not None
+    assert label.records.features is not None
     at_airport = {*feature.features.categorical_fields, *feature.features.numeric_fields}
-    at_airline = {*label.features.categorical_fields, *label.features.numeric_fields}
+    at_airline = {*label.records.features.categorical_fields, *label.records.features.numeric_fields}
     assert {name.removesuffix(" missing") for name in at_airline} == AIRLINE
     assert not at_airport & at_airline
-    assert feature.ids.equals(label.ids)
-    assert np.array_equal(feature.test, label.test)
+    assert feature.ids.equals(label.records.ids)
+    assert np.array_equal(feature.test, label.records.test)
 
 
 def test_features_are_the_flights_own(original: dict[str, dict[str, str]]) -> None:
@@ -117,16 +118,16 @@ def test_nothing_is_known_only_after_departure(monkeypatch: pytest.MonkeyPatch) 
 
 def test_five_classes_of_delay(original: dict[str, dict[str, str]]) -> None:
     side = load_label_party(FlightsData(task="delay5"))
-    assert side.classes == 5
-    delays = np.array([int(original[key]["arr_delay"]) for key in side.ids.to_pylist()])
+    assert side.records.classes == 5
+    delays = np.array([int(original[key]["arr_delay"]) for key in side.records.ids.to_pylist()])
     for number, (low, high) in enumerate([(-999, -15), (-15, 0), (0, 15), (15, 60), (60, 9999)]):
-        assert np.array_equal(side.labels == number, (delays > low) & (delays <= high))
-    assert np.bincount(side.labels).min() > 0.08 * len(side.labels)
+        assert np.array_equal(reveal(side.labels) == number, (delays > low) & (delays <= high))
+    assert np.bincount(reveal(side.labels)).min() > 0.08 * len(side.labels)
     assert len(TASKS["delay5"][1]) == 5
 
 
 def test_the_chronological_split_tests_on_the_last_fifth() -> None:
-    side = load_label_party(FlightsData(split="chronological"))
+    side = load_label_party(FlightsData(split="chronological")).records
     ids = side.ids.to_pylist()
     assert len(side.test) == 65_469
     assert max(ids[row] for row in side.train) < min(ids[row] for row in side.test)
@@ -136,6 +137,6 @@ def test_the_chronological_split_tests_on_the_last_fifth() -> None:
 def test_a_subset_is_the_same_at_both_parties_and_for_the_same_seed_only() -> None:
     config = FlightsData(rows=1000, split_seed=5)
     label = load_label_party(config)
-    assert len(label.ids) == 1000
-    assert label.ids.equals(load_feature_party(config, "feature").ids)
-    assert not label.ids.equals(load_label_party(FlightsData(rows=1000, split_seed=6)).ids)
+    assert len(label.records.ids) == 1000
+    assert label.records.ids.equals(load_feature_party(config, "feature").ids)
+    assert not label.records.ids.equals(load_label_party(FlightsData(rows=1000, split_seed=6)).records.ids)

@@ -8,13 +8,14 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.synthetic import CHUNK_ROWS, World
+from tpsl.data.true_labels import label_facts, reveal
 
 
 def test_a_prefix_is_the_same_whatever_the_total() -> None:
     short = load(SyntheticData(rows=1000, numeric_fields=3, categorical_fields=4))
     long = load(SyntheticData(rows=CHUNK_ROWS + 500, numeric_fields=3, categorical_fields=4))
     ours, theirs = short.feature_parties["feature"], long.feature_parties["feature"]
-    assert np.array_equal(short.labels, long.labels[:1000])
+    assert np.array_equal(reveal(short.labels), reveal(long.labels)[:1000])
     assert np.array_equal(ours.categorical, theirs.categorical[:1000])
     assert np.array_equal(ours.numeric, theirs.numeric[:1000])
     assert short.ids.equals(long.ids[:1000])
@@ -61,13 +62,13 @@ def test_bayes_auc_is_what_the_true_probability_reaches() -> None:
     config = SyntheticData(rows=CHUNK_ROWS)
     chunk = next(World(config).chunks())
     reached = roc_auc_score(chunk.labels, chunk.probabilities[:, 1])
-    stated = load_label_party(config).facts["bayes_auc"]
+    stated = label_facts(load_label_party(config).labels)["bayes_auc"]
     assert isinstance(stated, float)
     assert abs(stated - reached) < 5 * 0.002  # the standard error at this size
 
 
 def test_facts_of_the_default_configuration() -> None:
-    facts = load_label_party(SyntheticData()).facts
+    facts = label_facts(load_label_party(SyntheticData()).labels)
     assert facts["positive_rate"] == pytest.approx(0.25, abs=0.01)
     assert 0.78 < float(facts["bayes_auc"]) < 0.85
 
@@ -75,28 +76,28 @@ def test_facts_of_the_default_configuration() -> None:
 def test_even_a_linear_model_of_the_numbers_learns_part_of_it() -> None:
     dataset = load(SyntheticData(rows=20_000))
     numeric = dataset.feature_parties["feature"].numeric
-    model = LogisticRegression().fit(numeric[dataset.train], dataset.labels[dataset.train])
-    auc = roc_auc_score(dataset.labels[dataset.test], model.predict_proba(numeric[dataset.test])[:, 1])
-    assert 0.65 < auc < float(dataset.facts["bayes_auc"])
+    model = LogisticRegression().fit(numeric[dataset.train], reveal(dataset.labels)[dataset.train])
+    auc = roc_auc_score(reveal(dataset.labels)[dataset.test], model.predict_proba(numeric[dataset.test])[:, 1])
+    assert 0.65 < auc < float(label_facts(dataset.labels)["bayes_auc"])
 
 
 def test_no_signal_means_no_information() -> None:
-    assert load_label_party(SyntheticData(rows=2000, signal=0)).facts["bayes_auc"] == pytest.approx(0.5)
+    assert label_facts(load_label_party(SyntheticData(rows=2000, signal=0)).labels)["bayes_auc"] == pytest.approx(0.5)
 
 
 def test_both_sides_alone_agree_with_the_whole() -> None:
     config = SyntheticData(rows=3000, classes=4, split="chronological")
     whole, feature, label = load(config), load_feature_party(config, "feature"), load_label_party(config)
-    assert feature.ids.equals(label.ids)
-    assert np.array_equal(feature.test, label.test)
+    assert feature.ids.equals(label.records.ids)
+    assert np.array_equal(feature.test, label.records.test)
     assert whole.test.tolist() == list(range(2400, 3000))
     assert whole.classes == 4
-    assert "bayes_auc" not in whole.facts
-    assert sum(float(whole.facts[f"rate of {number}"]) for number in range(4)) == pytest.approx(1)
+    assert "bayes_auc" not in label_facts(whole.labels)
+    assert sum(float(label_facts(whole.labels)[f"rate of {number}"]) for number in range(4)) == pytest.approx(1)
 
 
 def test_seeds_give_different_worlds() -> None:
-    one, other = (load_label_party(SyntheticData(rows=1000, seed=seed)).labels for seed in (0, 1))
+    one, other = (reveal(load_label_party(SyntheticData(rows=1000, seed=seed)).labels) for seed in (0, 1))
     assert not np.array_equal(one, other)
 
 
@@ -105,7 +106,7 @@ def test_any_mixture_of_fields_carries_the_whole_signal(fields: tuple[int, int])
     config = SyntheticData(
         rows=CHUNK_ROWS, numeric_fields=fields[0], categorical_fields=fields[1], largest_vocabulary=100
     )
-    assert float(load_label_party(config).facts["bayes_auc"]) > 0.75
+    assert float(label_facts(load_label_party(config).labels)["bayes_auc"]) > 0.75
 
 
 def test_progress_ends_at_the_number_of_rows() -> None:

@@ -14,6 +14,7 @@ from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.encode import stable_hash
 from tpsl.data.errors import DataError
+from tpsl.data.true_labels import label_facts, reveal
 
 ROWS = 40
 
@@ -57,7 +58,7 @@ def config(folder: Path, feature: str = "feature.parquet", label: str = "label.c
 def test_parties_meet_by_id_whatever_the_order_of_their_rows(tmp_path: Path) -> None:
     dataset = load(config(tmp_path))
     assert dataset.ids.to_pylist() == [f"{i:03d}" for i in range(ROWS)]
-    assert dataset.labels.tolist() == [i % 2 for i in range(ROWS)]
+    assert reveal(dataset.labels).tolist() == [i % 2 for i in range(ROWS)]
     original = columns()
     row_of_id = {key: row for row, key in enumerate(original["id"])}
     missing = dataset.feature_parties["feature"].numeric[:, 1]
@@ -87,10 +88,10 @@ def test_one_side_alone_equals_its_part_of_the_whole(tmp_path: Path, split: str)
     (tmp_path / "elsewhere.csv").rename(both.label.path)
     both.features[0].path.unlink()
     label = load_label_party(both)
-    assert label.ids.equals(whole.ids)
-    assert np.array_equal(label.test, whole.test)
-    assert np.array_equal(label.labels, whole.labels)
-    assert label.features is None
+    assert label.records.ids.equals(whole.ids)
+    assert np.array_equal(label.records.test, whole.test)
+    assert np.array_equal(reveal(label.labels), reveal(whole.labels))
+    assert label.records.features is None
 
 
 def test_chronological_order_is_by_time_then_id(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_integer_ids_and_their_text_are_the_same_record_but_zeros_count(tmp_path
     write(tmp_path / "label.csv", {"id": ["9", "123", "10"], "label": [0, 1, 0]})
     dataset = load(config(tmp_path, test_fraction=0.34))
     assert dataset.ids.to_pylist() == ["10", "123", "9"]
-    assert dataset.labels.tolist() == [0, 1, 0]
+    assert reveal(dataset.labels).tolist() == [0, 1, 0]
     write(tmp_path / "label.csv", {"id": ["9", "123", "010"], "label": [0, 1, 0]})
     with pytest.raises(DataError, match=r"1 of 3 are only in the first and 1 of 3 only in the second, .*'10'"):
         load(config(tmp_path, test_fraction=0.34))
@@ -202,10 +203,10 @@ def test_labels_by_name(tmp_path: Path) -> None:
     labels = ["no", "yes", "perhaps", "yes"] * 10
     write(tmp_path / "label.csv", {"id": columns()["id"], "label": labels})
     dataset = load(config(tmp_path, classes=3, class_values=("no", "perhaps", "yes")))
-    assert dataset.class_names == ("no", "perhaps", "yes")
+    assert dataset.labels.class_names == ("no", "perhaps", "yes")
     assert dataset.classes == 3
-    assert np.bincount(dataset.labels).tolist() == [10, 10, 20]
-    assert dataset.facts["rate of yes"] == 0.5
+    assert np.bincount(reveal(dataset.labels)).tolist() == [10, 10, 20]
+    assert label_facts(dataset.labels)["rate of yes"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_labels_by_name(tmp_path: Path) -> None:
 )
 def test_labels_of_any_type_are_the_same_labels(tmp_path: Path, labels: Any) -> None:
     pq.write_table(pa.table({"id": [f"{i:03d}" for i in range(ROWS)], "label": labels}), tmp_path / "label.parquet")
-    assert load_label_party(config(tmp_path, label="label.parquet")).labels.tolist() == [1, 0] * 20
+    assert reveal(load_label_party(config(tmp_path, label="label.parquet")).labels).tolist() == [1, 0] * 20
 
 
 BAD_FEATURE_FILES: list[tuple[dict[str, list[Any]], str]] = [
@@ -316,7 +317,7 @@ def test_quoted_text_may_hold_commas_and_line_breaks(tmp_path: Path) -> None:
     (tmp_path / "feature.csv").write_text(text)
     (tmp_path / "label.csv").write_text("id,label\n3,1\n2,0\n1,1\n")
     dataset = load(config(tmp_path, feature="feature.csv", min_count=1, test_fraction=0.34))
-    assert dataset.labels.tolist() == [1, 0, 1]
+    assert reveal(dataset.labels).tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -345,8 +346,8 @@ def test_labels_may_be_missing_only_where_they_come_late(tmp_path: Path, values:
     write(tmp_path / f"label.{suffix}", {"id": ["a", "b", "c"], "label": values})
     tables = config(tmp_path, label=f"label.{suffix}", test_fraction=0.34)
     known = [-1 if value in ("", None) else int(value) for value in values]
-    assert load_label_party(tables, late_labels=True).labels.tolist() == known
-    assert load(tables, late_labels=True).labels.tolist() == known
+    assert reveal(load_label_party(tables, late_labels=True).labels).tolist() == known
+    assert reveal(load(tables, late_labels=True).labels).tolist() == known
     for loading in (load, load_label_party):
         with pytest.raises(DataError, match=r"row [12]: the label is missing"):
             loading(tables)

@@ -159,7 +159,7 @@ def looking(party: LabelParty, what: str, real: Callable[..., Any]) -> Callable[
 def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterator[tuple[FeatureRole, FeatureClient]]:
     """A feature party that stays connected until the block ends, whatever it was told."""
     job = label.job
-    side, run = load(job.data).feature_side("feature"), RunFolder(folder / "feature")
+    side, run = load(job.data).feature_sides["feature"], RunFolder(folder / "feature")
     with run.started(job, ["feature"]):
         role = FeatureRole(job, side, run)
         with FeatureClient(

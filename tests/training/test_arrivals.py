@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
 from tpsl.training import ALL_STEPS, Job, make_job, train
 from tpsl.training.arrivals import LabelsMissing
@@ -71,7 +72,7 @@ def add(vault: Path, positions: Any) -> None:
     """Add the labels of training records; a position beyond them is a record of nobody."""
     rows = data().train
     ids = [data().ids[int(rows[at])].as_py() if at < RECORDS else f"other {at}" for at in positions]
-    labels = [int(data().labels[rows[at]]) if at < RECORDS else 1 for at in positions]
+    labels = [int(reveal(data().labels)[rows[at]]) if at < RECORDS else 1 for at in positions]
     with Vault.open(vault) as opened:
         opened.add([(ids, labels, None)])
 
@@ -149,9 +150,9 @@ def test_a_run_is_that_of_stored_labels_however_they_arrive(
     if order == "all before":
         add(vault, range(RECORDS))
     meanwhile(add(vault, part) for part in ORDERS[order])
-    unlabelled = data().labels.copy()
+    unlabelled = reveal(data().labels).copy()
     unlabelled[data().train] = -1  # labels of training records come out of the vault alone
-    known = Dataset(**{**vars(data()), "labels": unlabelled})
+    known = data().with_labels(unlabelled)
     result = train(job(draws=draws), tmp_path / "run", vault=vault, record_steps=ALL_STEPS, data=known)
     assert result.total_epsilon == result.epsilon == draws
     assert result.samples_per_second > 0
@@ -189,11 +190,11 @@ def test_runs_that_end_at_any_look_lead_to_the_same_weights(
 def test_labels_of_test_records_may_come_late_too(tmp_path: Path, vault: Path) -> None:
     """They come out of the vault for the evaluation, unreleased; nobody waits for those that are missing."""
     add(vault, range(RECORDS))
-    nothing = Dataset(**{**vars(data()), "labels": np.full(len(data()), -1)})
+    nothing = data().with_labels(np.full(len(data()), -1))
     test, found, notices = data().test, {}, list[str]()
     for number, known in enumerate(([], test[:7], test)):
         with Vault.open(vault) as opened:
-            opened.add([([data().ids[int(row)].as_py() for row in known], data().labels[known], None)])
+            opened.add([([data().ids[int(row)].as_py() for row in known], reveal(data().labels)[known], None)])
         found[len(known)] = train(
             job(), tmp_path / str(number), vault=vault, record_steps=ALL_STEPS, notice=notices.append, data=nothing
         )
@@ -203,7 +204,7 @@ def test_labels_of_test_records_may_come_late_too(tmp_path: Path, vault: Path) -
     assert math.isnan(found[0].test_log_loss)
     predicted = RunFolder(tmp_path / "2").predictions(1)["test"]
     for known in (7, 12):
-        expected = evaluate(predicted[:known], data().labels[test[:known]])
+        expected = evaluate(predicted[:known], reveal(data().labels)[test[:known]])
         assert {name: getattr(found[known], name) for name in vars(expected)} == vars(expected)
     check(vault, tmp_path / "2")
 

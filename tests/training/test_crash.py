@@ -21,7 +21,7 @@ import pytest
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.training import Job, make_job
-from tpsl.training.build import noisy_labels_for
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault
 
@@ -106,7 +106,7 @@ def outcome(run: Path) -> dict[str, bytes]:
 def noisy_labels(vault: Path) -> bytes:
     """The noisy labels of the training records; asking for them draws nothing in a vault that has them."""
     notices: list[str] = []
-    noisy, _ = noisy_labels_for(small_job(), small_data(), vault, notices.append)
+    noisy, _ = noisy_labels_for(small_job(), small_data().label_side, vault, notices.append)
     assert notices == ["0 noisy labels released with laplace (ε = 1), 240 were released before"]
     return b"".join(draw.tobytes() for draw in noisy.draws)
 

@@ -21,11 +21,11 @@ import yaml
 
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
-from tpsl.experiments.defences import Defence, DefenceName, defended
 from tpsl.training import Job, make_job, train
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl_research.defences import Defence, DefenceName, defended
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
 

@@ -149,3 +149,19 @@ def test_data_without_files_and_unknown_parties_are_errors() -> None:
             own_data(job, "label", Path("/my/file.csv"))
     with pytest.raises(LocalError, match="no party 'shop' in the job, only label, airport, bank"):
         own_data(table_job(), "shop", Path("/my/file.csv"))
+
+
+def test_a_local_file_names_its_party_and_its_own_parts(tmp_path: Path) -> None:
+    file = tmp_path / "local.yaml"
+    file.write_text(
+        "party: left\nbottom: networks:convolutions\ninputs: {factory: 'digits:left', arguments: {blur: 1}}\n"
+    )
+    local = load_local(file)
+    parts = local.own_parts()
+    assert local.party == "left" and parts.top is None
+    assert parts.bottom is not None and parts.bottom.factory == "networks:convolutions"
+    assert parts.inputs is not None and parts.inputs.arguments == {"blur": 1}
+    assert local.overridden(wait=2.0).own_parts() == parts
+    file.write_text("bottom: networks.convolutions\n")
+    with pytest.raises(LocalError, match=r"local.yaml: bottom.factory: .*got 'networks.convolutions'"):
+        load_local(file)

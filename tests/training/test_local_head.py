@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import reveal
 from tpsl.party import LabelParty
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_label_party
@@ -89,7 +90,7 @@ def test_a_local_head_whose_gradient_leaks_into_the_cut_is_caught(tmp_path: Path
         party = build_label_party(*arguments)
         party.__class__ = Leaking
         now = next(held) or flip_half(data, seeded_words(2, "replay"))
-        party.labels = torch.from_numpy(now.labels[now.train]).float()  # type: ignore[attr-defined]
+        party.labels = torch.from_numpy(reveal(now.labels)[now.train]).float()  # type: ignore[attr-defined]
         return party
 
     result = replay(agreed, tmp_path / "replay", seed=2, data=data, make_label_party=build)

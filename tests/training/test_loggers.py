@@ -15,10 +15,11 @@ import pytest
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job
 from tpsl.training.after_training import AfterTraining
-from tpsl.training.build import build_label_party, noisy_labels_for
+from tpsl.training.build import build_label_party
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.label_role import LabelRole
 from tpsl.training.loggers import LoggerError, RunLogger, TensorBoard, run_logger
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport import InProcessMeeting, pair, run_together
 
@@ -64,10 +65,10 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
             side.records,
             run,
             lambda: noisy_labels_for(job, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(job, 1, side.classes, noisy, side.features),
+            lambda noisy: build_label_party(job, 1, side.records.classes, noisy, side.records.features),
             observer=at_label,
         )
-        feature = FeatureRole(job, data.feature_side("feature"), run, observer=at_feature)
+        feature = FeatureRole(job, data.feature_sides["feature"], run, observer=at_feature)
         run_together(
             label.attend(InProcessMeeting({"feature": ends[0]})), feature.attend(InProcessMeeting({"label": ends[1]}))
         )

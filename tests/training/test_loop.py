@@ -13,10 +13,12 @@ from torch.nn import functional
 
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import from_spec
 from tpsl.party import LabelParty
 from tpsl.training import Job, make_job, train
-from tpsl.training.build import build_feature_party, build_label_party, noisy_labels_for
+from tpsl.training.build import build_feature_party, build_label_party
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.vault import Vault
 
@@ -55,9 +57,9 @@ def transcript(run: Path) -> dict[str, bytes]:
 
 
 def flipped(data: Dataset, rows: np.ndarray) -> Dataset:
-    labels = data.labels.copy()
+    labels = reveal(data.labels).copy()
     labels[rows] = 1 - labels[rows]
-    return Dataset(**{**vars(data), "labels": labels})
+    return data.with_labels(labels)
 
 
 PRIVATE = [
@@ -83,7 +85,7 @@ def test_record_and_replay(tmp_path: Path, privacy: dict[str, Any], flips: str) 
     changed = flipped(data, rows)
     with Vault.open(vault) as opened:
         ids = data.ids.take(pa.array(data.train))
-        added = opened.add([(ids, changed.labels[data.train], None)])
+        added = opened.add([(ids, reveal(changed.labels)[data.train], None)])
         assert added.changed_after_release == len(rows)
     train(agreed, tmp_path / "after", vault=vault, record_steps=10**9, data=changed)
     assert transcript(tmp_path / "before") == transcript(tmp_path / "after")
@@ -111,7 +113,7 @@ def test_without_noise_training_is_algorithm_1(tmp_path: Path, estimator: str) -
     train(agreed, tmp_path / "run", data=data)
     trained = weights(tmp_path / "run")
     for split in (True, False):
-        noisy, _ = noisy_labels_for(agreed, data, tmp_path / f"vault-{split}", lambda text: None)
+        noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / f"vault-{split}", lambda text: None)
         held = data.feature_parties["feature"]
         f, h = (
             build_feature_party(agreed, "feature", held).bottom,
@@ -135,7 +137,7 @@ def _plain_epoch(agreed: Job, data: Dataset, f: torch.nn.Module, h: torch.nn.Mod
     for step in range(plan.batches_per_epoch):
         rows = data.train[plan.batch(step)]
         n = len(rows)
-        y = torch.from_numpy(data.labels[rows]).float()
+        y = torch.from_numpy(reveal(data.labels)[rows]).float()
         e = f(torch.from_numpy(held.categorical[rows]), torch.from_numpy(held.numeric[rows]))
         if split:
             cut = e.detach().requires_grad_()

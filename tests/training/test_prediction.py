@@ -10,6 +10,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.true_labels import reveal
 from tpsl.training import Job, make_job, train
 from tpsl.training.evaluation import evaluate
 from tpsl.training.prediction import PredictionError, load_halves, predict
@@ -51,7 +52,7 @@ def test_predicts_what_the_run_evaluated(job: Job, tmp_path: Path) -> None:
     data = load(job.data)
     result = train(job, tmp_path / "run", data=data)
     probabilities = predict(tmp_path / "run", data, data.test)
-    found = evaluate(probabilities, data.labels[data.test])
+    found = evaluate(probabilities, reveal(data.labels)[data.test])
     assert found.test_auc == result.test_auc
     assert found.test_log_loss == result.test_log_loss
 
@@ -73,7 +74,7 @@ def test_true_labels_and_the_local_head_are_out_of_reach(trained: tuple[Path, Da
     assert (copy / "label" / NOT_PRIVATE / "local_head.safetensors").exists()
     shutil.rmtree(copy / "label" / NOT_PRIVATE)
     shutil.rmtree(copy / "label" / "vault")
-    flipped = replace(data, labels=1 - data.labels)
+    flipped = data.with_labels(1 - reveal(data.labels))
     assert np.array_equal(predict(copy, flipped, data.test), before)
     with pytest.raises(RunError, match="is not a run folder"):
         predict(run / "label" / NOT_PRIVATE, data)

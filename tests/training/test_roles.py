@@ -10,10 +10,11 @@ import torch
 
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job, train
-from tpsl.training.build import build_label_party, noisy_labels_for
+from tpsl.training.build import build_label_party
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.label_role import LabelRole
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport import (
     BadMessage,
@@ -58,7 +59,7 @@ def feature_against(script: Script, tmp_path: Path, **training: Any) -> FeatureR
     agreed = job(**training)
     run = RunFolder(tmp_path / "run")
     with run.started(agreed, ["feature"]):
-        role = FeatureRole(agreed, load(agreed.data).feature_side("feature"), run)
+        role = FeatureRole(agreed, load(agreed.data).feature_sides["feature"], run)
         mine, theirs = pair(("feature", "label"), "float32")
         run_together(role.attend(InProcessMeeting({"label": mine})), script(theirs))
     return role
@@ -75,7 +76,7 @@ def label_against(script: Script, tmp_path: Path, **training: Any) -> RunFolder:
             side.records,
             run,
             lambda: noisy_labels_for(agreed, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(agreed, 1, side.classes, noisy, side.features),
+            lambda noisy: build_label_party(agreed, 1, side.records.classes, noisy, side.records.features),
         )
         mine, theirs = pair(("label", "feature"), "float32")
         run_together(role.attend(InProcessMeeting({"feature": mine})), script(theirs))
@@ -397,7 +398,7 @@ def test_a_restart_of_the_label_party_is_a_new_agreement(tmp_path: Path) -> None
 
     meeting = Restarting()
     with run.started(agreed, ["feature"]):
-        role = FeatureRole(agreed, load(agreed.data).feature_side("feature"), run)
+        role = FeatureRole(agreed, load(agreed.data).feature_sides["feature"], run)
         run_together(role.attend(meeting), label(meeting.channels[0][1], 0, 4), label(meeting.channels[1][1], 3, STEPS))
     assert offered == [(), (3,)]
     assert run.party_result("feature") is not None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tpsl.training.job import Job, make_job
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 
@@ -174,3 +175,30 @@ def test_a_start_removes_drafts_wherever_they_lie_and_nothing_else(tmp_path: Pat
     with run.started(job, ["label", "feature"]):
         left = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert left == {".lock", "job.yaml", "label/metrics.jsonl", *kept}
+
+
+def test_a_run_goes_on_with_the_own_parts_it_was_begun_with(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    parts = OwnParts.model_validate({"bottom": {"factory": "networks:convolutions", "arguments": {"depth": 2}}})
+    with pytest.raises(OSError), run.started(Job(), ["feature", "label"], own={"feature": parts}):
+        raise OSError("nothing was kept")
+    with run.started(Job(), ["feature", "label"], own={"feature": parts}):
+        (run.party("feature") / "bottom.safetensors").touch()
+        (run.party("label") / "top.safetensors").touch()
+    assert run.own_parts("feature") == parts and run.own_parts("label") == OwnParts()
+    assert not (run.label / "own_parts.json").exists()
+    with run.started(Job(), ["feature", "label"], own={"feature": parts}):
+        pass
+    others = OwnParts.model_validate({"bottom": {"factory": "networks:convolutions", "arguments": {"depth": 3}}})
+    begun = "feature has begun this run with networks:convolutions"
+    for own in ({"feature": others}, {}):
+        with pytest.raises(RunError, match=begun), run.started(Job(), ["feature", "label"], own=own):
+            pass
+    with (
+        pytest.raises(RunError, match="label has begun this run with what comes with tpsl as its bottom, not with n"),
+        run.started(Job(), ["feature", "label"], own={"feature": parts, "label": parts}),
+    ):
+        pass
+    (run.party("feature") / "own_parts.json").write_text("{}}")
+    with pytest.raises(RunError, match=r"own_parts\.json: is damaged"):
+        run.own_parts("feature")

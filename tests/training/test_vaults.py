@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.sides import LabelSide
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.training import Job, TrainResult, make_job, train
 from tpsl.training.join import join
 from tpsl.training.local import Local
@@ -43,9 +45,9 @@ def data(rows: int = 100) -> Dataset:
 
 def relabelled(*training_records: int) -> Dataset:
     """The data with other labels of these training records."""
-    labels = data().labels.copy()
+    labels = reveal(data().labels).copy()
     labels[data().train[list(training_records)]] ^= 1
-    return replace(data(), labels=labels)
+    return data().with_labels(labels)
 
 
 class Party:
@@ -112,14 +114,14 @@ def test_labels_that_differ_are_an_error_until_they_are_corrected_in_the_vault(p
         party.train(records=relabelled(3, 30), **({"vault": vault} if named else {}))
     corrected = relabelled(3, 30)
     with Vault.open(vault) as opened:
-        opened.add([(corrected.ids.take(pa.array(corrected.train)), corrected.labels[corrected.train], None)])
+        opened.add([(corrected.ids.take(pa.array(corrected.train)), reveal(corrected.labels)[corrected.train], None)])
     assert party.train(records=corrected).total_epsilon == 1.0
     assert party.released() == [80]  # the release stays
 
 
 def test_other_records_under_the_same_ids_get_a_vault_by_name(party: Party) -> None:
     party.train()
-    other = replace(data(), labels=1 - data().labels)
+    other = data().with_labels(1 - reveal(data().labels))
     party.train(records=other, vault=party.place / "other")
     assert party.vaults() == ["other", "synthetic"]
     party.train(records=other)  # found by its labels
@@ -200,7 +202,7 @@ def test_an_older_run_goes_on_with_the_vault_in_its_folder(party: Party) -> None
     Vault.create(party.folder / "run-1" / "label" / "vault", batches=[]).close()
     (party.folder / "run-1" / "job.yaml").write_text(job().to_yaml())
     with Vault.open(party.folder / "run-1" / "label" / "vault") as vault:
-        vault.add([(data().ids.take(pa.array(data().train)), data().labels[data().train], None)])
+        vault.add([(data().ids.take(pa.array(data().train)), reveal(data().labels)[data().train], None)])
     party.train()
     assert party.vaults() == []
 
@@ -249,7 +251,10 @@ def test_a_vault_is_named_after_what_it_holds() -> None:
 
 def test_a_label_with_other_classes_is_another_label(party: Party) -> None:
     party.train()
-    five = replace(data(), labels=np.arange(len(data())) % 5, classes=5, class_names=tuple("abcde"))
+    records = replace(data().label_side.records, class_names=tuple("abcde"))
+    five = Dataset(
+        data().feature_sides, LabelSide(records, TrueLabels(np.arange(len(data())) % 5, records.class_names))
+    )
     party.train(records=five)
     assert party.vaults() == ["synthetic", "synthetic-2"]
 
@@ -257,7 +262,9 @@ def test_a_label_with_other_classes_is_another_label(party: Party) -> None:
 def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     party.train(vault=party.folder / "vault")
     with Vault.open(party.folder / "vault") as vault:
-        vault.add([([data().ids[int(data().train[0])].as_py()], [1 - int(data().labels[data().train[0]])], None)])
+        vault.add(
+            [([data().ids[int(data().train[0])].as_py()], [1 - int(reveal(data().labels)[data().train[0]])], None)]
+        )
     monkeypatch.setattr("tpsl.training.serve.LabelServer", None)
     mine = Local(listen="127.0.0.1:0", vault=party.folder / "vault", vaults=party.place)
     quiet: dict[str, Any] = dict.fromkeys(("observer", "watch", "progress", "notice"), lambda *facts: None)

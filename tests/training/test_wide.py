@@ -10,11 +10,13 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.training import Job, make_job, train
-from tpsl.training.build import load_pretrained, noisy_labels_for, pretrained_weights
+from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import JobError
 from tpsl.training.prediction import PredictionError, load_halves, predict
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.wide import FILE, label_estimates, label_features, scored_features
@@ -121,8 +123,8 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
     """They judge: a wide part that was fitted on them would be praised by its own noise."""
     agreed = job(NATURAL, validation=0.2)
     data = load(agreed.data)
-    side = data.label_side
-    noisy, _ = noisy_labels_for(agreed, side, tmp_path / "vault", lambda text: None)
+    side = data.label_side.records
+    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None)
     judges = Schedule(agreed, side.train, side.test).held_out
     label_features(agreed, side, noisy, tmp_path / "one")
     flipped = noisy.draws[0].copy()
@@ -135,7 +137,7 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
 
 def test_pre_trained_weights_are_those_of_the_network_without_it(tmp_path: Path) -> None:
     with_it, without = job(pretrain=PRETRAIN), job(wide=False, pretrain=PRETRAIN)
-    side = load(with_it.data).feature_side("feature")
+    side = load(with_it.data).feature_sides["feature"]
     weights = pretrained_weights(with_it, side)
     for name, weight in pretrained_weights(without, side).items():
         np.testing.assert_array_equal(weights[name], weight)
@@ -187,7 +189,7 @@ def test_one_estimate_for_each_noisy_label(tmp_path: Path) -> None:
     agreed = job(privacy={"draws": 2})
     noisy, _ = noisy_labels_for(agreed, load(agreed.data).label_side, tmp_path / "vault", lambda text: None)
     assert not np.array_equal(label_estimates(noisy), label_estimates(noisy, draw=1))
-    assert abs(float(label_estimates(noisy).mean()) - load(agreed.data).labels.mean()) < 0.1
+    assert abs(float(label_estimates(noisy).mean()) - reveal(load(agreed.data).labels).mean()) < 0.1
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ from tpsl.attacks.with_features import (
 from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling
 from tpsl.party import FeatureParty
 from tpsl.progress import Progress, no_progress
@@ -95,7 +96,7 @@ _KNOWN_PER_CLASS = 20
 
 def run_attacks(
     run: Path,
-    true_labels: Labels,
+    true_labels: TrueLabels,
     *,
     known: KnownLabels | None = None,
     which: Sequence[str] | None = None,
@@ -118,7 +119,7 @@ def run_attacks(
     for name in names:
         if name not in ATTACKS:
             raise AttackError(f"unknown attack {name!r}; known are {', '.join(ATTACKS)}")
-    suite = _Suite(RunFolder(run), np.asarray(true_labels, dtype=np.int64), known, features)
+    suite = _Suite(RunFolder(run), true_labels, known, features)
     reasons = {name: suite.impossible(name) for name in names}
     not_run = {name: reason for name, reason in reasons.items() if reason is not None}
     for name, reason in not_run.items() if which is not None else ():
@@ -164,16 +165,15 @@ class _Suite:
     """One run as its attackers see it, and the attacks on it."""
 
     def __init__(
-        self, run: RunFolder, true_labels: Labels, known: KnownLabels | None, features: Mapping[str, Features] | None
+        self, run: RunFolder, labels: TrueLabels, known: KnownLabels | None, features: Mapping[str, Features] | None
     ) -> None:
-        self._run, self.true_labels, self._known, self._features = run, true_labels, known, features
+        self._run, self.true_labels, self._known, self._features = run, reveal(labels), known, features
         self.job = run.job()
         self._parties = feature_party_names(self.job.data)
         self.transcripts = [Transcript(run.party(name) / "transcript") for name in self._parties]
         self.total, self.records = len(self.transcripts[0]), self.transcripts[0].records
         self._finished = run.result()
-        classes = int(true_labels.max()) + 1 if self._finished is None else self._finished.classes
-        self.mechanism = self.job.privacy.build(max(2, classes))
+        self.mechanism = self.job.privacy.build(labels.classes)
         self.predicted = self.mechanism.predicted_auc
         draws = self.job.privacy.draws
         self.epsilon, self.delta = draws * self.mechanism.epsilon, draws * self.mechanism.delta
@@ -235,7 +235,7 @@ class _Suite:
             sent = embeddings_as_features(lambda: joint_steps(self.transcripts), len(self.true_labels))
             parties, features_are = [sent], "the embeddings"
         if read is None:  # gradients depend on the label party's own features too
-            own = load_label_party(self.job.data).features
+            own = load_label_party(self.job.data).records.features
             parties += [] if own is None else [own]
         labels, classes = self.true_labels[self._rows], self.mechanism.classes
         return Evaluated(self._rows, labels, classes, side_by_side(parties), features_are, read)

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tpsl.attacks.attack import joint_steps
 from tpsl.attacks.evidence import Evidence
@@ -30,6 +29,7 @@ from tpsl.audit.canaries import Planted, plant_canaries
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import LabelPartyBuilder, build_label_party
@@ -189,14 +189,14 @@ def guess_coins(
         "p_value": tail_probability(successes, trials, claim.success),
         "class_p_value": _class_p_value(right, guessed, planted, claim.success),
         "neighbours": len(pairs),
-        "neighbours_p_value": _neighbours_p_value(right, planted.data.labels[planted.rows], pairs),
+        "neighbours_p_value": _neighbours_p_value(right, reveal(planted.data.labels)[planted.rows], pairs),
     }
 
 
 def store_labels(vault: Path, data: Dataset) -> None:
     """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
-    ids = data.ids.take(pa.array(data.train))
-    Vault.create(vault, classes=data.classes, batches=[(ids, data.labels[data.train], None)]).close()
+    batch = (data.label_side.records.training_ids, reveal(data.labels)[data.train], None)
+    Vault.create(vault, classes=data.classes, batches=[batch]).close()
 
 
 def judged(found: AuditResult) -> AuditResult:

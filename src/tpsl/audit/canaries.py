@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from tpsl.data.dataset import Dataset
 from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import RandomWords
 
 Rows = npt.NDArray[np.int64]
@@ -49,14 +51,15 @@ def plant_canaries(data: Dataset, canaries: int, words: RandomWords) -> Planted:
     if k > 2:
         first = np.argsort(words.words(len(chosen))) % k
         sides = np.stack([first, (first + 1 + _below(words, len(chosen), k - 1)) % k], axis=1)
-    labels = np.where(data.labels == NO_LABEL, _below(words, len(data), k), data.labels)
-    labels[data.test] = data.labels[data.test]
+    true = reveal(data.labels)
+    labels = np.where(true == NO_LABEL, _below(words, len(data), k), true)
+    labels[data.test] = true[data.test]
     labels[chosen] = sides[np.arange(len(chosen)), coins]
-    parties = dict(data.feature_parties)
-    if data.label_features is not None:
-        parties[OWN_FEATURES] = data.label_features
-    planted = replace(data, labels=labels, feature_parties=parties, label_features=None)
-    return Planted(planted, chosen, coins, sides, np.searchsorted(places, pairs))
+    parties, records = dict(data.feature_sides), data.label_side.records
+    if records.features is not None:
+        parties[OWN_FEATURES] = FeatureSide(OWN_FEATURES, records.ids, records.features, records.train, records.test)
+    label_side = LabelSide(replace(records, features=None), TrueLabels(labels, records.class_names))
+    return Planted(Dataset(parties, label_side), chosen, coins, sides, np.searchsorted(places, pairs))
 
 
 def _below(words: RandomWords, count: int, bound: int) -> Rows:

@@ -107,8 +107,8 @@ def examine(
             notice=notice,
         )
     if "releases" in wanted:
-        of = data if data is not None else load_label_party(job.data, late_labels=job.has_late_labels)
-        mechanism, draws = job.privacy.build(of.classes), job.privacy.draws
+        side = load_label_party(job.data, late_labels=job.has_late_labels) if data is None else data.label_side
+        mechanism, draws = job.privacy.build(side.records.classes), job.privacy.draws
         found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=told("releases"))
     if "replay" in wanted:
         changed = flipped_at_the_source(job, secure_words())

@@ -10,18 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pyarrow as pa
 
 from tpsl.audit.folder import new_folder
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.relabelling import Relabelling
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.agreement import agreement
@@ -129,7 +129,7 @@ def replay(
                 make_label_party=make_label_party,
                 couple=log.couple,
             )
-    return _compared(folder, int((data.labels != changed.labels).sum()))
+    return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 
 def flipped_at_the_source(job: Job, words: RandomWords) -> Dataset:
@@ -140,7 +140,7 @@ def flipped_at_the_source(job: Job, words: RandomWords) -> Dataset:
 
 def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
     """Have the training labels in the vault, before any of them is asked for; those not known yet are made up."""
-    ids, labels = data.ids.take(pa.array(data.train)), data.labels[data.train]
+    ids, labels = data.label_side.records.training_ids, reveal(data.labels)[data.train]
     made_up = (words.words(len(labels)) % np.uint64(data.classes)).astype(np.int64)
     batch = (ids, np.where(labels == NO_LABEL, made_up, labels), None)
     if not Vault.exists(vault):
@@ -203,7 +203,7 @@ def flip_half(data: Dataset, words: RandomWords) -> Dataset:
     """Return the data with a random half of its labels moved to another class."""
     moved = (words.words(len(data)) & np.uint64(1)).astype(np.int64)
     others = (words.words(len(data)) % np.uint64(data.classes - 1)).astype(np.int64)
-    return replace(data, labels=(data.labels + moved * (1 + others)) % data.classes)
+    return data.with_labels((reveal(data.labels) + moved * (1 + others)) % data.classes)
 
 
 def _files(run: Path) -> Iterator[Path]:

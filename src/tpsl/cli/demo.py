@@ -36,6 +36,7 @@ def demo(
     """
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
+    from tpsl.data.true_labels import label_facts
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.table import summary, summary_table
@@ -54,10 +55,11 @@ def demo(
         views.append(_train_and_attack(name, job, data, run))
     vaults = [RunFolder(run).vault() for run in runs]
     views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
+    late = label_facts(data.labels)["positive_rate"]
     page = out / "report.html"
     about = (
         "NYC flights 2013: does a flight arrive more than 15 minutes late? Airports and weather service hold the "
-        f"features, airlines the labels ({data.labels.mean():.1%} are late). Attacked were the gradients of the first "
+        f"features, airlines the labels ({late:.1%} are late). Attacked were the gradients of the first "
         f"{_ATTACKED_STEPS} steps; the strongest attackers know the label party’s weights too. To compare, the demo "
         "releases these public labels three times, once without noise; a real run releases them once."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -15,10 +16,7 @@ from tpsl.cli import (
     certs,
     data,
     demo,
-    experiments,
     feature,
-    figures,
-    frontier,
     label,
     report,
     train,
@@ -50,14 +48,12 @@ app.command("certs")(certs.certs)
 app.command("attack")(attack.attack)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
-app.command("figures")(figures.figures)
 app.command("ui")(ui.ui)
-app.command("sweep")(experiments.sweep)
-app.command("paper")(experiments.paper)
 app.command("tune")(tune.tune)
-app.command("frontier")(frontier.frontier)
 app.add_typer(data.app, name="data")
 app.add_typer(vault.app, name="vault")
+for _package in entry_points(group="tpsl.commands"):
+    app.add_typer(_package.load(), name=_package.name, rich_help_panel="Of installed packages")
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 

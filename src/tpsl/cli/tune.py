@@ -45,10 +45,10 @@ def tune(
     Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
     already: the budget is spent once. Writes OUT/tune.json and OUT/best.yaml.
     """
-    from tpsl.experiments.space import load_space
-    from tpsl.experiments.tune import tune as run_tune
     from tpsl.report.words import guarantee_text
     from tpsl.training import load_job
+    from tpsl.tuning.space import load_space
+    from tpsl.tuning.tune import tune as run_tune
     from tpsl.vault import default_place
 
     base = load_job(job)

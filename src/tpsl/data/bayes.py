@@ -3,6 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+Facts = dict[str, float | int | str]
+
 # Pairs of records whose probabilities share a bin count as ties; the AUC is off by less than one part in this many.
 BINS = 1 << 20
 
@@ -29,13 +31,13 @@ class BayesOptimum:
             np.add.at(self._positives, bins, positive)
             np.add.at(self._negatives, bins, probabilities[:, 0])
 
-    def facts(self) -> dict[str, float | int | str]:
+    def facts(self) -> Facts:
         """Return `bayes_log_loss` and `bayes_accuracy`, and for two classes `bayes_auc`.
 
         `bayes_auc` is the expected number of correctly ordered pairs over the expected number of pairs (label 1,
         label 0), where record i is positive with its own probability.
         """
-        facts: dict[str, float | int | str] = {
+        facts: Facts = {
             "bayes_accuracy": self._correct / self._rows,
             "bayes_log_loss": self._log_loss / self._rows,
         }

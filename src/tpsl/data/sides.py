@@ -1,16 +1,14 @@
 """What one party has after loading its own table: nothing of the other party's."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from tpsl.data.features import Features
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.split import Rows
-
-Facts = dict[str, float | int | str]
+from tpsl.data.true_labels import TrueLabels
 
 
 @dataclass(frozen=True)
@@ -26,31 +24,16 @@ class FeatureSide:
 
 @dataclass(frozen=True)
 class LabelRecords:
-    """What the label party may look at while peers are connected: everything but its labels."""
+    """What the label party may look at at any time: everything about its records but their labels.
 
-    features: Features | None
-    classes: int
-    train: Rows
-    test: Rows
-
-
-@dataclass(frozen=True)
-class LabelSide:
-    """The label party's records in the canonical order, true labels, own features if any, and the common split.
-
-    `labels` are true labels. They go into the vault, into the evaluation of the test rows and into the local head, if
-    the job has one, and nowhere else; the last two happen when no peer can see how long they take. Where labels come
-    late, one that is not known yet is `NO_LABEL`. `facts` may be computed from them, and stay with the label party too.
     `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit.
     """
 
     ids: Any  # pa.Array of strings
     features: Features | None
-    labels: npt.NDArray[np.int64]
     class_names: tuple[str, ...]
     train: Rows
     test: Rows
-    facts: Facts
     units: Any | None = None  # pa.Array of strings
 
     @property
@@ -58,17 +41,24 @@ class LabelSide:
         """Number of classes."""
         return len(self.class_names)
 
-    @property
-    def records(self) -> LabelRecords:
-        """All of it that is not computed from labels."""
-        return LabelRecords(self.features, self.classes, self.train, self.test)
+    @cached_property
+    def training_ids(self) -> Any:
+        """The ids of the training records."""
+        return self.ids.take(pa.array(self.train))
+
+    @cached_property
+    def training_units(self) -> Any | None:
+        """Whom each training record is about; None where the data does not say."""
+        return None if self.units is None else self.units.take(pa.array(self.train))
 
 
-def label_facts(labels: npt.NDArray[np.int64], class_names: tuple[str, ...]) -> Facts:
-    """Return the share of positives (two classes) or of each class; nothing if labels are missing."""
-    if len(labels) and labels.min() == NO_LABEL:
-        return {}
-    shares = np.bincount(labels, minlength=len(class_names)) / len(labels)
-    if len(class_names) == 2:
-        return {"positive_rate": float(shares[1])}
-    return {f"rate of {name}": float(share) for name, share in zip(class_names, shares, strict=True)}
+@dataclass(frozen=True)
+class LabelSide:
+    """The label party's records, and the handle to their true labels.
+
+    The handle goes to the vault, to the evaluation of the test rows and to the local head, if the job has one; the last
+    two happen when no peer can see how long they take. Everything else is given the records alone.
+    """
+
+    records: LabelRecords
+    labels: TrueLabels

@@ -26,8 +26,9 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide, label_facts
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.split import split_rows
+from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress
 
 FEATURE_PARTY = "feature"
@@ -190,8 +191,8 @@ def label_side(
         optimum.add(chunk.probabilities)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
     class_names = tuple(str(number) for number in range(config.classes))
-    facts = label_facts(labels, class_names) | optimum.facts()
-    return LabelSide(record_ids(0, config.rows), None, labels, class_names, train, test, facts)
+    records = LabelRecords(record_ids(0, config.rows), None, class_names, train, test)
+    return LabelSide(records, TrueLabels(labels, class_names, optimum.facts()))
 
 
 def record_ids(first: int, stop: int) -> pa.Array:

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data import flights, synthetic
-from tpsl.data.bayes import BayesOptimum
+from tpsl.data.bayes import BayesOptimum, Facts
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
 from tpsl.data.parquetfile import new_parquet
 from tpsl.data.rawtable import RawTable
-from tpsl.data.sides import Facts
 from tpsl.progress import Progress
 
 

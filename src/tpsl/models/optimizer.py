@@ -27,8 +27,8 @@ class OptimizerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["sgd", "adam", "adagrad"] = "adam"
-    learning_rate: float = Field(1e-3, gt=0, le=100)
+    name: Literal["sgd", "adam", "adagrad"] = Field("adam", description="The optimiser of torch.optim.")
+    learning_rate: float = Field(1e-3, gt=0, le=100, description="The step size.")
     weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty on the dense layers (not on embeddings).")
 
 

@@ -44,8 +44,8 @@ class PretrainConfig(BaseModel):
     method: Literal["masked", "contrastive"] = Field(
         description="'masked': predict hidden fields; 'contrastive': recognise a record with replaced fields (SCARF)."
     )
-    epochs: int = Field(20, ge=1, le=10_000)
-    batch_size: int = Field(1024, ge=1, le=16_384)
+    epochs: int = Field(20, ge=1, le=10_000, description="The most epochs.")
+    batch_size: int = Field(1024, ge=1, le=16_384, description="Records in a step.")
     learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
     share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden or replaced.")
     patience: int = Field(

@@ -20,6 +20,7 @@ from safetensors.torch import save
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
+from tpsl.data.true_labels import reveal
 from tpsl.party.local_head import Columns, train_local_head
 from tpsl.progress import Progress, no_progress
 from tpsl.training.arrivals import Arrivals
@@ -57,7 +58,7 @@ class AfterTraining:
         observer: Observer | None = None,
         device: torch.device | None = None,
     ) -> None:
-        self._job, self._side, self._run = job, side, run
+        self._job, self._records, self._labels, self._run = job, side.records, side.labels, run
         self._arrivals, self._observer, self._device = arrivals, observer or Silent(), device
 
     def complete(self, progress: Progress = no_progress) -> TrainResult:
@@ -90,9 +91,8 @@ class AfterTraining:
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
-        if self._arrivals is not None:
-            return self._arrivals.labels_for_evaluation()
-        return self._side.labels[self._side.test]
+        labels = reveal(self._labels)[self._records.test]
+        return labels if self._arrivals is None else self._arrivals.completed_for_evaluation(labels)
 
     def _test_metrics(self, predicted: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> dict[str, float]:
         known = labels != NO_LABEL
@@ -105,14 +105,14 @@ class AfterTraining:
         if not self._run.lacks_local_head(self._job):
             return
         path = self._run.label / NOT_PRIVATE / "inputs.f32"
-        train, test, labels = self._side.train, self._side.test, self._side.labels
+        train, test, labels = self._records.train, self._records.test, reveal(self._labels)
         inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
         judges = Schedule(self._job, train, test).held_out
         clean, private = self._head_columns()
         head = train_local_head(
             inputs[: len(train)],
             labels[train],
-            self._side.classes,
+            self._records.classes,
             self._job.training.seed,
             progress,
             self._device,
@@ -137,8 +137,8 @@ class AfterTraining:
         model, share = self._job.model, self._job.head_width
         scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else nothing
         logits = len(feature_party_names(self._job.data)) * share
-        own = logits + (1 if self._side.classes == 2 else self._side.classes)
-        clean = [own + scores] if self._side.features is not None else []
+        own = logits + (1 if self._records.classes == 2 else self._records.classes)
+        clean = [own + scores] if self._records.features is not None else []
         for begin in range(0, logits, share):
             cut = begin + share - model.cut_width
             clean += [np.arange(begin, cut), cut + scores]

@@ -87,16 +87,16 @@ class Arrivals:
     """
 
     def __init__(self, vault: RunVault, *, wait: float, observer: Observer, notice: Notice) -> None:
-        self.vault, self._side, self._path, self._ids = vault, vault.side, vault.path, vault.ids
-        self._units = vault.units
+        self.vault, self._records, self._path = vault, vault.records, vault.path
+        self._ids, self._units = vault.records.training_ids, vault.records.training_units
         self._wait, self._observer, self._notice = wait, observer, notice
         privacy = vault.job.privacy
-        self._mechanism, why = privacy.choose(self._side.classes)
+        self._mechanism, why = privacy.choose(self._records.classes)
         self._draws, self._seed = privacy.draws, privacy.noise_seed
         self._ahead = 0
         if privacy.mechanism == "auto":
             notice(f"mechanism auto: {why}")
-        if self._patiently(lambda: self._made(self._side.classes)):
+        if self._patiently(lambda: self._made(self._records.classes)):
             notice(f"made the empty vault {self._path}; `tpsl vault add` fills it")
         self.none_yet()  # a vault that does not fit the job is told before anybody connects
 
@@ -113,15 +113,15 @@ class Arrivals:
         self._wait_for(self._ids.slice(first, records), step)
         return self._asked(lambda vault: self._released(vault, first, records))
 
-    def labels_for_evaluation(self) -> npt.NDArray[np.int64]:
-        """Return the true labels of the test records, for their evaluation and nothing else; or `NO_LABEL`.
+    def completed_for_evaluation(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return true labels of the test records, for their evaluation and nothing else; or `NO_LABEL`.
 
-        Those that the table does not have are taken from the vault. Nobody waits for them, and none is released.
+        Those that are not among `labels` are taken from the vault. Nobody waits for them, and none is released.
         """
-        labels = self._side.labels[self._side.test].copy()
+        labels = labels.copy()
         unknown = np.flatnonzero(labels == NO_LABEL)
         if len(unknown):
-            ids = self._side.ids.take(pa.array(self._side.test[unknown]))
+            ids = self._records.ids.take(pa.array(self._records.test[unknown]))
             known = self._known(ids)
             late = ids.filter(pa.array(known))
             labels[unknown[known]] = self._asked(lambda vault: vault.true_labels_for_evaluation(late))

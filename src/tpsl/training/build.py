@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
-from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.data.sides import FeatureSide
 from tpsl.models import Bottom, BottomMembers, HalfOptimizer, make_bottom, make_top
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
-from tpsl.progress import Notice, Progress, no_progress
+from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job
-from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault, VaultError
+from tpsl.vault import NoisyLabels
 
 LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None, torch.device | None], LabelParty]
 """What makes the label party of a run, on the device it gets last: `build_label_party`, unless it is replaced."""
@@ -101,76 +96,3 @@ def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
     """Return a generator for each member; the first member starts as a network without members does."""
     names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
     return [weight_generator(job.training.seed, name) for name in names]
-
-
-def noisy_labels_for(
-    job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
-) -> tuple[NoisyLabels, LedgerTotal]:
-    """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
-
-    A vault that does not exist yet is made from the data's training labels. One that does must have the same labels of
-    the records it knows; the others are added. The release happens once: a second run on the vault gets the same noisy
-    labels. What the policy does not permit is an error before anything is drawn.
-    """
-    ids = store_labels(side, vault_path, notice)
-    return release_labels(job, side.classes, ids, vault_path, notice, policy)
-
-
-def release_labels(
-    job: Job, classes: int, ids: Any, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
-) -> tuple[NoisyLabels, LedgerTotal]:
-    """Release the labels of these records, which the vault has; the same as `noisy_labels_for` otherwise."""
-    mechanism, why = job.privacy.choose(classes)
-    if job.privacy.mechanism == "auto":
-        notice(f"mechanism auto: {why}")
-    draws, seed = job.privacy.draws, job.privacy.noise_seed
-    with Vault.open(vault_path) as vault:
-        report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
-        notice(
-            f"{report.released:,} noisy labels released with {mechanism}, "
-            f"{report.already_released:,} were released before"
-        )
-        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed), vault.total(ids)
-
-
-def check_labels(vault: Vault, ids: Any, labels: npt.NDArray[np.int64]) -> bool:
-    """Raise a `VaultError` if the vault has another label of a record, or is another data set's; say if it has all.
-
-    Otherwise the vault's labels would be trained on and the data's evaluated, without a word.
-    """
-    overlap = vault.compare(ids, labels)
-    if overlap.differing:
-        raise VaultError(overlap.difference(vault.path))
-    if not overlap.known:
-        raise VaultError(
-            f"the vault {vault.path} does not know {len(ids)} of the {len(ids)} training records: "
-            "it holds others, or none"
-        )
-    return overlap.known == len(ids)
-
-
-def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> Any:
-    """Have the labels of the training records in the vault, and return their ids. Nothing is released.
-
-    Stored labels stay as they are; a vault that has another label or unit of a record is an error.
-    """
-    rows = pa.array(side.train)
-    ids, labels = side.ids.take(rows), side.labels[side.train]
-    units = None if side.units is None else side.units.take(rows)
-    if not Vault.exists(vault_path):
-        notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
-        try:
-            Vault.create(vault_path, classes=side.classes, batches=[(ids, labels, units)]).close()
-            return ids
-        except VaultError:
-            if not Vault.exists(vault_path):  # or another process has made it meanwhile
-                raise
-    with Vault.open(vault_path) as vault:
-        if not check_labels(vault, ids, labels):
-            new = ~vault.knows(ids)
-            notice(f"adding {int(new.sum()):,} training labels to the vault {vault_path}")
-            chosen = pa.array(new)
-            vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))])
-        if units is not None:
-            vault.require_units(ids, units)
-    return ids

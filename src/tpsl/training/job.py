@@ -134,8 +134,8 @@ def _number(parameter: float | None) -> float:
 class TrainingConfig(_Model):
     """How long, in which order and with which optimisers."""
 
-    epochs: int = Field(2, ge=1, le=10_000)
-    batch_size: int = Field(1024, ge=1, le=2**24)
+    epochs: int = Field(2, ge=1, le=10_000, description="How often each record is used.")
+    batch_size: int = Field(1024, ge=1, le=2**24, description="Records in a step.")
     seed: int = Field(0, ge=0, lt=2**63, description="Fixes batches and initial weights; never the noise.")
     order: Literal["shuffled", "arrival"] = Field(
         "shuffled", description="'arrival': records in their own order, as in online training."
@@ -144,8 +144,8 @@ class TrainingConfig(_Model):
         "stored",
         description="'arriving': the vault is filled while training goes on; a step waits for its records' labels.",
     )
-    feature_optimizer: OptimizerConfig = OptimizerConfig()
-    label_optimizer: OptimizerConfig = OptimizerConfig()
+    feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
+    label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
     averaging: float = Field(
         0.0,
         ge=0,
@@ -204,10 +204,14 @@ class TrainingConfig(_Model):
 class Job(_Model):
     """The whole agreement."""
 
-    data: DataConfig = FlightsData()
-    privacy: PrivacyConfig = PrivacyConfig(epsilon=1.0)
-    model: ModelConfig = ModelConfig()
-    training: TrainingConfig = TrainingConfig()
+    data: DataConfig = Field(FlightsData(), description="What the job trains on.")
+    privacy: PrivacyConfig = Field(
+        PrivacyConfig(epsilon=1.0), description="How labels become noisy labels, and how training uses them."
+    )
+    model: ModelConfig = Field(ModelConfig(), description="The network.")
+    training: TrainingConfig = Field(
+        TrainingConfig(), description="How long, in which order and with which optimisers."
+    )
 
     @model_validator(mode="after")
     def _parties_have_folders(self) -> Self:

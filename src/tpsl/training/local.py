@@ -4,8 +4,10 @@
     certificates: certs/airport
     data: airport.csv
     out: run
+    bottom: airport_networks:bottom   # this party's own half of the network
 
-Everything in it may be left out or given on the command line instead. Paths are relative to the file.
+Everything in it may be left out or given on the command line instead. Paths are relative to the file. Where one process
+trains for all parties each may have such a file of its own, which says in `party` whose it is.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from tpsl.data.config import AvazuData, CriteoData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.training.job import Job
+from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
@@ -87,7 +90,13 @@ class Local(BaseModel):
     compose: bool = Field(
         False, description="Label party: permit a second release of records that were released before; the ε add up."
     )
+    party: str | None = Field(None, description="Whose file this is: label, or the name of a feature party.")
     data: LocalPath | None = Field(None, description="This party's own file, instead of the job's path for it.")
+    inputs: Factory | None = Field(
+        None, description="Makes this party's own source of records, as package.module:name."
+    )
+    bottom: Factory | None = Field(None, description="Makes this party's own bottom half of the network.")
+    top: Factory | None = Field(None, description="Label party: makes its own top half of the network.")
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     wait: Seconds = Field(
@@ -100,6 +109,10 @@ class Local(BaseModel):
         """Return this with the options that were given (those that are not None) in place of the file's values."""
         given = {key: value for key, value in options.items() if value is not None}
         return _validated({**self.model_dump(), **given}, "options")
+
+    def own_parts(self) -> OwnParts:
+        """Return the parts that this party brings itself."""
+        return OwnParts(inputs=self.inputs, bottom=self.bottom, top=self.top)
 
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""
@@ -150,8 +163,10 @@ def own_data(job: Job, party: str, path: Path | None) -> Job:
 
 
 def party_of(job: Job, local: Local, party: str | None) -> str:
-    """Return which party this side is: as told, else as its certificate says, else the job's only feature party."""
+    """Return which party this side is: as told, by option or local file, else as its certificate says, else the
+    job's only feature party."""
     names = feature_party_names(job.data)
+    party = party or local.party
     if party is None and local.certificates is not None:
         party = Certificates.load(local.certificates).party
     if party is None and len(names) == 1:

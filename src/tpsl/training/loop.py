@@ -92,7 +92,12 @@ def train(
             run,
             partial(chosen.release, notice),
             lambda noisy: make_label_party(
-                job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
+                job,
+                len(names),
+                side.records.classes,
+                noisy,
+                label_features(job, side.records, noisy, run.label),
+                device,
             ),
             record_steps=record_steps,
             observer=told,
@@ -106,7 +111,7 @@ def train(
         features = [
             FeatureRole(
                 job,
-                data.feature_side(name),
+                data.feature_sides[name],
                 run,
                 record_steps=record_steps,
                 observer=_Preparation(name, notice),

@@ -8,6 +8,7 @@
                               records have spent), predictions/ (of held-out and test records after each epoch), and on
                               request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
+    RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
 With two organisations each has a run folder of its own, with the folder of its own party in it and no other.
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,10 @@ from safetensors.numpy import load, save
 
 from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
 from tpsl.training.job import Job, JobError, load_job
+from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
 
+_OWN_PARTS = "own_parts.json"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -64,11 +68,18 @@ class RunFolder:
         return self.party("label")
 
     @contextmanager
-    def started(self, job: Job, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
+    def started(
+        self,
+        job: Job,
+        parties: Collection[str],
+        *,
+        moved: bool = False,
+        own: Mapping[str, OwnParts] = MappingProxyType({}),
+    ) -> Iterator[None]:
         """Hold the folder for this process, with a folder for each of these parties in it.
 
-        A folder of another job, or one in use, is refused. `moved` allows that the parties' files lie elsewhere now.
-        Drafts that a killed process has left are removed.
+        A folder of another job, with other own parts, or in use, is refused. `moved` allows that the parties' files lie
+        elsewhere now. Drafts that a killed process has left are removed.
         """
         self._make()
         with open_private(self.path / ".lock", "wb") as lock:
@@ -84,10 +95,11 @@ class RunFolder:
                     raise RunError(f"{self.path}: holds a run of another job ({difference}); choose another --out")
             else:
                 write_atomically(self.job_path, job.to_yaml().encode())
+            remove_drafts(self.path)
             for party in parties:
                 make_private_folder(self.party(party))
                 self.party(party).chmod(0o700)
-            remove_drafts(self.path)
+                self._note_own_parts(party, own.get(party, OwnParts()))
             try:
                 yield
             except Exception:
@@ -97,8 +109,9 @@ class RunFolder:
 
     def _forget_if_empty(self, parties: Collection[str]) -> None:
         """Free the folder for another job after an error that came before anything was kept."""
-        if not any(True for party in parties for _ in self.party(party).iterdir()):
+        if all(entry.name == _OWN_PARTS for party in parties for entry in self.party(party).iterdir()):
             for party in parties:
+                (self.party(party) / _OWN_PARTS).unlink(missing_ok=True)
                 self.party(party).rmdir()
             self.job_path.unlink()
 
@@ -126,6 +139,32 @@ class RunFolder:
             return load_job(self.job_path)
         except JobError as error:
             raise RunError(str(error)) from error
+
+    def own_parts(self, party: str) -> OwnParts:
+        """Return the factories of what a party has brought itself to this run."""
+        path = self.party(party) / _OWN_PARTS
+        if not path.exists():
+            return OwnParts()
+        try:
+            return OwnParts.model_validate_json(path.read_bytes())
+        except ValueError as error:
+            raise RunError(f"{path}: is damaged ({' '.join(str(error).split())})") from error
+
+    def _note_own_parts(self, party: str, parts: OwnParts) -> None:
+        """Note a party's own parts before it keeps anything else; a run that has begun goes on with the same ones."""
+        folder = self.party(party)
+        if not any(folder.iterdir()):
+            if parts != OwnParts():
+                write_atomically(folder / _OWN_PARTS, parts.model_dump_json(indent=1).encode())
+            return
+        noted = self.own_parts(party)
+        for part in OwnParts.model_fields:
+            begun, now = getattr(noted, part), getattr(parts, part)
+            if begun != now:
+                raise RunError(
+                    f"{self.path}: {party} has begun this run with {_named(begun)} as its {part}, "
+                    f"not with {_named(now)}; choose another --out"
+                )
 
     def result(self) -> TrainResult | None:
         """Return the result, or None if the run is not finished."""
@@ -264,3 +303,7 @@ class RunFolder:
         """Replace the metrics."""
         content = "".join(json.dumps(entry) + "\n" for entry in entries)
         write_atomically(self.label / "metrics.jsonl", content.encode())
+
+
+def _named(part: Factory | None) -> str:
+    return "what comes with tpsl" if part is None else " ".join([part.factory, *map(str, part.arguments.items())])

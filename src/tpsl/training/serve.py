@@ -94,7 +94,12 @@ def serve(
                 run,
                 partial(vault.release, notice),
                 lambda noisy: build_label_party(
-                    job, len(names), side.classes, noisy, label_features(job, side, noisy, run.label), device
+                    job,
+                    len(names),
+                    side.records.classes,
+                    noisy,
+                    label_features(job, side.records, noisy, run.label),
+                    device,
                 ),
                 record_steps=record_steps,
                 observer=observer,
@@ -105,7 +110,7 @@ def serve(
             with LabelServer(
                 address,
                 names,
-                agreement(job, side.ids, role.schedule),
+                agreement(job, side.records.ids, role.schedule),
                 Limits(role.schedule.largest_part, job.head_width),
                 job.training.wire,
                 credentials=credentials,

@@ -10,17 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
 from tpsl.progress import Notice
-from tpsl.training.build import check_labels, release_labels, store_labels
 from tpsl.training.job import Job
+from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
 from tpsl.vault.ledger import as_json, describe_release, now
@@ -44,59 +40,53 @@ class RunVault:
     """The vault of one run, and its training records in it."""
 
     def __init__(self, job: Job, side: LabelSide, run: RunFolder, path: Path, policy: ReleasePolicy) -> None:
-        self.job, self.side, self.run, self.path, self.policy = job, side, run, path, policy
-        self._stored = False
-
-    @cached_property
-    def ids(self) -> Any:
-        """The ids of the training records."""
-        return self.side.ids.take(pa.array(self.side.train))
-
-    @cached_property
-    def units(self) -> Any | None:
-        """Whom each training record is about; None where the data does not say."""
-        return None if self.side.units is None else self.side.units.take(pa.array(self.side.train))
+        self.job, self.records, self.run, self.path, self.policy = job, side.records, run, path, policy
+        self._side, self._stored = side, False
 
     def store(self, notice: Notice) -> None:
         """Have the labels of the training records in the vault; nothing is released.
 
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self.side, self.path, notice)
+        store_labels(self._side, self.path, notice)
         self._stored = True
 
     def check(self) -> None:
         """Raise what the release would raise, before anything is stored or drawn."""
-        mechanism, _ = self.job.privacy.choose(self.side.classes)
-        draws, seed = self.job.privacy.draws, self.job.privacy.noise_seed
+        mechanism, _ = self.job.privacy.choose(self.records.classes)
+        ids, draws, seed = self.records.training_ids, self.job.privacy.draws, self.job.privacy.noise_seed
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
-                refuse_alike(self.ids)
-            self.policy.check(total_of([Planned.of(mechanism, draws, seed)], len(self.ids)), len(self.ids))
+                refuse_alike(ids)
+            self.policy.check(total_of([Planned.of(mechanism, draws, seed)], len(ids)), len(ids))
             return
         with Vault.open(self.path) as vault:
-            vault.check_release(mechanism, self.ids, draws=draws, seed=seed, policy=self.policy)
+            vault.check_release(mechanism, ids, draws=draws, seed=seed, policy=self.policy)
             if not self.job.has_late_labels:
-                check_labels(vault, self.ids, self.side.labels[self.side.train])
+                check_labels(vault, self._side)
+
+    def compared_with(self, vault: Vault) -> Overlap:
+        """Return what another vault has in common with the run's training records."""
+        return compared(vault, self._side)
 
     def release(self, notice: Notice) -> tuple[NoisyLabels, LedgerTotal]:
         """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
         if not self._stored:
             self.store(notice)
-        noisy, total = release_labels(self.job, self.side.classes, self.ids, self.path, notice, self.policy)
+        noisy, total = release_labels(self.job, self.records, self.path, notice, self.policy)
         return noisy, self._noted(total)
 
     def total(self) -> LedgerTotal:
         """Return what the training records have spent by now, and note it."""
         with Vault.open(self.path) as vault:
-            return self._noted(vault.total(self.ids))
+            return self._noted(vault.total(self.records.training_ids))
 
     def _noted(self, total: LedgerTotal) -> LedgerTotal:
         """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
-        privacy, (mechanism, _) = self.job.privacy, self.job.privacy.choose(self.side.classes)
+        privacy, (mechanism, _) = self.job.privacy, self.job.privacy.choose(self.records.classes)
         with Vault.open(self.path) as vault:
             head = vault.head()
         content = {
@@ -170,16 +160,16 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
     """Refuse a named vault for records that another one has released, if it would release them anew."""
     named = run.path
     own = _overlaps(run, [named]).get(named) if Vault.exists(named) else None
-    if own is not None and own.released == len(run.ids):
+    if own is not None and own.released == len(run.records.train):
         return
     others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
     others.pop(named.resolve(), None)
     for vault, overlap in _overlaps(run, others.values()).items():
         if overlap.similar and overlap.released:
             raise VaultError(
-                f"{overlap.released:,} of the {len(run.ids):,} training records were released by the vault {vault}, so "
-                f"a release by {named} would add its ε to theirs; use that vault, or ask for a second release with "
-                "--compose"
+                f"{overlap.released:,} of the {len(run.records.train):,} training records were released by the vault "
+                f"{vault}, so a release by {named} would add its ε to theirs; use that vault, or ask for a second "
+                "release with --compose"
             )
 
 
@@ -188,8 +178,8 @@ def _overlaps(run: RunVault, vaults: Iterable[Path]) -> dict[Path, Overlap]:
     found = {}
     for path in vaults:
         with Vault.open(path) as vault:
-            if vault.classes == run.side.classes:
-                found[path] = vault.compare(run.ids, run.side.labels[run.side.train])
+            if vault.classes == run.records.classes:
+                found[path] = run.compared_with(vault)
     return found
 
 

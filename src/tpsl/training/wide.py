@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor, from_numpy
 
 from tpsl.data.features import Features
-from tpsl.data.sides import LabelSide
+from tpsl.data.sides import LabelRecords
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
 from tpsl.perturb import LogitGradient
@@ -64,12 +64,12 @@ def newly_scored_features(features: Features, model: AdditiveModel) -> Features:
     return with_scores(features, model.scores(features, np.arange(len(features), dtype=np.int64)))
 
 
-def label_features(job: Job, side: LabelSide, noisy: NoisyLabels, folder: Path) -> Features | None:
+def label_features(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -> Features | None:
     """Return the label party's own features, if it has any, as its half reads them."""
-    if side.features is None or not job.model.wide:
-        return side.features
-    schedule = Schedule(job, side.train, side.test)
+    if records.features is None or not job.model.wide:
+        return records.features
+    schedule = Schedule(job, records.train, records.test)
     # With two draws, what the label party learns for itself comes from the second (Algorithm 3).
     estimates = label_estimates(noisy, draw=-1).numpy()[schedule.trained]
-    fit_wide(side.features, side.train[schedule.trained], estimates, job.training.seed, folder)
-    return scored_features(side.features, folder)
+    fit_wide(records.features, records.train[schedule.trained], estimates, job.training.seed, folder)
+    return scored_features(records.features, folder)

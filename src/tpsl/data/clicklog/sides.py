@@ -28,8 +28,9 @@ from tpsl.data.config import ClickData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide, label_facts
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.split import Rows, split_rows
+from tpsl.data.true_labels import TrueLabels
 from tpsl.files import write_durably
 from tpsl.progress import Progress
 
@@ -128,8 +129,8 @@ def _feature_side(config: ClickData, columns: InMemory, progress: Progress | Non
 def _label_side(config: ClickData, columns: InMemory) -> LabelSide:
     train, test = _split(config, columns)
     labels = columns.column(LABEL).to_numpy().astype(np.int64)
-    facts = label_facts(labels, CLASS_NAMES)
-    return LabelSide(columns.column(ID), None, labels, CLASS_NAMES, train, test, facts)
+    records = LabelRecords(columns.column(ID), None, CLASS_NAMES, train, test)
+    return LabelSide(records, TrueLabels(labels, CLASS_NAMES))
 
 
 def _mapped_feature_side(config: ClickData, progress: Progress | None) -> FeatureSide:
@@ -155,8 +156,8 @@ def _mapped_label_side(config: ClickData) -> LabelSide:
     train, test = _split(config, columns)
     key = {**_identity(columns), "rows": config.rows}
     labels = mapped(kept(config.path, "label", key, partial(_write_labels, columns)) / "labels.npy")
-    facts = label_facts(labels, CLASS_NAMES)
-    return LabelSide(_mapped_ids(config, columns), None, labels, CLASS_NAMES, train, test, facts)
+    records = LabelRecords(_mapped_ids(config, columns), None, CLASS_NAMES, train, test)
+    return LabelSide(records, TrueLabels(labels, CLASS_NAMES))
 
 
 def _mapped_ids(config: ClickData, columns: InParquet) -> Any:

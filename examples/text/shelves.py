@@ -1,0 +1,12 @@
+"""The label party's file: the shelf of each paragraph."""
+
+from library import paragraphs
+
+
+class Shelves:
+    """The number of each paragraph's shelf, under the feature party's ids."""
+
+    def __init__(self) -> None:
+        found = paragraphs()
+        self.ids = [paragraph.id for paragraph in found]
+        self.labels = [paragraph.shelf for paragraph in found]

@@ -1,0 +1,276 @@
+"""The commands `tpsl research …`."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields, tell_what_is_trusted
+from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
+from tpsl.cli.release_options import NotPrivateFlag, require_not_private
+from tpsl.files import make_private_folder, write_atomically
+
+if TYPE_CHECKING:
+    from tpsl.training import Job
+    from tpsl_research.drawing import Format
+    from tpsl_research.frontier import Part
+
+app = typer.Typer(
+    help="The laboratory: the paper's tables and figure, grids of runs, what ε buys, figures for papers.",
+    no_args_is_help=True,
+)
+
+
+class Preset(StrEnum):
+    """How to train in an experiment."""
+
+    paper = "paper"
+    small = "small"
+    adam = "adam"
+
+
+PathArgument = Annotated[Path | None, typer.Argument(help="The data file, for criteo and avazu.")]
+DataOption = Annotated[DataName, typer.Option(help="Data set.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Runs at the same time. Default: one for each core.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Number of seeds, from 0; each repeats everything.")]
+RowsOption = Annotated[int | None, typer.Option(help="Use only the first n records (a quick try).")]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(help="'paper': batch 8192, SGD, each record once. 'small': batch 512. 'adam': 'small' with Adam."),
+]
+EpochsOption = Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the preset's.")]
+OutOption = Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")]
+
+
+@app.command()
+def paper(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="The data files of criteo and avazu, in the order of their --data.")
+    ] = None,
+    data: Annotated[
+        list[DataName] | None, typer.Option(help="Data set; can be given more than once. Default: flights.")
+    ] = None,
+    seeds: SeedsOption = 3,
+    preset: PresetOption = Preset.small,
+    epochs: EpochsOption = None,
+    rows: RowsOption = None,
+    defences: Annotated[
+        bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
+    ] = False,
+    workers: WorkersOption = None,
+    not_private: NotPrivateFlag = False,
+    out: OutOption = Path("runs/paper"),
+    json: JsonFlag = False,
+) -> None:
+    """Reproduce the paper's three tables and its trade-off figure, the printed values beside ours.
+
+    Noise is seeded, and one row has none: data that does not come with the package needs --not-private.
+    Example: tpsl research paper --data criteo train.txt --not-private
+    """
+    from tpsl_research.paper import SKIPPED_BATCHES, leakage_table, paper_settings, results_table, tables_csv
+    from tpsl_research.paper_figure import trade_off_figure
+    from tpsl_research.sweep import sweep as run_sweep
+
+    remaining = list(paths or [])
+    bases = {}
+    for name in data or [DataName.flights]:
+        path = remaining.pop(0) if name in NEEDS_PATH and remaining else None
+        bases[str(name)] = _base(name, path, rows, _training(preset, epochs), not_private)
+    if remaining:
+        raise ValueError(f"there is a path too many: {remaining[0]}")
+    settings = paper_settings(range(seeds), defences=defences)
+    results, tables = {}, []
+    for source, base in bases.items():
+        with progress_bar(f"the paper on {source}") as progress:
+            results[source] = run_sweep(
+                settings, base, out / source, workers=workers, skip_batches=SKIPPED_BATCHES, progress=progress
+            )
+        tables += [leakage_table(source, results[source]), results_table(source, results[source])]
+    text = "\n".join(table.markdown("###") for table in tables)
+    files = [out / name for name in ("tables.md", "tables.csv", "tradeoff.png", "tradeoff.svg")]
+    write_atomically(files[0], text.encode())
+    write_atomically(files[1], tables_csv(tables).encode())
+    trade_off_figure(results, files[2:])
+    content = [{"title": table.title, "rows": table.rows} for table in tables]
+    _show({"tables": content}, text, files, json)
+
+
+@app.command()
+def sweep(
+    path: PathArgument = None,
+    data: DataOption = DataName.flights,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="none, laplace, discrete or gaussian; can be given more than once.")
+    ] = None,
+    epsilon: Annotated[list[float] | None, typer.Option(help="Can be given more than once.")] = None,
+    estimator: Annotated[
+        list[str] | None, typer.Option(help="linear, unbiased or posterior; can be given more than once.")
+    ] = None,
+    seeds: SeedsOption = 3,
+    preset: PresetOption = Preset.small,
+    epochs: EpochsOption = None,
+    rows: RowsOption = None,
+    workers: WorkersOption = None,
+    not_private: NotPrivateFlag = False,
+    out: OutOption = Path("runs/sweep"),
+    json: JsonFlag = False,
+) -> None:
+    """Train and attack every combination of mechanism, ε, estimator and seed; the same command resumes.
+
+    Writes results.csv and results.parquet, one row for each run. Noise is seeded so that results repeat: not private,
+    so data that does not come with the package needs --not-private. Each run has a vault of its own.
+    """
+    from tpsl_research.sweep import grid, results_table
+    from tpsl_research.sweep import sweep as run_sweep
+
+    settings = grid(
+        mechanism or ["none", "laplace", "discrete"],
+        epsilon or [0.1, 1.0, 10.0],
+        estimator or ["linear", "posterior"],
+        range(seeds),
+    )
+    base = _base(data, path, rows, _training(preset, epochs), not_private)
+    with progress_bar("sweep") as progress:
+        results = run_sweep(settings, base, out, workers=workers, progress=progress)
+    content = {"out": str(out), "runs": len(results), "results": results}
+    _show(content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"], json)
+
+
+@app.command()
+def frontier(
+    path: PathArgument = None,
+    data: DataOption = DataName.flights,
+    seeds: SeedsOption = 5,
+    epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
+    parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
+    rows: RowsOption = None,
+    workers: WorkersOption = None,
+    device: DeviceOption = DeviceName.cpu,
+    not_private: NotPrivateFlag = False,
+    out: OutOption = Path("runs/frontier"),
+    json: JsonFlag = False,
+) -> None:
+    """Measure what ε buys: the paper's Laplace, Discrete and Gaussian noise, and ours; the same command resumes.
+
+    Every point is tuned over six configurations and three epochs by noisy labels alone, anew for each seed. Writes
+    frontier.md, .csv, .json, .png and .svg. Noise is seeded so that results repeat: not private, so data that does not
+    come with the package needs --not-private.
+    """
+    from tpsl_research.frontier import TRAINING
+    from tpsl_research.frontier import frontier as run_frontier
+    from tpsl_research.frontier_figure import frontier_figure
+    from tpsl_research.frontier_report import markdown, summary, write_tables
+
+    base = _base(data, path, rows, TRAINING, not_private)
+    levels, heads = _levels(epsilons), _parts(parts)
+    found: list[dict[str, Any]] = []
+    with progress_bar(f"the frontier on {data}") as progress:
+        for found in run_frontier(
+            base,
+            out,
+            seeds=range(seeds),
+            epsilons=levels,
+            parts=heads,
+            workers=workers or os.cpu_count() or 1,
+            device=torch_device(device),
+            progress=progress,
+        ):
+            files = [*write_tables(found, str(data), out).values()]
+    figures = [out / "frontier.png", out / "frontier.svg"]
+    frontier_figure(found, str(data), figures)
+    _show(summary(found, str(data)), markdown(found, str(data)), [*files, *figures], json)
+
+
+@app.command()
+def figures(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")] = Path("figures"),
+    formats: Annotated[str, typer.Option("--format", help="Formats of the figures, with commas.")] = "png,svg,pdf",
+    json: JsonFlag = False,
+) -> None:
+    """Draw figures and write tables about runs, for a paper.
+
+    Figures: test AUC against ε and against attack AUC, training curves, the ROC curves of attacks. Tables, as LaTeX and
+    Markdown: all runs, all attacks. They depend on true labels, so they are the label party's.
+    """
+    chosen = _formats(formats)
+
+    from tpsl.report.reading import read_run
+    from tpsl_research.run_figures import write_figures
+    from tpsl_research.run_tables import write_tables
+
+    with progress_bar("reading runs") as progress:
+        views = []
+        for done, run in enumerate(runs):
+            progress(done, len(runs), run.name)
+            views.append(read_run(run))
+        if out.exists() and not out.is_dir():
+            raise NotADirectoryError(f"cannot write figures to {out}: it is no folder")
+        make_private_folder(out)
+        progress(len(runs), len(runs), "drawing")
+        drawn, left_out = write_figures(views, out, chosen)
+    _show({"left_out": left_out}, "", [*drawn, *write_tables(views, out)], json)
+    if not json:
+        for name, reason in left_out.items():
+            notice(f"{name}: not drawn, it {reason}")
+
+
+def _base(data: DataName, path: Path | None, rows: int | None, training: dict[str, Any], not_private: bool) -> Job:
+    """Return the job that all runs of an experiment start from; data of one's own needs a permission."""
+    from tpsl.training import make_job
+
+    fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
+    job = make_job({"data": fields, "training": training}, {}, "options")
+    require_not_private(job.data, not_private)
+    notice("noise is seeded so that results repeat; these runs are not private")
+    tell_what_is_trusted(job)
+    return job
+
+
+def _training(preset: Preset, epochs: int | None) -> dict[str, Any]:
+    from tpsl_research.paper import PRESETS
+
+    return {**PRESETS[preset], "checkpoint_every": 1 << 30, **({"epochs": epochs} if epochs else {})}
+
+
+def _show(content: dict[str, Any], text: str, files: list[Path], json: bool) -> None:
+    """Print what was found and the files that were written: as one JSON object, or for people."""
+    if json:
+        print_json({"files": [str(file) for file in files], **content})
+        return
+    if text:
+        from rich.markdown import Markdown
+
+        stdout.print(Markdown(text))
+    for file in files:
+        say(str(file))
+
+
+def _levels(text: str) -> list[float]:
+    try:
+        return sorted({float(level) for level in text.split(",")})
+    except ValueError:
+        raise ValueError(f"--epsilons: takes numbers separated by commas, as 0.1,1; got {text!r}") from None
+
+
+def _parts(text: str) -> list[Part]:
+    known: tuple[Part, ...] = ("private", "local")
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--parts: takes private, local or both separated by a comma; got {name!r}")
+    return [part for part in known if part in names]
+
+
+def _formats(text: str) -> list[Format]:
+    known: tuple[Format, ...] = ("png", "svg", "pdf")
+    wanted = [part.strip().lower() for part in text.split(",")]
+    unknown = [part for part in wanted if part not in known]
+    if unknown:
+        raise ValueError(f"--format: {unknown[0]!r} is none of {', '.join(known)}")
+    return [kind for kind in known if kind in wanted]

@@ -1,0 +1,194 @@
+"""A grid of runs: mechanism × ε × estimator × seed, in parallel where cores allow, resumable, one tidy table out.
+
+Each cell of the grid is trained, attacked and reduced to one row; its transcript is deleted. A cell that has its row
+is not run again, so an interrupted sweep goes on where it stopped. Noise is seeded, because an experiment should be
+repeatable: the runs of a sweep are not private, and their rows say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from tpsl.attacks import AttackReport, run_attacks
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.progress import Progress, no_progress
+from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
+from tpsl.training.build import build_label_party
+from tpsl.transport import BadMessage
+from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl_research.defences import Defence, defended
+from tpsl_research.tables import Table
+
+ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One cell of a grid."""
+
+    algorithm: str
+    """The name in tables and figures."""
+    privacy: dict[str, Any]
+    """The job's privacy part."""
+    seed: int
+    defence: Defence | None = None
+
+    def key(self, base: Job) -> str:
+        """Return the name of this cell's files: a digest of all that decides its result."""
+        content = {"base": base.digest(), **asdict(self)}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+    def job(self, base: Job) -> Job:
+        """Return the base job with this cell's privacy and seed."""
+        privacy = {**self.privacy, "noise_seed": None if self.privacy["mechanism"] == "none" else self.seed}
+        content = {**base.model_dump(mode="json"), "privacy": privacy}
+        return make_job(content, {"training": {"seed": self.seed}}, f"{self.algorithm}, seed {self.seed}")
+
+
+def grid(
+    mechanisms: Sequence[str], epsilons: Sequence[float], estimators: Sequence[str], seeds: Sequence[int]
+) -> list[Setting]:
+    """Return the full grid; Gaussian noise is set to the shortest-distance AUC that Laplace has at the same ε."""
+    settings = []
+    for seed in seeds:
+        for mechanism in mechanisms:
+            if mechanism == "none":
+                settings.append(Setting("none", {"mechanism": "none", "estimator": "linear"}, seed))
+                continue
+            for epsilon in epsilons:
+                parameters: dict[str, float] = {"epsilon": epsilon}
+                if mechanism == "gaussian":
+                    parameters = {"sigma": gaussian_sigma_like_laplace(epsilon), "delta": 1e-5}
+                for estimator in estimators:
+                    privacy = {"mechanism": mechanism, **parameters, "estimator": estimator}
+                    settings.append(Setting(f"{mechanism}, {estimator}", privacy, seed))
+    return settings
+
+
+def gaussian_sigma_like_laplace(epsilon: float) -> float:
+    """Return the σ at which shortest distance has the AUC that Laplace at ε gives it: `Φ(1/(2σ)) = 1 - ½e^{-ε/2}`."""
+    return 1 / (2 * NormalDist().inv_cdf(1 - math.exp(-epsilon / 2) / 2))
+
+
+def sweep(
+    settings: Sequence[Setting],
+    base: Job,
+    out: Path,
+    *,
+    workers: int | None = None,
+    skip_batches: int = 0,
+    progress: Progress = no_progress,
+) -> list[dict[str, Any]]:
+    """Run the cells that have no row yet; return all rows in the order of the settings, and write them to files.
+
+    `out/results.csv` and `out/results.parquet` hold one row for each cell. `skip_batches` leaves the first batches
+    out of the attack AUCs, of a short run the first half.
+    """
+    cells = out / "cells"
+    make_private_folder(cells)
+    missing = [setting for setting in settings if not _row_path(cells, setting, base).exists()]
+    done = len(settings) - len(missing)
+    progress(done, len(settings), "")
+    workers = workers or min(os.cpu_count() or 1, max(1, len(missing)))
+    tasks = [
+        Task(f"{setting.algorithm}, seed {setting.seed}", partial(run_cell, setting, base, cells, skip_batches))
+        for setting in missing
+    ]
+    for name in run_tasks(tasks, workers):
+        done += 1
+        progress(done, len(settings), name)
+    rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]
+    columns = dict.fromkeys(name for row in rows for name in row)
+    table = pa.table({name: [row.get(name) for row in rows] for name in columns})
+    for path, write in ((out / "results.parquet", pa.parquet.write_table), (out / "results.csv", pa.csv.write_csv)):
+        content = pa.BufferOutputStream()
+        write(table, content)
+        write_atomically(path, content.getvalue().to_pybytes())
+    return rows
+
+
+def _row_path(cells: Path, setting: Setting, base: Job) -> Path:
+    return cells / f"{setting.key(base)}.json"
+
+
+def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) -> None:
+    """Train and attack one cell and write its row."""
+    data = load_once(base.data)
+    job = setting.job(base)
+    run = cells / setting.key(base)
+    shutil.rmtree(run, ignore_errors=True)
+    make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
+    try:
+        result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
+        skip = min(skip_batches, result.steps // 2)
+        report = run_attacks(run, data.labels, which=ATTACKS, skip=skip, ceilings=False)
+        row = {**_description(setting, job, data.classes), "diverged": False, **_results(result, report)}
+    except BadMessage:
+        # Numbers that are not finite: the learning rate is too large for this much noise. That is a result too.
+        row = {**_description(setting, job, data.classes), "diverged": True}
+    write_atomically(_row_path(cells, setting, base), json.dumps(row).encode())
+    shutil.rmtree(run)
+
+
+def _description(setting: Setting, job: Job, classes: int) -> dict[str, Any]:
+    mechanism = job.privacy.build(classes)
+    defence = setting.defence
+    return {
+        "algorithm": setting.algorithm,
+        "mechanism": mechanism.name,
+        "estimator": job.privacy.estimator,
+        "requested_epsilon": job.privacy.epsilon,
+        "epsilon": mechanism.epsilon if math.isfinite(mechanism.epsilon) else None,
+        "delta": mechanism.delta,
+        "sigma": job.privacy.sigma,
+        "defence": defence.name if defence else None,
+        "strength": defence.strength if defence else None,
+        "seed": setting.seed,
+        "private": False,
+        "closed_form": mechanism.predicted_auc.shortest_distance,
+        "ceiling": mechanism.predicted_auc.ceiling,
+    }
+
+
+_RESULTS = ("test_auc", "test_log_loss", "test_calibration_error", "epochs", "steps", "samples_per_second")
+
+
+def _results(result: TrainResult, report: AttackReport) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(result, name) for name in _RESULTS}
+    for attack in report.attacks:
+        found[f"{attack.name}_auc"] = attack.auc
+        found[f"{attack.name}_low"] = attack.auc_low
+        found[f"{attack.name}_high"] = attack.auc_high
+    return found
+
+
+_SHOWN = {
+    "test AUC": "test_auc",
+    "norm": "norm_auc",
+    "spectral": "spectral_auc",
+    "shortest distance": "shortest_distance_auc",
+}
+
+
+def results_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the AUCs of every run, to look at."""
+    lines = []
+    for row in rows:
+        epsilon = "∞" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
+        areas = ("diverged" if row["diverged"] else f"{row[column]:.4f}" for column in _SHOWN.values())
+        lines.append((row["algorithm"], epsilon, str(row["seed"]), *areas))
+    return Table("Test and attack AUC", (("algorithm", "ε", "seed", *_SHOWN), *lines))

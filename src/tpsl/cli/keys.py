@@ -1,0 +1,139 @@
+"""Every key of a job and of a local file, read from their schemas.
+
+Options, `--set`, completion, `tpsl keys` and the documentation take names, values and descriptions from here: none of
+them is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` of a local file.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tpsl.registry import Registry
+
+LOCAL = "local"
+_SPOKEN = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "mapping"}
+
+
+class UnknownKey(ValueError):
+    """A key that no schema has; the sentence names the nearest ones."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key; `source` is the data source that has it, if not all have."""
+
+    name: str
+    field: FieldInfo
+    source: str = ""
+
+    @property
+    def description(self) -> str:
+        """What the schema says of it."""
+        return self.field.description or ""
+
+    @property
+    def default(self) -> str:
+        """The default as YAML writes it; nothing if there is none, or if it is a part with keys of its own."""
+        value = self.field.get_default(call_default_factory=True)
+        if self.field.is_required() or value is None or isinstance(value, BaseModel):
+            return ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values it can have, if they are names."""
+        for known in self.field.metadata:
+            if isinstance(known, Registry):
+                return known.names()
+        literals = [arm for arm in _arms(self.field.annotation) if get_origin(arm) is Literal]
+        return tuple(str(value) for literal in literals for value in get_args(literal))
+
+    @property
+    def type(self) -> Any:
+        """The Python type of its values: one of bool, int, float, str, Path, tuple and dict, or a model."""
+        arm = next(iter(_arms(self.field.annotation)), str)
+        if get_origin(arm) is Literal:
+            return type(get_args(arm)[0])
+        return get_origin(arm) or arm
+
+    @property
+    def values(self) -> str:
+        """What it takes, in words."""
+        if self.choices:
+            return ", ".join(self.choices)
+        return _SPOKEN.get(self.type, "list" if self.type in (tuple, list) else "mapping")
+
+
+@lru_cache(maxsize=1)
+def all_keys() -> tuple[Key, ...]:
+    """Return every key, those of the job first; a key that several data sources have comes once for each."""
+    from tpsl.training.job import Job
+    from tpsl.training.local import Local
+
+    return (*_keys_of(Job, ""), *_keys_of(Local, f"{LOCAL}."))
+
+
+@lru_cache(maxsize=1)
+def settable_keys() -> dict[str, tuple[Key, ...]]:
+    """Return the keys that `--set` takes, by name."""
+    found: dict[str, tuple[Key, ...]] = {}
+    for key in all_keys():
+        if "[]" not in key.name:
+            found[key.name] = (*found.get(key.name, ()), key)
+    return found
+
+
+def key_named(name: str, source: str = "") -> Key:
+    """Return the key of this name, of this data source if it matters."""
+    keys = settable_keys().get(name)
+    if keys is None:
+        raise UnknownKey(f"there is no key {name!r}; {_nearest(name)}")
+    return next((key for key in keys if key.source == source), keys[0])
+
+
+def require_key(name: str) -> None:
+    """Raise unless there is this key, or a mapping of free content that it lies in."""
+    known, parts = settable_keys(), name.split(".")
+    above = (".".join(parts[:length]) for length in range(1, len(parts)))
+    if name not in known and not any(known[part][0].type is dict for part in above if part in known):
+        key_named(name)
+
+
+def _nearest(name: str) -> str:
+    names = list(settable_keys())
+    ends = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = list(dict.fromkeys([*ends, *get_close_matches(name, names, 3)]))[:3]
+    return f"near are {', '.join(near)}" if near else "`tpsl keys` lists them"
+
+
+def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[Key]:
+    for name, field in model.model_fields.items():
+        yield Key(prefix + name, field, source)
+        for arm in _arms(field.annotation):
+            if _is_model(arm):
+                variant = arm.model_fields["source"].default if "source" in arm.model_fields else source
+                yield from _keys_of(arm, f"{prefix}{name}.", variant)
+            elif get_origin(arm) in (tuple, list) and _is_model(get_args(arm)[0]):
+                yield from _keys_of(get_args(arm)[0], f"{prefix}{name}[].", source)
+
+
+def _arms(annotation: Any) -> list[Any]:
+    """Return the alternatives of a type, without None and without what only validates."""
+    if get_origin(annotation) is Annotated:
+        return _arms(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [arm for alternative in get_args(annotation) for arm in _arms(alternative)]
+    return [] if annotation is type(None) else [annotation]
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

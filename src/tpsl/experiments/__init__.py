@@ -1,1 +1,0 @@
-"""Experiments: baselines without a guarantee, grids of runs, and the paper's tables and figure."""

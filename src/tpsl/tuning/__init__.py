@@ -1,0 +1,1 @@
+"""Model selection that costs no budget: many configurations, one release, and noisy labels that choose."""

@@ -1,0 +1,55 @@
+"""The keys that the command line and the documentation know are those of the schemas, all of them described."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsl.cli.keys import UnknownKey, all_keys, key_named, require_key, settable_keys
+from tpsl.training import Job
+from tpsl.training.local import Local
+
+
+def leaves(content: dict[str, object], prefix: str = "") -> list[str]:
+    """The dotted names of all that a mapping holds."""
+    below = [leaves(value, f"{prefix}{key}.") for key, value in content.items() if isinstance(value, dict)]
+    return [*(prefix + key for key in content), *(name for names in below for name in names)]
+
+
+def test_every_key_of_job_and_local_file_is_known() -> None:
+    names = settable_keys().keys()
+    assert set(leaves(Job().model_dump(mode="json"))) <= names
+    assert set(leaves({"local": Local().model_dump(mode="json")})) - {"local"} <= names
+    assert {"data.label.unit", "data.path", "training.pretrain.method"} <= names
+
+
+def test_every_key_has_a_description() -> None:
+    assert [key.name for key in all_keys() if not key.description] == []
+
+
+def test_a_key_says_what_it_takes() -> None:
+    assert key_named("training.epochs").values == "integer"
+    assert key_named("privacy.estimator").choices == ("linear", "unbiased", "posterior")
+    assert (key_named("local.wait").values, key_named("local.wait").default) == ("number", "3600.0")
+    assert (key_named("model.wide").values, key_named("model.wide").default) == ("true or false", "false")
+    assert key_named("data.rows", "criteo").description.startswith("Use only the first n records")
+    assert key_named("data.rows", "flights").description.endswith("chosen at random, for quick tries.")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("training.epoch", "training.epochs"),
+        ("epochs", "training.epochs, training.pretrain.epochs"),
+        ("privacy.epsilonn", "privacy.epsilon"),
+        ("local.wiat", "local.wait"),
+        ("data.features[].path", "data.path, data.label.path"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(UnknownKey, match=f"there is no key .*; near are {near}"):
+        require_key(name)
+
+
+def test_a_key_like_no_other() -> None:
+    with pytest.raises(UnknownKey, match="`tpsl keys` lists them"):
+        require_key("zzz")

@@ -1,0 +1,149 @@
+"""`tpsl research …` on small data."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.tuning.tune import configuration
+from tpsl_research import paper
+
+SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)
+
+
+def test_a_sweep_writes_one_row_for_each_run_and_resumes(tpsl: Any, tmp_path: Path) -> None:
+    command = (
+        "research",
+        "sweep",
+        *SMALL,
+        "--mechanism",
+        "none",
+        "--mechanism",
+        "laplace",
+        "--epsilon",
+        1,
+        "--estimator",
+        "linear",
+    )
+    content = tpsl(*command, "--out", tmp_path, "--json").json()
+    assert content["runs"] == 2
+    assert [row["mechanism"] for row in content["results"]] == ["none", "laplace"]
+    assert content["results"][0]["shortest_distance_auc"] == pytest.approx(1.0)
+    with (tmp_path / "results.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2
+    again = tpsl(*command, "--out", tmp_path, "--json").json()
+    assert again == content
+    shown = tpsl(*command, "--out", tmp_path)
+    assert "not private" in shown.stderr
+    assert str(tmp_path / "results.csv") in shown.stdout
+
+
+def test_the_paper_gives_tables_and_figures(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper, "EPSILONS", (1.0,))
+    monkeypatch.setattr(paper, "SKIPPED_BATCHES", 2)
+    content = tpsl("research", "paper", *SMALL, "--out", tmp_path, "--json").json()
+    assert [table["title"].split(":")[0] for table in content["tables"]] == [
+        "Table 1 (synthetic)",
+        "As tables 2 and 3 (synthetic)",
+    ]
+    results = content["tables"][1]["rows"]
+    assert {row[1] for row in results[1:]} == {"Laplace", "Discrete", "Gaussian", "Discrete, posterior"}
+    for file in content["files"]:
+        assert Path(file).stat().st_size > 100
+    shown = tpsl("research", "paper", *SMALL, "--out", tmp_path)
+    assert "tradeoff.svg" in shown.stdout
+
+
+def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> None:
+    assert "--data criteo needs the path" in tpsl("research", "paper", "--data", "criteo", "--out", tmp_path).error()
+    assert "a path too many: train.txt" in tpsl("research", "paper", "train.txt", "--out", tmp_path).error()
+    assert "--data flights takes no path" in tpsl("research", "sweep", "train.txt", "--out", tmp_path).error()
+    options = ("--not-private", "--workers", 1, "--out", tmp_path)
+    assert "missing.txt" in tpsl("research", "sweep", "missing.txt", "--data", "criteo", *options).error()
+
+
+@pytest.mark.parametrize("command", ["sweep", "paper", "frontier"])
+def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: Path, command: str) -> None:
+    """These experiments contain runs without noise, or with seeded noise; public data needs no permission."""
+    sentence = tpsl("research", command, "train.txt", "--data", "criteo", "--out", tmp_path).error()
+    assert "NOT PRIVATE" in sentence
+    assert "--not-private" in sentence
+
+
+def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
+    frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
+    assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
+    assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
+    assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
+    assert "needs the path" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
+    assert not list(tmp_path.glob("cells/*.json"))
+
+
+def test_the_frontier_gives_tables_and_a_figure_and_resumes(
+    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = configuration(1e-2)
+    monkeypatch.setattr("tpsl_research.frontier.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
+    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilons", 1, "--parts", "private")
+    command = ("research", "frontier", *options, "--workers", 1, "--out", tmp_path)
+    content = tpsl(*command, "--json").json()
+    assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
+        ("non-private", None),
+        ("tpsl", None),
+        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl")),
+    }
+    assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 6
+    for file in content["files"]:
+        assert Path(file).stat().st_size > 100
+    monkeypatch.setattr("tpsl_research.frontier.run_cell", None)
+    shown = tpsl(*command)
+    assert "not private" in shown.stderr
+    assert str(tmp_path / "frontier.svg") in shown.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run(tpsl: Any, small_job: Path, folder: Path) -> Path:
+    """A run, trained once for all tests."""
+    if not (folder / "run").exists():
+        assert tpsl("train", small_job, "--out", folder / "run", "--json").status == 0
+    return folder / "run"
+
+
+def test_figures_say_what_was_written_and_what_could_not_be_drawn(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    content = tpsl("research", "figures", run, "--out", out, "--format", "svg", "--json").json()
+    assert sorted(content["files"]) == [str(out / name) for name in ("curves.svg", "runs.md", "runs.tex")]
+    assert sorted(map(str, out.iterdir())) == sorted(content["files"])
+    assert content["left_out"].keys() == {"epsilon", "attack", "roc"}
+    shown = tpsl("research", "figures", run, "--out", out, "--format", " PNG")
+    assert shown.stdout.splitlines() == [str(out / name) for name in ("curves.png", "runs.tex", "runs.md")]
+    assert "roc: not drawn, it needs a run that was attacked" in shown.stderr
+
+
+def test_wrong_input_of_figures_is_one_sentence(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "figures")
+    assert "Missing argument 'runs'" in tpsl("research", "figures").error(status=2)
+    assert (
+        f"{tmp_path / 'absent'}: is not a run folder" in tpsl("research", "figures", tmp_path / "absent", *out).error()
+    )
+    assert (
+        "--format: 'gif' is none of png, svg, pdf"
+        in tpsl("research", "figures", run, "--format", "png,gif", *out).error()
+    )
+    assert "--format: '' is none of png, svg, pdf" in tpsl("research", "figures", run, "--format", "", *out).error()
+    (tmp_path / "file").write_text("")
+    assert "file: it is no folder" in tpsl("research", "figures", run, "--out", tmp_path / "file").error()
+    shutil.copytree(run, tmp_path / "broken")
+    (tmp_path / "broken" / "result.json").write_text("[]")
+    assert "result.json: is damaged" in tpsl("research", "figures", run, tmp_path / "broken", *out).error()
+    assert not (tmp_path / "figures").exists()
