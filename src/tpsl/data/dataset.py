@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data import flights, synthetic, table
-from tpsl.data.clicklog import sides as clicklog
+from tpsl.data import clicklog, flights, synthetic, table
 from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
@@ -18,7 +17,7 @@ from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
-from tpsl.progress import Progress
+from tpsl.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def taken_on_trust(config: DataConfig) -> str | None:
 def load_feature_party(
     config: DataConfig,
     party: str = "feature",
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     relabelling: Relabelling | None = None,
 ) -> FeatureSide:
@@ -115,13 +114,13 @@ def load_feature_party(
     if isinstance(config, SyntheticData):
         return synthetic.feature_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
-        return clicklog.feature_side(config, progress)
-    return table.feature_side(config, party, relabelling)
+        return clicklog.feature_side(config, progress, relabelling)
+    return table.feature_side(config, party, progress, relabelling)
 
 
 def load_label_party(
     config: DataConfig,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     late_labels: bool = False,
     relabelling: Relabelling | None = None,
@@ -135,13 +134,13 @@ def load_label_party(
     if isinstance(config, SyntheticData):
         return synthetic.label_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
-        return clicklog.label_side(config, progress)
-    return table.label_side(config, late_labels=late_labels, relabelling=relabelling)
+        return clicklog.label_side(config, progress, relabelling)
+    return table.label_side(config, progress, late_labels=late_labels, relabelling=relabelling)
 
 
 def load(
     config: DataConfig,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     late_labels: bool = False,
     relabelling: Relabelling | None = None,
@@ -151,19 +150,10 @@ def load(
     With `late_labels` a label party's table may have empty labels: `NO_LABEL`. With a `relabelling` the source has
     other labels from the beginning, before anything is derived from them.
     """
-    sides, label = _all_sides(config, progress, late_labels, relabelling)
+    label = load_label_party(config, progress, late_labels=late_labels, relabelling=relabelling)
+    names = feature_party_names(config)
+    sides = [load_feature_party(config, party, progress, relabelling=relabelling) for party in names]
     ids, chronological = label.records.ids, config.split == "chronological"
     for side in sides:
         same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, chronological)
     return Dataset({side.party: side for side in sides}, label)
-
-
-def _all_sides(
-    config: DataConfig, progress: Progress | None, late_labels: bool, relabelling: Relabelling | None
-) -> tuple[list[FeatureSide], LabelSide]:
-    if isinstance(config, CriteoData | AvazuData):
-        feature, label = clicklog.both_sides(config, progress, relabelling)
-        return [feature], label
-    label = load_label_party(config, progress, late_labels=late_labels, relabelling=relabelling)
-    names = feature_party_names(config)
-    return [load_feature_party(config, party, progress, relabelling=relabelling) for party in names], label

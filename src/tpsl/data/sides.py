@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
@@ -20,6 +21,7 @@ class FeatureSide:
     features: Features
     train: Rows
     test: Rows
+    encoder: EncoderState | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class LabelRecords:
     train: Rows
     test: Rows
     units: Any | None = None  # pa.Array of strings
+    encoder: EncoderState | None = None
 
     @property
     def classes(self) -> int:

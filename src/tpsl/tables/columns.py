@@ -29,16 +29,18 @@ _LONGEST_SHOWN = 40
 
 @dataclass(frozen=True)
 class Place:
-    """Where values stand, for errors: file, column and the number of the first record, counted from 1."""
+    """Where values stand, for errors: file, column, the number of the first record, and that of one cut off."""
 
     file: str
     column: str
     first: int = 1
     dialect: Dialect = PLAIN
+    unfinished: int | None = None
 
     def fault(self, at: int, sentence: str) -> DataError:
         """Return the error of the value at this position."""
-        return DataError(f"{self.file}: column {self.column!r}, {self.dialect.place(self.first + at)}: {sentence}")
+        fault = self.dialect.fault(self.first + at, self.unfinished, sentence)
+        return DataError(f"{self.file}: column {self.column!r}, {fault}")
 
     def wrong_type(self, kind: Any, sentence: str) -> DataError:
         """Return the error of a column whose type cannot serve."""
@@ -95,17 +97,14 @@ def numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> npt.NDArr
     return values
 
 
-def whole_numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> npt.NDArray[np.float64]:
-    """Return whole numbers of up to 64 bits, or NaN (missing); anything else is an error."""
+def whole_numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
+    """Return whole numbers of up to 64 bits as an Arrow array, null where one is missing; anything else is an error."""
     kind = value_type(column)
     if is_text(kind):
-        column = _numbers_in_text(column, place, missing, pa.int64(), "a whole number of up to 64 bits")
-    elif not pa.types.is_integer(kind):
+        return _numbers_in_text(column, place, missing, pa.int64(), "a whole number of up to 64 bits")
+    if not pa.types.is_integer(kind):
         raise place.wrong_type(kind, "which is not a type of whole numbers")
-    return cast(
-        npt.NDArray[np.float64],
-        plain(column).cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False),
-    )
+    return plain(column).cast(pa.int64())
 
 
 def class_numbers(

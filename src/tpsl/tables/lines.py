@@ -34,6 +34,8 @@ class LineStream(io.RawIOBase):
         if path.name.lower().endswith((".tar.gz", ".tgz", ".tar")):
             raise DataError(f"{path}: this is an archive of several files; unpack it and give the training file in it")
         self.path, self.lines, self.size = path, 0, path.stat().st_size
+        self.unfinished_line: int | None = None
+        """The number of the last line, once it is read, if it has no end."""
         self._file = path.open("rb")
         self._strict = strict_lines
         self._rest, self._ended, self._failure = b"", False, None
@@ -70,14 +72,9 @@ class LineStream(io.RawIOBase):
         if self._strict:
             self._check_lines(text[:cut])
         self.lines += text.count(b"\n", 0, cut)
+        if cut and not text.endswith(b"\n", 0, cut):
+            self.unfinished_line = self.lines + 1
         return text[:cut]
-
-    def ends_inside_a_line(self) -> bool:
-        """Read to the end, and say whether the last line lacks its end; only then is it counted in `lines`."""
-        last = b"\n"
-        while text := self.read(1 << 24):
-            last = text
-        return not last.endswith(b"\n")
 
     def finish(self) -> None:
         """Raise if the text ended because the file is damaged."""
@@ -99,7 +96,8 @@ class LineStream(io.RawIOBase):
         fault = _FAULT.search(text)
         if fault is not None:
             sentence = "the line is empty" if b"\n" in fault.group() else "a carriage return stands inside the line"
-            raise DataError(f"{self.path}: line {self.lines + text.count(b'\n', 0, fault.start()) + 1}: {sentence}")
+            line = self.lines + text.count(b"\n", 0, fault.start()) + 1
+            raise DataError(f"{self.path}: line {line}: {sentence}")
 
 
 def _uncompressed(path: Path, file: IO[bytes]) -> Any:

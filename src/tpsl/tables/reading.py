@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from tpsl.progress import Progress
+from tpsl.progress import Progress, no_progress
 from tpsl.tables.errors import DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
 
@@ -37,9 +37,19 @@ class Dialect:
     names: tuple[str, ...] | None = None
     quoted: bool = True
 
+    @property
+    def header_lines(self) -> int:
+        """Number of lines before the first record."""
+        return 1 if self.names is None else 0
+
     def place(self, number: int) -> str:
         """Return where a record stands that is number `number` of the file, from 1."""
-        return f"row {number}" if self.quoted else f"line {number + (self.names is None)}"
+        return f"row {number}" if self.quoted else f"line {number + self.header_lines}"
+
+    def fault(self, number: int, unfinished: int | None, sentence: str) -> str:
+        """Return what is wrong with a record, after where it stands."""
+        hint = " (and the line has no end: the file seems to be cut off)" if number == unfinished else ""
+        return f"{self.place(number)}: {sentence}{hint}"
 
 
 PLAIN = Dialect()
@@ -47,11 +57,15 @@ PLAIN = Dialect()
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive records: the number of the first, counted from 1, and a `pa.Array` for each column."""
+    """Consecutive records: the number of the first, counted from 1, and a `pa.Array` for each column.
+
+    `unfinished` is the number of a record whose line has no end: the file may be cut off there.
+    """
 
     first: int
     columns: dict[str, Any]
     rows: int
+    unfinished: int | None = None
 
 
 def dialect_of(path: Path) -> Dialect:
@@ -71,13 +85,19 @@ def is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(PARQUET_ENDINGS)
 
 
+def rows_in_parquet(path: Path) -> int:
+    """Return the number of records of a Parquet file."""
+    with _readable(path), pyarrow.parquet.ParquetFile(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def read_blocks(
     path: Path,
     columns: list[str],
     dialect: Dialect = PLAIN,
     *,
     rows: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[Block]:
     """Yield these columns, and the number of records also where there are none, in memory bounded by a block.
 
@@ -91,13 +111,12 @@ def read_blocks(
     done = 0
     blocks = _parquet_blocks if is_parquet(path) else _text_blocks
     with _readable(path):
-        for found, position in blocks(path, columns, dialect, rows):
+        for found, position, unfinished in blocks(path, columns, dialect, rows):
             found = found if rows is None else found[: rows - done]
             if len(found):
-                yield Block(done + 1, {name: _one_array(found[name]) for name in columns}, len(found))
+                yield Block(done + 1, {name: _one_array(found[name]) for name in columns}, len(found), unfinished)
             done += len(found)
-            if progress is not None:
-                progress(*position, f"reading {path.name}")
+            progress(*position, f"reading {path.name}")
             if done == rows:
                 break
     if done == 0:
@@ -106,7 +125,8 @@ def read_blocks(
         raise DataError(f"{path}: rows: {rows} records were asked for, there are {done}")
 
 
-_Piece = tuple[Any, tuple[int, int]]  # a `pa.Table`; bytes that were read, and all of them
+_Piece = tuple[Any, tuple[int, int], int | None]
+"""A `pa.Table`; bytes that were read, and all of them; the record whose line has no end."""
 
 
 def _parquet_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
@@ -115,21 +135,23 @@ def _parquet_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int 
         size, done = path.stat().st_size, 0
         for batch in file.iter_batches(BLOCK_ROWS, columns=columns or file.schema_arrow.names[:1]):
             done += batch.num_rows
-            yield pa.Table.from_batches([batch]), (size * done // file.metadata.num_rows, size)
+            yield pa.Table.from_batches([batch]), (size * done // file.metadata.num_rows, size), None
 
 
 def _text_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
     with LineStream(path, strict_lines=not dialect.quoted) as stream:
         head = _Head(stream)
+        if not head.text:
+            stream.finish()
         names = list(dialect.names) if dialect.names is not None else head.header(dialect)
         _all_present(path, columns, names)
         if head.text:
-            faults = _Faults(dialect, rows)
+            faults = _Faults(dialect, rows, stream)
             try:
                 for batch in _parser(head, columns or names[:1], dialect, faults):
-                    yield pa.Table.from_batches([batch]), (stream.position, stream.size)
+                    yield pa.Table.from_batches([batch]), (stream.position, stream.size), faults.unfinished
             except pa.ArrowInvalid as error:
-                raise faults.named(stream, error) from error
+                raise faults.named(error) from error
         stream.finish()
 
 
@@ -143,8 +165,7 @@ class _Head(io.RawIOBase):
     def header(self, dialect: Dialect) -> list[str]:
         """Return the values of the first line."""
         content = io.TextIOWrapper(io.BytesIO(self.text), encoding="utf-8-sig", newline="")
-        quoting = csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE
-        return next(csv.reader(content, delimiter=dialect.delimiter, quoting=quoting), [])
+        return next(csv.reader(content, delimiter=dialect.delimiter), [])
 
     def readable(self) -> bool:
         """Return true."""
@@ -159,26 +180,30 @@ class _Head(io.RawIOBase):
 class _Faults:
     """Records of a wrong length: the first is remembered, those after the wanted records do not count."""
 
-    def __init__(self, dialect: Dialect, rows: int | None) -> None:
-        self._dialect, self._rows, self._found = dialect, rows, ""
-        self._number = 0
+    def __init__(self, dialect: Dialect, rows: int | None, stream: LineStream) -> None:
+        self._dialect, self._rows, self._stream = dialect, rows, stream
+        self._found: tuple[int, str] | None = None
 
     def __call__(self, row: Any) -> str:
-        number = row.number - (self._dialect.names is None)
+        number = row.number - self._dialect.header_lines
         if self._rows is not None and number > self._rows:
             return "skip"
-        self._number = number
-        self._found = f"{row.actual_columns} columns instead of {row.expected_columns}"
+        self._found = number, f"{row.actual_columns} columns instead of {row.expected_columns}"
         return "error"
 
-    def named(self, stream: LineStream, error: Exception) -> Exception:
+    @property
+    def unfinished(self) -> int | None:
+        """The number of the record whose line has no end; nobody knows where a record may hold line ends."""
+        line = self._stream.unfinished_line
+        return None if line is None or self._dialect.quoted else line - self._dialect.header_lines
+
+    def named(self, error: Exception) -> Exception:
         """Return what to raise: the record at fault, if that is what went wrong."""
-        if not self._found:
+        if self._found is None:
             return error
-        place = self._dialect.place(self._number)
-        cut = stream.ends_inside_a_line() and place == f"line {stream.lines + 1}"
-        hint = " (and the line has no end: the file seems to be cut off)" if cut else ""
-        return DataError(f"{stream.path}: cannot be read, {place}: {self._found}{hint}")
+        number, sentence = self._found
+        fault = self._dialect.fault(number, self.unfinished, sentence)
+        return DataError(f"{self._stream.path}: cannot be read, {fault}")
 
 
 def _parser(content: Any, columns: list[str], dialect: Dialect, faults: _Faults) -> Any:
