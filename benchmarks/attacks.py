@@ -22,7 +22,7 @@ import torch
 from tpsl.attacks import run_attacks
 from tpsl.data.true_labels import TrueLabels
 from tpsl.mechanisms import laplace
-from tpsl.models import ModelConfig, Top
+from tpsl.models import ModelConfig, Top, Tops
 from tpsl.perturb import LogitGradient
 from tpsl.training import make_job
 from tpsl.training.run_folder import RunFolder
@@ -44,14 +44,14 @@ def record(folder: Path, records: int, width: int, batch: int) -> None:
     gradient = LogitGradient(mechanism, "linear")
     evidence = gradient.evidence(mechanism.release(labels_of(records), 0).outcomes)
     generator = torch.Generator().manual_seed(0)
-    top = Top(width, 2, ModelConfig(), generator)
+    top = Tops([Top(width, 2, ModelConfig(), generator)], 2)
     with RunFolder(folder).started(job, ["feature", "label"]):
         transcript = TranscriptWriter(folder / "feature" / "transcript", width)
         trajectory = TrajectoryWriter(folder / "label", top)
         for start in range(0, records, batch):
             rows = np.arange(start, min(start + batch, records))
             embeddings = torch.relu(torch.randn(len(rows), width, generator=generator)).requires_grad_()
-            z = top(embeddings)
+            z = top([embeddings])[0]
             (gradients,) = torch.autograd.grad(z, embeddings, gradient(z.detach(), evidence[rows]))
             trajectory.record()
             transcript.record(rows, embeddings.detach(), gradients)

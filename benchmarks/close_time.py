@@ -123,7 +123,7 @@ def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> di
             f"127.0.0.1:{port.value}",
             PARTY,
             agreement(job, side.ids, role.schedule),
-            Limits(role.schedule.largest_part, job.head_width),
+            Limits(role.schedule.largest_part, job.widest_share),
             job.training.wire,
             credentials=Certificates.load(folder / PARTY).channel(),
             patience=Patience(15.0, 60.0),

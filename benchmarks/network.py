@@ -28,7 +28,7 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.models import Bottom, HalfOptimizer, OptimizerConfig, Top
-from tpsl.party.feature_party import FeatureTensors
+from tpsl.party.batches import Batches
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, load_job
 from tpsl.training.schedule import Schedule
 from tpsl.transport import WireDtype
@@ -82,7 +82,7 @@ def unsplit(job: Job) -> None:
         HalfOptimizer(bottom, job.training.feature_optimizer),
         HalfOptimizer(top, job.training.label_optimizer),
     ]
-    inputs, labels = FeatureTensors(held), torch.from_numpy(reveal(data.labels)).float()
+    inputs, labels = Batches(held), torch.from_numpy(reveal(data.labels)).float()
     turns = Turns()
     for step in range(schedule.total_steps):
         rows = data.train[schedule.plan.batch(step)]
@@ -212,7 +212,7 @@ def main() -> None:
         running.close()
         for wire, job in jobs.items():
             with TwoParties(job, folder / f"{wire} counted", threads=threads, proxy=True) as parties:
-                itemsize, width = getattr(torch, wire).itemsize, job.model.cut_width
+                itemsize, width = getattr(torch, wire).itemsize, job.model.cut_width("feature")
                 carried = bytes_per_tensor_byte(parties, options.batch, options.steps, itemsize, width)
             result[wire]["bytes per tensor byte"] = round(carried, 4)
     if options.json:

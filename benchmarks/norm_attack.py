@@ -47,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         train(job, run, record_steps=ALL_STEPS, data=loaded)
-        white_box = WhiteBox.of(Trajectory(run / "label"), job.model, job.model.bottom[-1], 2)
+        white_box = WhiteBox(job, ["feature"], 2, Trajectory(run / "label"))
         for seen in Transcript(run / "feature" / "transcript"):
             positive = reveal(loaded.labels)[seen.rows] == 1
             if seen.step >= SKIPPED and len(seen.rows) == 512:

@@ -22,9 +22,9 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
+from tpsl.models import Bottom, Bottoms, HalfOptimizer, ModelConfig, OptimizerConfig, Top, Tops
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.party.feature_party import FeatureTensors
+from tpsl.party.batches import Batches
 from tpsl.perturb import Estimator, LogitGradient
 from tpsl.vault import Vault
 
@@ -50,7 +50,7 @@ def halves(held: Features, config: ModelConfig) -> tuple[Bottom, Top]:
 
 def unsplit_step(held: Features, config: ModelConfig, optimizer: OptimizerConfig, batch: int) -> Step:
     f, h = halves(held, config)
-    inputs, updates = FeatureTensors(held), [HalfOptimizer(f, optimizer), HalfOptimizer(h, optimizer)]
+    inputs, updates = Batches(held), [HalfOptimizer(f, optimizer), HalfOptimizer(h, optimizer)]
     labels = torch.from_numpy((np.arange(len(held)) % 4 == 0).astype(np.float32))
 
     def step(number: int) -> None:
@@ -79,8 +79,8 @@ def split_step(
         with Vault.create(Path(folder) / "vault", batches=[(ids, labels, None)]) as vault:
             vault.release(mechanism)
             noisy = vault.noisy_labels(mechanism, ids)
-    feature = FeatureParty(f, HalfOptimizer(f, optimizer), held)
-    label = LabelParty(h, HalfOptimizer(h, optimizer), LogitGradient(mechanism, estimator), noisy)
+    feature = FeatureParty(Bottoms([f], f.width), HalfOptimizer(f, optimizer), held)
+    label = LabelParty(Tops([h], 2), HalfOptimizer(h, optimizer), LogitGradient(mechanism, estimator), noisy)
 
     def step(number: int) -> None:
         rows = batch_rows(number, batch, len(held))

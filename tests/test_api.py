@@ -11,6 +11,7 @@ import pytest
 import tpsl
 from tpsl.data.config import SyntheticData
 from tpsl.data.true_labels import reveal
+from tpsl.training import Job
 from tpsl.training.run_folder import RunError
 
 SYNTHETIC = SyntheticData(rows=2000, numeric_fields=3, categorical_fields=2, signal=2.0)
@@ -57,6 +58,7 @@ def test_types_are_shipped() -> None:
         ({"epsilon": float("inf")}, "none", None),
         ({"mechanism": "none"}, "none", None),
         ({"privacy": {"mechanism": "gaussian", "sigma": 1.0, "delta": 1e-5}}, "gaussian", None),
+        ({"gradients": "none", "head": "local"}, "auto", None),
     ],
 )
 def test_a_job_from_a_few_words(given: dict[str, Any], mechanism: str, epsilon: float | None) -> None:
@@ -82,12 +84,19 @@ def test_a_job_takes_every_key_of_the_file() -> None:
     assert (job.model.members, job.training.averaging, job.training.seed, job.training.order) == (2, 0.9, 4, "arrival")
 
 
+def test_no_key_stands_in_two_parts_of_a_job() -> None:
+    """So that a key given by its name alone has one meaning."""
+    names = [name for part in ("privacy", "model", "training") for name in type(getattr(Job(), part)).model_fields]
+    assert len(names) == len({*names, "rows", "learning_rate"}) - 2
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({"data": "flight"}, "^job: data.*'flight'"),
         ({"epsilon": -1.0}, "^job: privacy"),
         ({"epochs": 0}, "^job: training.epochs"),
+        ({"epoch": 3}, "^job: there is no key 'epoch'; known are .*epochs"),
         ({"model": {"width": 3}}, "^job: model.width"),
         ({"epsilon": float("inf"), "mechanism": "laplace"}, "^job: privacy"),
     ],

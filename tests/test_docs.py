@@ -114,7 +114,8 @@ class Page:
                 if together[0].in_terminal:
                     self.printed = in_shells(together, self.folder, self.programs)
                 else:
-                    getattr(self, "do_" + together[0].language)(together[0])
+                    kind = "example" if together[0].title.startswith("examples/") else together[0].language
+                    getattr(self, "do_" + kind)(together[0])
             except BaseException as error:
                 error.add_note(f"in {together[0]}")
                 raise
@@ -163,6 +164,11 @@ class Page:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
         (load_local if file.name == "local.yaml" else load_job)(file)
+
+    def do_example(self, block: Block) -> None:
+        text = self._here((ROOT / block.title).read_text(encoding="utf-8"))
+        assert block.text == text, f"not what stands in {block.title}"
+        (self.folder / Path(block.title).name).write_text(text, encoding="utf-8")
 
     def do_text(self, block: Block) -> None:
         if block.title.startswith("output"):
@@ -336,6 +342,16 @@ def test_commands_that_do_not_exist_are_found() -> None:
     for wrong in (["train", "--dta", "flights"], ["vault", "leger"], ["trian"], ["train", "--rows", "many"]):
         with pytest.raises(typer.TyperException):
             check_command(wrong)
+
+
+def test_a_file_that_is_not_shown_as_it_is_fails_its_page(tmp_path: Path) -> None:
+    file = "examples/digits/left.yaml"
+    text = (ROOT / file).read_text(encoding="utf-8")
+    block = Block(ROOT / "docs" / "start.md", 1, "yaml", file, text)
+    Page(tmp_path, "1", tmp_path).run([block])
+    assert (tmp_path / "left.yaml").exists()
+    with pytest.raises(AssertionError, match=f"not what stands in {file}"):
+        Page(tmp_path, "1", tmp_path).run([replace(block, text=text.replace("left", "write"))])
 
 
 def test_a_block_that_fails_fails_its_page(

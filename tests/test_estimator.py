@@ -65,8 +65,7 @@ def test_two_organisations(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
     both = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X[["number"]], X[["word", "noise"]], y)
     assert both.n_features_in_ == 3
-    assert list(both.halves_.bottoms) == ["feature"]
-    assert both.halves_.label_bottom is not None
+    assert list(both.halves_.bottoms) == ["feature", "label"]
     assert both.score(X[["number"]], X[["word", "noise"]], y) > 0.9
     alone = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X[["number"]], y)
     assert alone.score(X[["number"]], y) < 0.85
@@ -95,8 +94,7 @@ def test_parties_are_groups_of_columns(records: tuple[pd.DataFrame, pd.Series]) 
     X, y = records
     parties = {"airport": ["number"], "label": ["word"], "weather": [2]}
     model = SplitClassifier(INFINITE, random_state=0, parties=parties, **QUICK).fit(X, y)
-    assert list(model.halves_.bottoms) == ["airport", "weather"]
-    assert model.halves_.label_bottom is not None
+    assert list(model.halves_.bottoms) == ["airport", "weather", "label"]
     assert model.score(X, y) > 0.9
     blocks = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X[["number", "noise"]], X[["word"]], y)
     grouped = SplitClassifier(
@@ -255,7 +253,7 @@ def test_a_place_that_cannot_be_written_costs_a_warning_and_no_fit(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match=r"fits-without-vault\.sqlite: cannot be written .* nobody will know"):
+    with pytest.warns(UserWarning, match=r"fits-without-vault\.sqlite: cannot be written .* no later fit will know"):
         assert SplitClassifier(1.0, **QUICK).fit(*records).private_
 
 

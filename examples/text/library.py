@@ -25,19 +25,19 @@ class Paragraph(NamedTuple):
 
     id: str
     words: list[str]
-    shelf: int
+    shelf: str
 
 
 def paragraphs() -> list[Paragraph]:
     """Return all paragraphs that stand on one shelf only."""
-    shelves: dict[str, set[int]] = {}
-    for number, packages in enumerate(SHELVES.values()):
+    shelves: dict[str, set[str]] = {}
+    for shelf, packages in SHELVES.items():
         for package in packages.split():
             for text in _docstrings(Path(sklearn.__file__).parent / package):
                 for paragraph in re.split(r"\n\s*\n", text):
                     words = re.findall(r"[a-z]+", paragraph.lower())
                     if len(words) >= SHORTEST:
-                        shelves.setdefault(" ".join(words), set()).add(number)
+                        shelves.setdefault(" ".join(words), set()).add(shelf)
     unique = ((text, found.pop()) for text, found in shelves.items() if len(found) == 1)
     return [Paragraph(hashlib.sha256(text.encode()).hexdigest()[:16], text.split(), shelf) for text, shelf in unique]
 

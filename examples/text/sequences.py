@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -27,7 +29,7 @@ class Sequences:
             known = [numbers.get(word, 0) for word in paragraph.words[:LENGTH]]
             self.tokens[row, : len(known)] = torch.tensor(known)
 
-    def batch(self, rows: list[int]) -> tuple[Tensor, Tensor]:
+    def batch(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the tokens of these rows, and their lengths."""
         return self.tokens[rows], self.lengths[rows]
 

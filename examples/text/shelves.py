@@ -4,7 +4,7 @@ from library import paragraphs
 
 
 class Shelves:
-    """The number of each paragraph's shelf, under the feature party's ids."""
+    """The shelf of each paragraph, under the feature party's ids."""
 
     def __init__(self) -> None:
         found = paragraphs()

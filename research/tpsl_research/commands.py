@@ -200,7 +200,7 @@ def figures(
     """
     chosen = _formats(formats)
 
-    from tpsl.report.reading import read_run
+    from tpsl.report.label_view import read_run
     from tpsl_research.run_figures import write_figures
     from tpsl_research.run_tables import write_tables
 

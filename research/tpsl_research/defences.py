@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
-from tpsl.models import HalfOptimizer, Top
+from tpsl.data.split import Rows
+from tpsl.models import HalfOptimizer, Tops
 from tpsl.party import LabelParty
-from tpsl.party.feature_party import Rows
+from tpsl.party.batches import Inputs
 from tpsl.perturb import LogitGradient
-from tpsl.training.build import LabelPartyBuilder, weight_generator
+from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top, weight_generator
 from tpsl.training.job import Job
+from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels
 
 DefenceName = Literal["gaussian-cut", "max-norm", "marvell"]
@@ -46,7 +48,7 @@ class DefendedLabelParty(LabelParty):
 
     def __init__(
         self,
-        top: Top,
+        top: Tops,
         optimizer: HalfOptimizer,
         logit_gradient: LogitGradient,
         noisy: NoisyLabels,
@@ -65,7 +67,7 @@ class DefendedLabelParty(LabelParty):
         (embeddings,) = received
         labels = self._labels[torch.from_numpy(np.require(batch, requirements=["W"])).to(self.device)]
         with torch.no_grad():
-            slope = torch.sigmoid(self.top(embeddings.to(self.device))) - labels
+            slope = torch.sigmoid(self.top([embeddings.to(self.device)])[0]) - labels
         (gradients,) = super().backward(batch, rows, received, records)
         if self._defence.name == "gaussian-cut":
             # g = (σ(z) - y)·∂z/∂e and g_1 - g_0 = -∂z/∂e.
@@ -158,18 +160,25 @@ def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
 
     def build(
         job: Job,
-        parties: int,
+        parties: Sequence[str],
         classes: int,
         noisy: NoisyLabels,
-        features: Features | None,
+        features: Features | Inputs | None,
+        own: OwnParts = NO_PARTS,
         device: torch.device | None = None,
     ) -> LabelParty:
-        if parties != 1 or features is not None or job.model.members != 1 or job.model.wide or job.training.averaging:
+        if (
+            len(parties) != 1
+            or features is not None
+            or job.model.members != 1
+            or job.model.wide
+            or job.training.averaging
+        ):
             raise ValueError(
                 f"{defence.name} is for one feature party, a label party without features, "
                 "one member, no wide part and no averaging"
             )
-        top = Top(job.model.bottom[-1], classes, job.model, weight_generator(job.training.seed, "label top")).to(device)
+        top = build_top(job, parties, classes, own).to(device)
         return DefendedLabelParty(
             top,
             HalfOptimizer(top, job.training.label_optimizer),

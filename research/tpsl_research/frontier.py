@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import torch
 
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.mechanisms import randomized_response
 from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job, make_job
@@ -139,7 +139,7 @@ class Cell:
 
 
 def cells(seeds: Sequence[int], epsilons: Sequence[float], parts: Sequence[Part]) -> list[Cell]:
-    """Return all cells, seed after seed, so that what is there when somebody looks is a whole frontier.
+    """Return all cells, seed after seed, so that unfinished results are whole frontiers of fewer seeds.
 
     An ε that no mechanism can have is an error, before anything is computed.
     """
@@ -187,7 +187,7 @@ def frontier(
         progress(done, total, name)
         if name in names:
             yield _read(paths)
-    with suppress(OSError):  # not there, or somebody else's cells are in it
+    with suppress(OSError):  # it is not there, or another process has cells in it
         (out / "work").rmdir()
 
 
@@ -196,7 +196,7 @@ def _read(paths: dict[Cell, Path]) -> list[Row]:
 
 
 def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device | None) -> list[Task]:
-    """Return the cells in order; pre-training comes one seed ahead, so that nobody waits for it."""
+    """Return the cells in order; pre-training comes one seed ahead, so that no cell waits for it."""
     by_seed: dict[int, list[Task]] = {}
     pretraining: dict[int, list[Task]] = {}
     known: set[str] = set()
@@ -244,7 +244,7 @@ def _tuned(cell: Cell, job: Job, out: Path, work: Path, device: torch.device | N
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {
         "mechanism": result.mechanism,
-        "exact_epsilon": result.epsilon if math.isfinite(result.epsilon) else None,
+        "exact_epsilon": for_json(result.epsilon),
         "delta": result.delta,
         "results": {
             "best": {
@@ -271,9 +271,9 @@ def _local(job: Job, out: Path, work: Path, device: torch.device | None) -> Row:
     head = run.local_head()
     return {
         "mechanism": result.mechanism,
-        "exact_epsilon": result.epsilon if math.isfinite(result.epsilon) else None,
+        "exact_epsilon": for_json(result.epsilon),
         "delta": result.delta,
         "results": {"local": {"epoch": result.kept_epoch, **(head or {})}},
-        "private_head_auc": result.test_auc if math.isfinite(result.test_auc) else None,
+        "private_head_auc": for_json(result.test_auc),
         "diverged": [],
     }

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tpsl.files import write_atomically
+from tpsl.files import for_json, write_atomically
 from tpsl_research.frontier import BASELINES, OURS, Row
 from tpsl_research.intervals import Estimate, mean_estimate, ratio_estimate
 from tpsl_research.paper import LAPLACE, NON_PRIVATE
@@ -163,23 +163,18 @@ def summary(rows: Sequence[Row], data: str) -> dict[str, Any]:
             found, lost = auc(rows, series, epsilon), loss(rows, series, epsilon)
             if found is not None:
                 line = {**asdict(series), "epsilon": epsilon, "seeds": len(series.at(rows, epsilon))}
-                lines.append({**line, "test_auc": _plain(found), "loss": _plain(lost)})
+                lines.append({**line, "test_auc": asdict(found), "loss": asdict(lost) if lost else None})
     ratios = [
         {"ours": asdict(ours), "theirs": asdict(theirs), "against": asdict(against), "epsilon": epsilon}
-        | {"ratio": _plain(ratio)}
+        | {"ratio": asdict(ratio)}
         for against in (REFERENCE, HEADLINE)
         for ours, theirs in COMPARISONS
         for epsilon in epsilons
         if (ratio := loss_ratio(rows, ours, theirs, epsilon, against)) is not None
     ]
     kept = [{name: value for name, value in row.items() if name != "candidates"} for row in rows]
-    return {"data": data, "private": False, "frontier": lines, "ratios": ratios, "cells": kept}
-
-
-def _plain(estimate: Estimate | None) -> dict[str, float | None] | None:
-    if estimate is None:
-        return None
-    return {name: value if math.isfinite(value) else None for name, value in asdict(estimate).items()}
+    content: dict[str, Any] = for_json({"data": data, "frontier": lines, "ratios": ratios, "cells": kept})
+    return {"private": False, **content}
 
 
 def table(rows: Sequence[Row], data: str) -> str:

@@ -24,7 +24,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from tpsl.attacks import AttackReport, run_attacks
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import for_json, make_private_folder, write_atomically
+from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
 from tpsl.training.build import build_label_party
@@ -152,15 +153,15 @@ def _description(setting: Setting, job: Job, classes: int) -> dict[str, Any]:
         "mechanism": mechanism.name,
         "estimator": job.privacy.estimator,
         "requested_epsilon": job.privacy.epsilon,
-        "epsilon": mechanism.epsilon if math.isfinite(mechanism.epsilon) else None,
+        "epsilon": for_json(mechanism.epsilon),
         "delta": mechanism.delta,
         "sigma": job.privacy.sigma,
         "defence": defence.name if defence else None,
         "strength": defence.strength if defence else None,
         "seed": setting.seed,
         "private": False,
-        "closed_form": mechanism.predicted_auc.shortest_distance,
-        "ceiling": mechanism.predicted_auc.ceiling,
+        "closed_form": predicted_auc(mechanism).shortest_distance,
+        "ceiling": predicted_auc(mechanism).ceiling,
     }
 
 

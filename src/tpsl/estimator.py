@@ -216,9 +216,8 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = {
             party: self._encoders[party].encode(block.table(columns, nobody)) for party, columns in self._shares.items()
         }
-        own = features.pop(LABEL_PARTY, None)
         with one_thread():
-            probabilities = self.halves_.probabilities(features, own).astype(np.float64)
+            probabilities = self.halves_.probabilities(features).astype(np.float64)
         if probabilities.ndim == 1:
             return np.column_stack([1.0 - probabilities, probabilities])
         return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
@@ -452,7 +451,7 @@ def _warn_of_repetition(contents: Sequence[bytes], epsilon: float) -> None:
     try:
         earlier = add_fit(place, contents, epsilon)
     except VaultError as error:
-        warnings.warn(f"{error}; so nobody will know that this fit releases these labels", stacklevel=3)
+        warnings.warn(f"{error}; so no later fit will know that this one releases these labels", stacklevel=3)
         return
     if not earlier.fits:
         return

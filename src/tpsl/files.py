@@ -1,4 +1,4 @@
-"""Files: written whole or not at all (beside their place, made durable, then renamed into it), and YAML to read.
+"""Files: written whole or not at all (beside their place, made durable, then renamed into it); YAML, and what JSON has.
 
 What is written beside its place is a draft: `.NAME.new`, or `.NAME.old` on its way out. Only a process that is killed
 leaves one, and `remove_drafts` removes it. Files and folders made here are for their owner only, whatever the umask:
@@ -8,6 +8,7 @@ most of them hold numbers that depend on true labels.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -134,6 +135,15 @@ def _refuse_what_grows(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST_YAML:
             raise _Refused(f"line {line}: lists or mappings are nested more than {_DEEPEST_YAML} deep")
+
+
+def for_json(content: Any) -> Any:
+    """Return the same data with null for the numbers that JSON does not have: infinity and NaN."""
+    if isinstance(content, dict):
+        return {key: for_json(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [for_json(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def shortened(text: str, most: int = 100) -> str:

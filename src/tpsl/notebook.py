@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,13 @@ from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.data.dataset import load as load_data
-from tpsl.perturb import Estimator
+from tpsl.models import ModelConfig
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
 from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
+from tpsl.training.job import PrivacyConfig, TrainingConfig
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import ReleasePolicy, default_place
@@ -40,60 +41,50 @@ from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Source = Literal["flights", "synthetic", "table", "criteo", "avazu"]
-MechanismName = Literal["auto", "none", "laplace", "discrete", "gaussian", "subset_selection", "optimized_unary"]
-
 _RECORDED_STEPS = 64
 
 
-def job(
-    data: Source | DataConfig | Mapping[str, Any] = "flights",
-    *,
-    epsilon: float | None = None,
-    mechanism: MechanismName | None = None,
-    estimator: Estimator | None = None,
-    rows: int | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    members: int | None = None,
-    wide: bool | None = None,
-    averaging: float | None = None,
-    seed: int | None = None,
-    noise_seed: int | None = None,
-    privacy: Mapping[str, Any] | None = None,
-    model: Mapping[str, Any] | None = None,
-    training: Mapping[str, Any] | None = None,
-) -> Job:
+def job(data: str | DataConfig | Mapping[str, Any] = "flights", *, epsilon: float | None = None, **keys: Any) -> Job:
     """Return a job: the agreement that parties train under. A wrong value is a `ValueError` that names it.
 
     `data` is a source with its defaults, or the whole data part of a job. `epsilon` is 1 where it is not given, and
-    `float("inf")` is training without noise. `seed` fixes batches and initial weights, never the noise; `noise_seed`
-    fixes the noise, and the run is then NOT private. `privacy`, `model` and `training` take all other keys of the job
-    file, under its names.
+    `float("inf")` is training without noise. Every other key of the job's parts goes by its own name, as `epochs=3`,
+    `mechanism="laplace"` or `members=4`, or in a whole part, as `training={"epochs": 3}`; `rows` is the data's, and
+    `learning_rate` that of both optimisers. `seed` fixes batches and initial weights, never the noise; `noise_seed`
+    fixes the noise, and the run is then NOT private.
     """
-    if epsilon == math.inf and mechanism in (None, "auto", "none"):
-        epsilon, mechanism = None, "none"
-    chosen = mechanism or (privacy or {}).get("mechanism")
-    if epsilon is None and chosen not in ("none", "gaussian"):
-        epsilon = (privacy or {}).get("epsilon", 1.0)
+    given = {name: value for name, value in keys.items() if value is not None}
+    content: dict[str, dict[str, Any]] = {part: dict(given.pop(part, {})) for part in _PARTS}
     source = {"source": data} if isinstance(data, str) else data
-    part = source.model_dump(mode="json") if isinstance(source, BaseModel) else dict(source)
-    updates = _given(learning_rate=learning_rate)
-    content: dict[str, Any] = {
-        "data": {**part, **_given(rows=rows)},
-        "privacy": {
-            **(privacy or {}),
-            **_given(epsilon=epsilon, mechanism=mechanism, estimator=estimator, noise_seed=noise_seed),
-        },
-        "model": {**(model or {}), **_given(members=members, wide=wide)},
-        "training": {
-            **({"feature_optimizer": updates, "label_optimizer": updates} if updates else {}),
-            **(training or {}),
-            **_given(epochs=epochs, batch_size=batch_size, averaging=averaging, seed=seed),
-        },
-    }
+    content["data"] = source.model_dump(mode="json") if isinstance(source, BaseModel) else dict(source)
+    if "rows" in given:
+        content["data"]["rows"] = given.pop("rows")
+    if "learning_rate" in given:
+        rate = given.pop("learning_rate")
+        optimizers = {name: {"learning_rate": rate} for name in ("feature_optimizer", "label_optimizer")}
+        content["training"] = {**optimizers, **content["training"]}
+    for name, value in given.items():
+        content[_part_with(name)][name] = value
+    privacy = content["privacy"]
+    if epsilon == math.inf and privacy.get("mechanism") in (None, "auto", "none"):
+        privacy["mechanism"] = "none"
+    elif epsilon is not None:
+        privacy["epsilon"] = epsilon
+    elif privacy.get("mechanism") not in ("none", "gaussian") and privacy.get("gradients") != "none":
+        privacy.setdefault("epsilon", 1.0)
     return make_job(content, {}, "job")
+
+
+_PARTS: dict[str, type[BaseModel]] = {"privacy": PrivacyConfig, "model": ModelConfig, "training": TrainingConfig}
+
+
+def _part_with(key: str) -> str:
+    """Return the part of a job that has this key; no two parts have the same."""
+    for part, schema in _PARTS.items():
+        if key in schema.model_fields:
+            return part
+    known = [name for schema in _PARTS.values() for name in schema.model_fields]
+    raise ValueError(f"job: there is no key {key!r}; known are rows, learning_rate, {', '.join(known)}")
 
 
 def train(
@@ -270,10 +261,6 @@ def _table(rows: Sequence[Sequence[str]], *, headed: bool = False) -> str:
 def _measured(area: float, low: float, high: float) -> str:
     """Return an AUC with its interval; what does not exist (in runs and reports NaN) is a dash."""
     return measured_text(*(None if math.isnan(value) else value for value in (area, low, high)))
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _new_folder(job: Job) -> Path:

@@ -15,6 +15,7 @@ no true label is at hand.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from tpsl.mechanisms import Mechanism
+from tpsl.registry import Registry
 
 Estimator = Literal["linear", "unbiased", "posterior"]
 
@@ -44,18 +46,37 @@ def grad_perturb(noisy: Tensor, gradients: Tensor) -> Tensor:
 
 
 class Loss(abc.ABC):
-    """A loss on logits, given by its derivative for each label.
+    """A loss on the logits of a record, for each label that it may have; a user's own needs `log_probabilities` alone.
 
-    Logits have shape `[n, …]` with a shape of the loss's own behind n; class weights have shape `[n, k]`.
+    Logits have shape `[n]` for two classes and `[n, k]` for k; class weights have shape `[n, k]`. What is returned for
+    a record depends on its own logits alone.
     """
-
-    @abc.abstractmethod
-    def derivatives(self, z: Tensor) -> Tensor:
-        """Return `v_j = ∂ℓ(z, j)/∂z`, stacked over labels: shape `[k, n, …]`."""
 
     @abc.abstractmethod
     def log_probabilities(self, z: Tensor) -> Tensor:
         """Return `ln P(label j | z)` under the model, shape `[n, k]`; the `posterior` estimator reweighs it."""
+
+    def losses(self, z: Tensor) -> Tensor:
+        """Return `ℓ(z, j)` for each label j, shape `[n, k]`: by default `-ln P(label j | z)`."""
+        return -self.log_probabilities(z)
+
+    def derivatives(self, z: Tensor) -> Tensor:
+        """Return `v_j = ∂ℓ(z, j)/∂z`, stacked over labels: shape `[k, n]` or `[k, n, k]`; by default with autograd."""
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            sums = self.losses(z).sum(dim=0)
+            gradients = [torch.autograd.grad(loss, z, retain_graph=True)[0] for loss in sums.unbind()]
+        return torch.stack(gradients)
+
+    def log_odds(self, z: Tensor) -> Tensor:
+        """Return what a sigmoid (two classes, `[n]`) or a softmax (`[n, k]`) turns into the model's probabilities."""
+        found = self.log_probabilities(z)
+        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        """Return the probability of class 1 for two classes, shape `[n]`, and of each class for k, `[n, k]`."""
+        log_odds = self.log_odds(z)
+        return torch.sigmoid(log_odds) if log_odds.ndim == 1 else torch.softmax(log_odds, dim=1)
 
     def weighted(self, z: Tensor, weights: Tensor) -> Tensor:
         """Return `Σ_j w_j v_j`; weights of shape `[n]` mean `(1-w, w)`."""
@@ -77,6 +98,10 @@ class BinaryCrossEntropy(Loss):
     def log_probabilities(self, z: Tensor) -> Tensor:
         """Return `ln σ(-z)` and `ln σ(z)`."""
         return torch.nn.functional.logsigmoid(torch.stack([-z, z], dim=1))
+
+    def log_odds(self, z: Tensor) -> Tensor:
+        """Return z itself."""
+        return z
 
     def weighted(self, z: Tensor, weights: Tensor) -> Tensor:
         """Return `σ(z) - t`, which is `(1-t)·v_0 + t·v_1`."""
@@ -100,6 +125,10 @@ class SoftmaxCrossEntropy(Loss):
         """Return the log-softmax."""
         return torch.log_softmax(z, dim=1)
 
+    def log_odds(self, z: Tensor) -> Tensor:
+        """Return z itself."""
+        return z
+
     def weighted(self, z: Tensor, weights: Tensor) -> Tensor:
         """Return `(Σ_j w_j)·softmax(z) - w`."""
         return weights.sum(dim=1, keepdim=True) * torch.softmax(z, dim=1) - weights
@@ -107,6 +136,16 @@ class SoftmaxCrossEntropy(Loss):
     def posterior(self, z: Tensor, log_likelihood: Tensor) -> Tensor:
         """Return `softmax(z) - softmax(z + λ)`."""
         return torch.softmax(z, dim=1) - torch.softmax(z + log_likelihood, dim=1)
+
+
+def cross_entropy(classes: int) -> Loss:
+    """Return the loss of the paper: logistic for two classes, softmax for more."""
+    return BinaryCrossEntropy() if classes == 2 else SoftmaxCrossEntropy()
+
+
+LOSSES: Registry[Callable[..., Loss]] = Registry("loss")
+"""Losses by name: each is called with the number of classes, and with the arguments that the job has for it."""
+LOSSES.register("cross_entropy", cross_entropy)
 
 
 class LogitGradient:
@@ -117,7 +156,7 @@ class LogitGradient:
             raise ValueError(f"unknown estimator {estimator!r}; known are {', '.join(get_args(Estimator))}")
         self.mechanism = mechanism
         self.estimator = estimator
-        self.loss = loss or (BinaryCrossEntropy() if mechanism.classes == 2 else SoftmaxCrossEntropy())
+        self.loss = loss or cross_entropy(mechanism.classes)
 
     def evidence(self, outcomes: npt.NDArray[np.unsignedinteger]) -> Tensor:
         """Return what the estimator needs to know of the outcomes: t, the debiased t, or the log-likelihood of t.
@@ -131,11 +170,8 @@ class LogitGradient:
             else:
                 evidence = likelihood - likelihood.max(axis=1, keepdims=True)
         else:
-            evidence = self.mechanism.noisy(outcomes)
-            if self.estimator == "unbiased":
-                # E[t] is one number on the coordinate of the true class and another on all others, for every mechanism.
-                own, other = (np.ravel(self.mechanism.mean(y))[-1] for y in (self.mechanism.classes - 1, 0))
-                evidence = (evidence - other) / (own - other)
+            unbiased = self.estimator == "unbiased"
+            evidence = (self.mechanism.unbiased_values if unbiased else self.mechanism.values)[outcomes]
         return torch.from_numpy(evidence.astype(np.float32))
 
     def __call__(self, z: Tensor, evidence: Tensor) -> Tensor:

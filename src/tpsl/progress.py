@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[int, int, str], None]
-"""Called with (done, total, what is being done)."""
+"""Called with (done, total or 0 where it is unknown, what is being done)."""
 
 Notice = Callable[[str], None]
 """Called with a sentence."""

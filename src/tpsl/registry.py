@@ -8,10 +8,10 @@ named it. A factory is a path such as `my_networks:left_half`; it may stand only
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 Part = TypeVar("Part")
@@ -93,7 +93,7 @@ def imported(path: str, what: str) -> Any:
 
 
 def _module(name: str, what: str) -> Any:
-    here = str(Path.cwd())
+    here = os.getcwd()  # noqa: PTH109 - mechanisms, which use this, know no paths
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

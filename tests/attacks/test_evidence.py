@@ -29,7 +29,7 @@ def released(run: Any) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def read(run: Any, mechanism: Any) -> np.ndarray:
-    white_box = WhiteBox.of(run.trajectory, run.job.model, run.transcript.width, run.data.classes)
+    white_box = WhiteBox(run.job, ["feature"], run.data.classes, run.trajectory)
     evidence = Evidence(white_box, mechanism, run.job.privacy.estimator)
     return np.concatenate([evidence(seen) for seen in run.transcript])
 

@@ -26,7 +26,7 @@ def test_the_textbook_formula_gives_labels_away_and_ours_does_not(epsilon: float
 def test_on_recorded_gradients(recorded: Callable[..., Any]) -> None:
     """The same experiment where g_0 and g_1 are those of a network in training, at a 128-wide cut."""
     run = recorded({"mechanism": "none"}, model={"embedding_dim": 4, "bottom": [128], "top": [128]})
-    white_box = WhiteBox.of(run.trajectory, run.job.model, 128, 2)
+    white_box = WhiteBox(run.job, ["feature"], 2, run.trajectory)
     pairs = [white_box.both_gradients(seen) for seen in run.transcript]
     g_0, g_1 = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     result = fingerprint_experiment(g_0, g_1, 0.1, seed=3)

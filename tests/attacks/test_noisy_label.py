@@ -11,8 +11,9 @@ from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.scoring import Evaluation
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.mechanisms import Mechanism, gaussian, laplace, optimized_unary, randomized_response, subset_selection
-from tpsl.models import ModelConfig, Top
+from tpsl.models import Top, Tops
 from tpsl.perturb import Estimator, LogitGradient
+from tpsl.training import make_job
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6
@@ -35,9 +36,9 @@ def simulated(
     classes = mechanism.classes
     rng = np.random.default_rng(5)
     labels = np.where(rng.random(RECORDS) < 0.4, classes - 1, 0)
-    model = ModelConfig(bottom=(WIDTH,), top=())
-    top = Top(WIDTH, classes, model, torch.Generator().manual_seed(1))
-    writer = TrajectoryWriter(folder, top)
+    job = make_job({"model": {"bottom": [WIDTH], "top": []}}, {}, "test")
+    top = Top(WIDTH, classes, job.model, torch.Generator().manual_seed(1))
+    writer = TrajectoryWriter(folder, Tops([top], classes))
     writer.record()
     writer.close()
     features = rng.normal(size=(RECORDS, WIDTH))
@@ -48,7 +49,7 @@ def simulated(
     z.backward(perturb(z.detach(), perturb.evidence(mechanism.release(labels, 3).outcomes)))
     assert embeddings.grad is not None
     seen = TranscriptStep(0, np.arange(RECORDS), embeddings.detach().numpy(), embeddings.grad.numpy())
-    white_box = WhiteBox.of(Trajectory(folder), model, WIDTH, classes)
+    white_box = WhiteBox(job, ["feature"], classes, Trajectory(folder))
     return NoisyLabelReader(white_box, mechanism, estimator), seen, labels
 
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import auc_ceiling
+from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.training import make_job, train
 
 SIGMAS = 4.9  # α = 1e-6
@@ -35,7 +36,7 @@ def test_attacks_reach_their_closed_forms(recorded: Callable[..., Any], privacy:
     run = recorded(privacy)
     which = ["shortest_distance", "shortest_distance_soft", "likelihood"]
     report = run_attacks(run.path, run.data.labels, which=which)
-    assert report.closed_form == run.job.privacy.build(2).predicted_auc.shortest_distance
+    assert report.closed_form == predicted_auc(run.job.privacy.build(2)).shortest_distance
     closed = {attack.name for attack in report.attacks if attack.closed_form is not None}
     assert closed == set(which)
     for attack in report.attacks:
@@ -63,7 +64,7 @@ def test_k_classes(recorded: Callable[..., Any], mechanism: str) -> None:
     for name in ("shortest_distance", "shortest_distance_soft", "likelihood"):
         found = report[name]
         assert abs(found.auc - found.closed_form) < SIGMAS * deviation(found), name
-    predicted = run.job.privacy.build(4).predicted_auc
+    predicted = predicted_auc(run.job.privacy.build(4))
     assert report["shortest_distance"].closed_form == predicted.likelier_class < predicted.best_score - 0.02
 
 
@@ -172,11 +173,12 @@ def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: 
     }
     train(make_job(content, {}, "test"), tmp_path / "run", record_steps=10**9)
     features.unlink()
-    report = run_attacks(tmp_path / "run", [row % 2 for row in rows])
+    labels = TrueLabels(np.arange(400) % 2, ("0", "1"))
+    report = run_attacks(tmp_path / "run", labels)
     assert set(report.not_run) == {"noisy_label_with_features", "completion", "no_transcript"}
     assert all("features.csv" in reason for reason in report.not_run.values())
     with pytest.raises(AttackError, match="needs the feature parties' features, which are not here"):
-        run_attacks(tmp_path / "run", [row % 2 for row in rows], which=["completion"])
+        run_attacks(tmp_path / "run", labels, which=["completion"])
 
 
 def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_the_job_and_the_first_step_show_every_noisy_label(model: dict[str, int]
     job, transcript = RunFolder(tmp_path / "run").job(), Transcript(tmp_path / "run" / "feature" / "transcript")
     first = next(iter(transcript))
     mechanism = job.privacy.build(2)
-    white_box = WhiteBox.before_first_step(job, transcript.width, 2)
+    white_box = WhiteBox(job, ["feature"], 2)
     found = Evidence(white_box, mechanism, job.privacy.estimator).read(first)
     assert found.readable.all()
 
@@ -55,4 +55,4 @@ def test_later_weights_do_not_follow_from_the_job(tmp_path: Path) -> None:
     transcript = Transcript(tmp_path / "run" / "feature" / "transcript")
     _, second = transcript
     with pytest.raises(ValueError, match="not those before step 1"):
-        WhiteBox.before_first_step(job, transcript.width, 2).read(second)
+        WhiteBox(job, ["feature"], 2).read(second)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data
-from tpsl.report.reading import read_run
 from tpsl.report.words import LARGE_DELTA_TEXT, privacy_text
 
 HALF = ("--mechanism", "gaussian", "--sigma", 1, "--delta", 0.5)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import identity
+from tpsl.mechanisms import identity, predicted_auc
 from tpsl.mechanisms.table import TOTAL
 
 
@@ -46,5 +46,5 @@ def test_moments_weights_and_likelihood() -> None:
 
 
 def test_every_attack_succeeds() -> None:
-    predicted = identity().predicted_auc
+    predicted = predicted_auc(identity())
     assert predicted.shortest_distance == predicted.best_score == predicted.ceiling == 1.0

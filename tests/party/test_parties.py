@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top, make_bottom, make_top
+from tpsl.models import Bottom, Bottoms, HalfOptimizer, ModelConfig, OptimizerConfig, Top, Tops
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.vault import NoisyLabels, Vault
@@ -50,16 +50,14 @@ def top(width: int) -> Top:
 
 
 def feature_party(seed: int) -> FeatureParty:
-    half = bottom(seed)
+    half = Bottoms([bottom(seed)], 8)
     return FeatureParty(half, HalfOptimizer(half, SGD), features(seed))
 
 
 def label_party(released: NoisyLabels, estimator: str = "linear", parties: int = 1, own: bool = False) -> LabelParty:
-    half = top(8 * (parties + own))
+    half = Tops([top(8 * (parties + own))], 2)
     gradient = LogitGradient(released.mechanism, estimator)  # type: ignore[arg-type]
-    own_half = bottom(77)
-    held = (own_half, HalfOptimizer(own_half, SGD), features(77)) if own else None
-    return LabelParty(half, HalfOptimizer(half, SGD), gradient, released, held)
+    return LabelParty(half, HalfOptimizer(half, SGD), gradient, released, feature_party(77) if own else None)
 
 
 def one_epoch(parties: list[FeatureParty], label: LabelParty, batch_size: int = 32) -> list[torch.Tensor]:
@@ -160,7 +158,7 @@ def test_algorithm_3_sends_one_draw_and_learns_from_the_other(tmp_path: Path) ->
     for mine, wanted in zip(both.top.parameters(), of_second.top.parameters(), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-7)
     # Not of every weight: the output's bias sees the number of ones, which two draws can have in common.
-    assert not torch.equal(both.top.layers[0].weight, of_first.top.layers[0].weight)
+    assert not torch.equal(both.top.members[0].layers[0].weight, of_first.top.members[0].layers[0].weight)
 
 
 def test_several_feature_parties_and_own_features_equal_one_network(tmp_path: Path) -> None:
@@ -180,7 +178,7 @@ def test_several_feature_parties_and_own_features_equal_one_network(tmp_path: Pa
         optimizer.zero_grad()
         functional.binary_cross_entropy_with_logits(h(torch.cat(cut, dim=1)), y[part]).backward()
         optimizer.step()
-    mine = [parties[0].bottom, parties[1].bottom, label.own_bottom, label.top]
+    mine = [parties[0].bottom, parties[1].bottom, label.own.bottom, label.top]
     for ours, plain in zip(mine, [*halves, h], strict=True):
         for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
@@ -201,7 +199,7 @@ def test_true_labels_do_not_matter_once_released(tmp_path: Path) -> None:
 
 
 def test_the_label_party_takes_nothing_but_noisy_labels() -> None:
-    half = top(8)
+    half = Tops([top(8)], 2)
     with pytest.raises(TypeError, match="trains on NoisyLabels from a vault, not on ndarray"):
         LabelParty(half, HalfOptimizer(half, SGD), LogitGradient(identity(), "linear"), labels())  # type: ignore[arg-type]
 
@@ -262,7 +260,7 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, draws: int) -> Non
 def test_running_ahead_gives_gradients_at_the_weights_of_the_forward_pass() -> None:
     first, second = np.arange(32), np.arange(32, 64)
     gradients = [torch.randn(32, 8, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
-    half = bottom(1)
+    half = Bottoms([bottom(1)], 8)
     ahead = FeatureParty(half, HalfOptimizer(half, SGD), features(1), run_ahead=True)
     ahead.forward(first)
     ahead.forward(second)  # before the update of the first batch
@@ -277,7 +275,7 @@ def test_running_ahead_gives_gradients_at_the_weights_of_the_forward_pass() -> N
         steps.append(torch.autograd.grad(cut, list(plain.parameters()), gradient / 32))
     for mine, start, *gradient in zip(half.parameters(), plain.parameters(), *steps, strict=True):
         torch.testing.assert_close(mine, start - 0.3 * gradient[0] - 0.3 * gradient[1], rtol=0, atol=1e-6)
-    assert not torch.equal(half.layers[0].weight, plain.layers[0].weight)
+    assert not torch.equal(half.members[0].layers[0].weight, plain.layers[0].weight)
 
 
 def test_without_running_ahead_a_late_backward_is_an_error() -> None:
@@ -324,14 +322,18 @@ def network(
     def generators(half: int) -> list[torch.Generator]:
         return [torch.Generator().manual_seed(100 * half + member) for member in members]
 
-    halves = [make_bottom(30, 3, 2, config, generators(seed)) for seed in (*range(1, parties + 1), 77)]
+    halves = [
+        Bottoms([Bottom(30, 3, 2, config, generator) for generator in generators(seed)], 8)
+        for seed in (*range(1, parties + 1), 77)
+    ]
     updates = [HalfOptimizer(half, ADAM, averaging) for half in halves]
     feature_parties = [
         FeatureParty(half, update, features(seed), run_ahead=run_ahead)
         for seed, half, update in zip(range(1, parties + 1), halves, updates, strict=False)
     ]
-    top_half = make_top(parties + own, released.mechanism.classes, config, generators(99))
-    held = (halves[-1], updates[-1], features(77)) if own else None
+    classes, width = released.mechanism.classes, 8 * (parties + own)
+    top_half = Tops([Top(width, classes, config, generator) for generator in generators(99)], classes)
+    held = FeatureParty(halves[-1], updates[-1], features(77)) if own else None
     gradient = LogitGradient(released.mechanism, "posterior")
     return feature_parties, LabelParty(top_half, HalfOptimizer(top_half, ADAM, averaging), gradient, released, held)
 
@@ -359,7 +361,7 @@ def test_every_member_learns_as_if_it_were_alone(
             assert torch.equal(mine[:, 8 * member : 8 * (member + 1)], its)
         for half, single in zip(halves_of(*together), halves_of(*alone), strict=True):
             for name, weight in single.state_dict().items():
-                assert torch.equal(half.state_dict()[f"members.{member}.{name}"], weight)
+                assert torch.equal(half.state_dict()[name.replace("members.0", f"members.{member}")], weight)
         rows = np.arange(N)
         p = alone[1].predict(rows, [party.embed(rows) for party in alone[0]])
         logits.append(torch.logit(p) if classes == 2 else p.log())
@@ -433,4 +435,4 @@ def test_members_run_ahead_like_one_network(tmp_path: Path) -> None:
             party.update()
     for member, single in enumerate(singles):
         for name, weight in single.bottom.state_dict().items():
-            assert torch.equal(together.bottom.state_dict()[f"members.{member}.{name}"], weight)
+            assert torch.equal(together.bottom.state_dict()[name.replace("members.0", f"members.{member}")], weight)

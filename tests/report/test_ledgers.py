@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
+from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import known_vaults, with_sums
-from tpsl.report.reading import read_run
 from tpsl.report.run_view import RunView
 from tpsl.report.watching import WatchedFolder
 from tpsl.training import make_job, train
@@ -108,14 +108,14 @@ def test_the_live_page_counts_the_place_and_follows_it(copied: Callable[[str], P
     run = copied("laplace")
     place = tmp_path / "vaults"
     watched = WatchedFolder(run)
-    assert watched.look().views[0]["over_vaults"] is None
+    assert watched.snapshot().views[0]["over_vaults"] is None
     shutil.copytree(run / "label" / "vault", place / "copy")
     compose(place / "copy")
     watched._last = None
-    (view,) = watched.look().views
+    (view,) = watched.snapshot().views
     assert view["over_vaults"] and view["over_vaults"]["epsilon_text"] == "3"
     (place / "copy" / "vault.sqlite-journal").touch()
     watched._last = None
-    look = watched.look()
-    assert look.views[0]["over_vaults"] is None
-    assert any("copy: is being written" in problem for problem in look.problems)
+    snapshot = watched.snapshot()
+    assert snapshot.views[0]["over_vaults"] is None
+    assert any("copy: is being written" in problem for problem in snapshot.problems)

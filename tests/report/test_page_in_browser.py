@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.page import write_page
-from tpsl.report.reading import read_run
+from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
-from tpsl.report.table import summary
 from tpsl.training import make_job, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import ReleasePolicy, sums_over
@@ -394,7 +394,7 @@ def test_it_prints_dark_on_light_on_few_pages(browser: Any, page: Path) -> None:
 
 
 def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any, runs: Path, tmp_path: Path) -> None:
-    from tpsl.report.feature_reading import read_feature_run
+    from tpsl.report.feature_view import read_feature_run
 
     parts = [read_feature_run(runs / name, "feature") for name in ("laplace", "discrete")]
     write_page(tmp_path / "page.html", parts, title="A page")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tpsl.mechanisms import predicted_auc
 from tpsl.training import Job
 from tpsl_research.paper import (
     EPSILONS,
@@ -40,8 +41,8 @@ def rows(defences: bool = False) -> list[dict[str, Any]]:
                 "test_auc": 0.7 + 0.01 * setting.seed,
                 "norm_auc": 0.9,
                 "spectral_auc": 0.8,
-                "shortest_distance_auc": mechanism.predicted_auc.shortest_distance,
-                "closed_form": mechanism.predicted_auc.shortest_distance,
+                "shortest_distance_auc": predicted_auc(mechanism).shortest_distance,
+                "closed_form": predicted_auc(mechanism).shortest_distance,
             }
         )
     return found

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
-from tpsl.report.table import summary
 from tpsl_research.drawing import FORMATS
 from tpsl_research.run_figures import attack_figure, curves_figure, epsilon_figure, roc_figure, write_figures
 from tpsl_research.run_tables import attacks_table, runs_table, write_tables

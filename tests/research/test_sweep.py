@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.mechanisms import laplace
+from tpsl.mechanisms import laplace, predicted_auc
 from tpsl.training import Job, make_job
 from tpsl_research.sweep import Setting, gaussian_sigma_like_laplace, grid, sweep
 
@@ -33,7 +33,7 @@ def test_gaussian_noise_is_matched_to_laplace(epsilon: float) -> None:
     sigma = gaussian_sigma_like_laplace(epsilon)
     assert NormalDist().cdf(1 / (2 * sigma)) == pytest.approx(1 - math.exp(-epsilon / 2) / 2)
     assert NormalDist().cdf(1 / (2 * sigma)) == pytest.approx(
-        laplace(epsilon).predicted_auc.shortest_distance, abs=1e-3
+        predicted_auc(laplace(epsilon)).shortest_distance, abs=1e-3
     )
 
 

@@ -166,7 +166,7 @@ def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterat
             f"127.0.0.1:{label.listening()}",
             "feature",
             agreement(job, side.ids, role.schedule),
-            Limits(role.schedule.largest_part, job.head_width),
+            Limits(role.schedule.largest_part, job.widest_share),
             job.training.wire,
             credentials=Certificates.load(certificates / "feature").channel(),
             patience=Patience(2.0, 1.0),

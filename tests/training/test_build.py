@@ -6,12 +6,13 @@ import torch
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
-from tpsl.models import Bottom, BottomMembers, Top, TopMembers
+from tpsl.models import Bottom, Top
 from tpsl.training.build import build_feature_party, build_label_party, weight_generator
 from tpsl.training.job import Job
 from tpsl.vault import NoisyLabels, Vault
 
 N = 60
+PARTIES = ("bank", "shop")
 
 
 def job(members: int = 1, averaging: float = 0.0) -> Job:
@@ -43,11 +44,14 @@ def same(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 def test_without_members_the_halves_are_the_plain_ones(noisy: NoisyLabels) -> None:
     agreed = job()
-    party, label = build_feature_party(agreed, "bank", features()), build_label_party(agreed, 2, 2, noisy, features())
-    assert same(party.bottom, Bottom(20, 2, 1, agreed.model, weight_generator(7, "bank")))
-    assert label.own_bottom is not None
-    assert same(label.own_bottom, Bottom(20, 2, 1, agreed.model, weight_generator(7, "label bottom")))
-    assert same(label.top, Top(12, 2, agreed.model, weight_generator(7, "label top")))
+    party, label = (
+        build_feature_party(agreed, "bank", features()),
+        build_label_party(agreed, PARTIES, 2, noisy, features()),
+    )
+    assert same(party.bottom.members[0], Bottom(20, 2, 1, agreed.model, weight_generator(7, "bank")))
+    assert label.own is not None
+    assert same(label.own.bottom.members[0], Bottom(20, 2, 1, agreed.model, weight_generator(7, "label bottom")))
+    assert same(label.top.members[0], Top(12, 2, agreed.model, weight_generator(7, "label top")))
 
 
 def test_every_member_has_initial_weights_of_its_own_and_the_first_those_of_one_network(noisy: NoisyLabels) -> None:
@@ -56,12 +60,12 @@ def test_every_member_has_initial_weights_of_its_own_and_the_first_those_of_one_
     for config in (agreed, one):
         party, label = (
             build_feature_party(config, "bank", features()),
-            build_label_party(config, 2, 2, noisy, features()),
+            build_label_party(config, PARTIES, 2, noisy, features()),
         )
-        assert label.own_bottom is not None
-        built.append([party.bottom, label.own_bottom, label.top])
+        assert label.own is not None
+        built.append([party.bottom, label.own.bottom, label.top])
     for half, single, name in zip(*built, ("bank", "label bottom", "label top"), strict=True):
-        assert isinstance(half, BottomMembers | TopMembers)
+        (single,) = single.members
         assert same(half.members[0], single)
         for number in (1, 2):
             generator = weight_generator(7, f"{name} member {number}")
@@ -79,10 +83,10 @@ def test_parties_fit_each_other_and_predict_by_the_average(noisy: NoisyLabels, m
     for averaging in (0.0, 0.9):
         agreed = job(members, averaging)
         parties = [build_feature_party(agreed, name, features()) for name in ("bank", "shop")]
-        label = build_label_party(agreed, 2, 2, noisy, features())
+        label = build_label_party(agreed, PARTIES, 2, noisy, features())
         for _ in range(25):
             embeddings = [party.forward(rows) for party in parties]
-            assert all(e.shape == (N, agreed.model.cut_width) for e in embeddings)
+            assert all(e.shape == (N, agreed.model.cut_width("bank")) for e in embeddings)
             for party, gradient in zip(parties, label.backward(rows, rows, embeddings, N), strict=True):
                 party.backward(gradient, N)
                 party.update()

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.mechanisms import gaussian, identity, laplace, optimized_unary, randomized_response, subset_selection
+from tpsl.perturb import LOSSES, cross_entropy
 from tpsl.training.job import Job, JobError, PrivacyConfig, load_job, make_job
 
 TABLE = {
@@ -80,7 +81,14 @@ def fields(model: BaseModel, part: str = "") -> list[str]:
     return found
 
 
-NOT_ALONE = {"privacy.sigma", "privacy.delta", "privacy.gradients", "training.patience", "training.labels"}
+NOT_ALONE = {
+    "privacy.sigma",
+    "privacy.delta",
+    "privacy.gradients",
+    "training.patience",
+    "training.labels",
+    "training.loss_arguments",
+}
 CHANGEABLE_ALONE = sorted({*fields(Job())} - {"data.source", *NOT_ALONE})
 
 
@@ -91,13 +99,22 @@ def test_every_field_counts_in_the_digest_and_is_named_as_the_difference(field: 
     at = content
     for part in parts:
         at = at[part]
-    special = {"mechanism": "laplace", "head": "local", "pretrain": {"method": "masked"}}
+    special = {
+        "mechanism": "laplace",
+        "head": "local",
+        "pretrain": {"method": "masked"},
+        "arguments": {"amsgrad": True},
+        "schedule": {"name": "ExponentialLR", "arguments": {"gamma": 0.9}},
+        "loss": "cross_entropy_again",
+    }
+    if name == "loss" and "cross_entropy_again" not in LOSSES:
+        LOSSES.register("cross_entropy_again", cross_entropy)
     at[name] = special[name] if name in special else another(at[name])
     changed = job_of(content)
     assert changed.digest() != Job().digest()
     difference = Job().first_difference(changed)
     assert difference is not None
-    assert difference.startswith(f"{field}: ")
+    assert difference.startswith(f"{field}.amsgrad: " if name == "arguments" else f"{field}: ")
     assert " against " in difference
 
 

@@ -65,7 +65,7 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
             side.records,
             run,
             lambda: noisy_labels_for(job, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(job, 1, side.records.classes, noisy, side.records.features),
+            lambda noisy: build_label_party(job, ["feature"], side.records.classes, noisy, side.records.features),
             observer=at_label,
         )
         feature = FeatureRole(job, data.feature_sides["feature"], run, observer=at_feature)

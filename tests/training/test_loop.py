@@ -116,12 +116,12 @@ def test_without_noise_training_is_algorithm_1(tmp_path: Path, estimator: str) -
         noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / f"vault-{split}", lambda text: None)
         held = data.feature_parties["feature"]
         f, h = (
-            build_feature_party(agreed, "feature", held).bottom,
-            build_label_party(agreed, 1, 2, noisy, None).top,
+            build_feature_party(agreed, "feature", held).bottom.members[0],
+            build_label_party(agreed, ["feature"], 2, noisy, None).top.members[0],
         )
         _plain_epoch(agreed, data, f, h, split=split)
         for name, tensor in trained.items():
-            plain = (f if name.startswith("feature") else h).state_dict()[name.split(":")[1]]
+            plain = (f if name.startswith("feature") else h).state_dict()[name.split(":members.0.")[1]]
             if split:
                 assert torch.equal(tensor, plain), name
             else:
@@ -178,7 +178,7 @@ def test_the_noise_of_a_record_can_be_read_off_any_epoch(tmp_path: Path) -> None
     run = tmp_path / "run"
     train(agreed, run, record_steps=10**9, data=data)
 
-    white_box = WhiteBox.of(Trajectory(run / "label"), agreed.model, 8, 2)
+    white_box = WhiteBox(agreed, ["feature"], 2, Trajectory(run / "label"))
     steps = list(Transcript(run / "feature" / "transcript"))
     rows = np.concatenate([seen.rows for seen in steps])
     recovered = np.concatenate([white_box.read(seen).weights for seen in steps])

@@ -97,7 +97,7 @@ def test_what_is_missing_or_does_not_fit_is_named(trained: tuple[Path, Dataset],
     with pytest.raises(PredictionError, match="the label party has no features of its own in this run"):
         load_halves(run, data.feature_parties, features)
     with pytest.raises(PredictionError, match="needs the features of the party 'feature', which are not given"):
-        load_halves(run, data.feature_parties, None).probabilities({}, None)
+        load_halves(run, data.feature_parties, None).probabilities({})
     wider = replace(features, embedding_rows=features.embedding_rows + 1)
     with pytest.raises(PredictionError, match=r"bottom\.safetensors: holds weights of another network"):
         load_halves(run, {"feature": wider}, None)
@@ -123,7 +123,7 @@ def test_features_of_another_shape_than_the_halves_are_refused(trained: tuple[Pa
         numeric_fields=("I1", "I2"),
     )
     with pytest.raises(PredictionError, match="'feature' has other features than the network was trained with"):
-        halves.probabilities({"feature": other}, None)
+        halves.probabilities({"feature": other})
 
 
 def test_weights_decide(trained: tuple[Path, Dataset], tmp_path: Path) -> None:
@@ -132,6 +132,6 @@ def test_weights_decide(trained: tuple[Path, Dataset], tmp_path: Path) -> None:
     shutil.copytree(run, copy)
     path = copy / "label" / "top.safetensors"
     weights = load_file(path)
-    weights["output.bias"] += 1.0
+    weights["members.0.output.bias"] += 1.0
     save_file(weights, path)
     assert (predict(copy, data) > predict(run, data)).all()

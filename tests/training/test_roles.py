@@ -76,7 +76,7 @@ def label_against(script: Script, tmp_path: Path, **training: Any) -> RunFolder:
             side.records,
             run,
             lambda: noisy_labels_for(agreed, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(agreed, 1, side.records.classes, noisy, side.records.features),
+            lambda noisy: build_label_party(agreed, ["feature"], side.records.classes, noisy, side.records.features),
         )
         mine, theirs = pair(("label", "feature"), "float32")
         run_together(role.attend(InProcessMeeting({"feature": mine})), script(theirs))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.models import ModelConfig, Top
+from tpsl.models import ModelConfig, Top, Tops
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, Transcript, TranscriptWriter
 
 WIDTH = 3
@@ -103,8 +103,9 @@ def test_a_folder_without_a_transcript_says_how_to_get_one(tmp_path: Path, text:
         Trajectory(tmp_path)
 
 
-def top_half(seed: int) -> Top:
-    return Top(WIDTH, 2, ModelConfig(bottom=(WIDTH,), top=(4,)), torch.Generator().manual_seed(seed))
+def top_half(seed: int) -> Tops:
+    config, generator = ModelConfig(bottom=(WIDTH,), top=(4,)), torch.Generator().manual_seed(seed)
+    return Tops([Top(WIDTH, 2, config, generator)], 2)
 
 
 def test_the_trajectory_gives_back_the_weights_before_each_step(tmp_path: Path) -> None:
@@ -120,10 +121,12 @@ def test_the_trajectory_gives_back_the_weights_before_each_step(tmp_path: Path) 
     writer.close()
     writer = TrajectoryWriter(tmp_path, top, steps_before=3)  # resumed at the end: nothing is lost
     writer.close()
-    reader, attacked = Trajectory(tmp_path), top_half(1)
+    reader, attacked = Trajectory(tmp_path), top_half(1).members[0]
     for step in (2, 0, 1):
         reader.load_into(attacked, step)
-        assert all(torch.equal(value, weights[step][name]) for name, value in attacked.state_dict().items())
+        assert all(
+            torch.equal(value, weights[step][f"members.0.{name}"]) for name, value in attacked.state_dict().items()
+        )
     (tmp_path / "trajectory.f32").write_bytes((tmp_path / "trajectory.f32").read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"trajectory\.f32: .* the recording is not complete"):
         Trajectory(tmp_path)
@@ -141,7 +144,8 @@ class Elsewhere(torch.Tensor):
 
 def test_what_lies_in_another_memory_is_copied_and_recorded(tmp_path: Path) -> None:
     (rows, embeddings, gradients), top = recorded_steps()[0], top_half(0)
-    for module in (*top.layers, top.output):
+    (half,) = top.members
+    for module in (*half.layers, half.output):
         for name, parameter in list(module.named_parameters()):
             setattr(module, name, torch.nn.Parameter(parameter.detach().as_subclass(Elsewhere)))
     with pytest.raises(TypeError):
@@ -152,5 +156,5 @@ def test_what_lies_in_another_memory_is_copied_and_recorded(tmp_path: Path) -> N
     writer.close()
     assert np.array_equal(next(iter(Transcript(tmp_path))).gradients, gradients.numpy())
     attacked = top_half(1)
-    Trajectory(tmp_path).load_into(attacked, 0)
+    Trajectory(tmp_path).load_into(attacked.members[0], 0)
     assert all(torch.equal(value, attacked.state_dict()[name]) for name, value in top_half(0).state_dict().items())

@@ -10,7 +10,7 @@ import pytest
 
 from tpsl.data.errors import DataError
 from tpsl.mechanisms import laplace, randomized_response
-from tpsl.report.reading import read_run
+from tpsl.report.label_view import read_run
 from tpsl.report.words import rounded_up
 from tpsl.training import Job, make_job, train
 from tpsl.training.job import JobError

@@ -130,7 +130,9 @@ def test_other_records_under_the_same_ids_get_a_vault_by_name(party: Party) -> N
 
 def test_a_vault_of_other_records_is_refused(party: Party) -> None:
     party.train()
-    strangers = replace(data(), ids=pa.array([f"stranger {number}" for number in range(len(data()))]))
+    side = data().label_side
+    others = replace(side.records, ids=pa.array([f"stranger {number}" for number in range(len(data()))]))
+    strangers = Dataset(data().feature_sides, LabelSide(others, side.labels))
     with pytest.raises(
         ValueError, match="synthetic does not know 80 of the 80 training records: it holds others, or none"
     ):

@@ -108,7 +108,7 @@ def test_a_finished_run_predicts_what_it_predicted_and_records_it_never_saw(tmp_
     halves = load_halves(tmp_path / "run", data.feature_parties, data.label_features)
     alone = {name: features.take(data.test[5:6]) for name, features in data.feature_parties.items()}
     assert data.label_features is not None
-    again = halves.probabilities(alone, data.label_features.take(data.test[5:6]))
+    again = halves.probabilities({**alone, "label": data.label_features.take(data.test[5:6])})
     np.testing.assert_allclose(again, found[5:6], rtol=1e-5)
     broken = tmp_path / "run" / "feature" / FILE
     broken.write_bytes(broken.read_bytes()[:-100])

@@ -45,7 +45,7 @@ def test_a_clock_that_is_set_back_changes_nothing_but_a_remark(folder: Path, clo
     )
 
 
-def _interrupt(done: int, total: int | None) -> None:
+def _interrupt(done: int, total: int, note: str) -> None:
     raise KeyboardInterrupt
 
 

@@ -6,14 +6,17 @@ from scipy.stats import binom
 
 from tpsl.mechanisms import (
     Mechanism,
+    TableMechanism,
     gaussian,
     identity,
+    integer_weights,
     laplace,
     optimized_unary,
     randomized_response,
     seeded_words,
     subset_selection,
 )
+from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault.outcome_tests import Agreement, Expected, Neighbours, Rates, at_least, surprise
 
 MECHANISMS = [
@@ -28,6 +31,8 @@ MECHANISMS = [
     optimized_unary(1.0, 5),
     subset_selection(0.5, 10),
     identity(5),
+    table_mechanism("uneven", integer_weights([[0.5, 0.3, 0.2], [0.25, 0.35, 0.4]], 1.0)),
+    table_mechanism("uneven", integer_weights([[0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]], 1.0)),
 ]
 
 
@@ -57,9 +62,8 @@ def test_what_a_mechanism_draws_is_expected(mechanism: Mechanism) -> None:
     bits = []
     for draw in range(4):
         outcomes = mechanism.release(labels, seeded_words(3, draw)).outcomes
-        assert expected.counts(labels, outcomes).sum() == len(labels) * (
-            mechanism.classes if mechanism.classes > 2 else 1
-        )
+        by_label = mechanism.classes == 2 or isinstance(mechanism, TableMechanism)
+        assert expected.counts(labels, outcomes).sum() == len(labels) * (1 if by_label else mechanism.classes)
         rates.take(labels, outcomes)
         bits.append(expected.bits(labels, outcomes))
         neighbours.take(bits[-1], labels)

@@ -180,7 +180,7 @@ def test_seeded_noise_depends_on_seed_and_position_only(tmp_path: Path, labels: 
 
 
 def test_an_interrupted_release_is_undone(vault: Vault) -> None:
-    def interrupt(done: int, total: int | None) -> None:
+    def interrupt(done: int, total: int, note: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -20,7 +20,7 @@ def mode(path: Path) -> int:
 def test_files_are_their_owners_only_from_the_first_moment(folder: Path) -> None:
     seen: set[int] = set()
 
-    def look(done: int, total: int | None) -> None:
+    def look(done: int, total: int, note: str) -> None:
         seen.update(mode(path) for path in folder.iterdir())
         assert {path.name for path in folder.iterdir()} >= {"vault.sqlite-journal"}
 

@@ -46,13 +46,13 @@ def test_progress_and_many_batches(folder: Path, tmp_path: Path) -> None:
     count = 140_000
     table = pa.table({"id": range(count), "y": [0] * count, "user": [i // 2 for i in range(count)]})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=30_000)
-    seen: list[tuple[int, int | None]] = []
+    seen: list[tuple[int, int, str]] = []
     with Vault.create_from_table(
         folder, tmp_path / "t.parquet", id="id", label="y", unit="user", progress=lambda *step: seen.append(step)
     ) as vault:
         assert len(vault) == count
         assert vault.verify() == []
-    assert seen[-1] == (count, count)
+    assert seen[-1] == (count, count, "reading records")
     assert len(seen) >= 3
 
 

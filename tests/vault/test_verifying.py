@@ -190,7 +190,7 @@ def test_a_flipped_byte_of_every_stored_outcome_is_noticed(sound: Path, folder: 
 
 
 def test_progress_is_told(copied: Path) -> None:
-    steps: list[tuple[int, int | None]] = []
+    steps: list[tuple[int, int, str]] = []
     with Vault.open(copied) as vault:
         vault.verify(progress=lambda *step: steps.append(step))
-    assert steps == [(502, 502)]
+    assert steps == [(502, 502, "checking records")]

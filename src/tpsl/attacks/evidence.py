@@ -47,12 +47,10 @@ class Evidence:
         self.exact = mechanism.classes == 2 or self._posterior or not mechanism.outcome_shape
         """False with k classes and noise on each coordinate: softmax hides the sum of it, which is taken as 0."""
         self._last: tuple[int, LabelReading] | None = None
-        last = mechanism.classes - 1
-        own, other = (float(np.ravel(mechanism.mean(y))[-1]) for y in (last, 0))
-        self._scale, self._offset = (own - other, other) if estimator == "unbiased" else (1.0, 0.0)
+        if not self._posterior:
+            self._values = mechanism.unbiased_values if estimator == "unbiased" else mechanism.values
         if mechanism.classes == 2:
-            outcomes = np.arange(mechanism.outcomes)
-            likelihood = mechanism.log_likelihood(outcomes)
+            likelihood = mechanism.log_likelihood(np.arange(mechanism.outcomes))
             self._ratios = np.clip(likelihood[:, 1] - likelihood[:, 0], -_LARGEST, _LARGEST).round(6)
             self._levels = np.unique(self._ratios)
 
@@ -75,7 +73,8 @@ class Evidence:
             no = np.maximum(sigmoid(-reading.logits) + reading.received, 1e-30)
             found = self._levels[_nearest(self._levels, np.log(yes) - np.log(no) - reading.logits)]
         else:
-            found = self._ratios[_nearest(self._mechanism.values, self._noisy(reading.weights))]
+            order = np.argsort(self._values)
+            found = self._ratios[order][_nearest(self._values[order], reading.weights)]
         return LabelReading(np.where(reading.readable, found, 0.0), reading.readable, reading.logits)
 
     def _of_many_classes(self, seen: TranscriptStep) -> LabelReading:
@@ -86,19 +85,20 @@ class Evidence:
             # w = softmax(z + λ)
             evidence = np.log(np.maximum(weights, 1e-30)) - logits
         else:
-            noisy = self._noisy(weights)
             coordinates = bool(self._mechanism.outcome_shape)
-            outcomes = _nearest(self._mechanism.values, noisy) if coordinates else noisy.argmax(axis=1)
+            outcomes = _nearest(self._values, weights) if coordinates else _nearest_vector(self._values, weights)
             evidence = self._mechanism.log_likelihood(outcomes)
         evidence -= evidence.max(axis=1, keepdims=True)
         found = np.where(readable[:, None], np.maximum(evidence, -_LARGEST).round(3), 0.0)
         return LabelReading(found, readable, logits)
 
-    def _noisy(self, weights: Floats) -> Floats:
-        """Return t from the class weights that the estimator made of it."""
-        return self._offset + self._scale * weights
-
 
 def _nearest(levels: Floats, values: Floats) -> npt.NDArray[np.intp]:
     """Return for each value the index of the nearest of the ascending levels."""
     return np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
+
+
+def _nearest_vector(levels: Floats, vectors: Floats) -> npt.NDArray[np.intp]:
+    """Return for each vector the index of the nearest of the levels, which are vectors too."""
+    nearest: npt.NDArray[np.intp] = (vectors @ levels.T - (levels**2).sum(axis=1) / 2).argmax(axis=1)
+    return nearest

@@ -23,7 +23,7 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.fingerprint import UNDECIDED, fingerprint_attack
 from tpsl.attacks.scoring import Scores
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms import Mechanism, predicted_auc
 from tpsl.perturb import Estimator
 from tpsl.training.transcript import TranscriptStep
 
@@ -52,7 +52,7 @@ class NoisyLabelReader:
         """Return the AUC that the table predicts, where the attack has one."""
         if not self.exact or name == "fingerprint":
             return None
-        predicted = self._mechanism.predicted_auc
+        predicted = predicted_auc(self._mechanism)
         if name != "shortest_distance":
             return predicted.best_score
         return predicted.shortest_distance if self._mechanism.classes == 2 else predicted.likelier_class

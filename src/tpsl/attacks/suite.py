@@ -58,13 +58,14 @@ from tpsl.data.dataset import feature_party_names, load_feature_party, load_labe
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import auc_ceiling
+from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.party import FeatureParty
 from tpsl.progress import Progress, no_progress
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
 from tpsl.training.wide import load_wide, newly_scored_features
+from tpsl.transport.peers import LABEL_PARTY
 
 ATTACKS: dict[str, str] = {
     "norm": "transcript",
@@ -174,7 +175,7 @@ class _Suite:
         self.total, self.records = len(self.transcripts[0]), self.transcripts[0].records
         self._finished = run.result()
         self.mechanism = self.job.privacy.build(labels.classes)
-        self.predicted = self.mechanism.predicted_auc
+        self.predicted = predicted_auc(self.mechanism)
         draws = self.job.privacy.draws
         self.epsilon, self.delta = draws * self.mechanism.epsilon, draws * self.mechanism.delta
         self.ceiling = auc_ceiling(self.epsilon, self.delta)
@@ -260,8 +261,8 @@ class _Suite:
 
     @cached_property
     def _white_box(self) -> WhiteBox:
-        width = sum(transcript.width for transcript in self.transcripts)
-        return WhiteBox.of(Trajectory(self._run.label), self.job.model, width, self.mechanism.classes)
+        own = self._run.own_parts(LABEL_PARTY)
+        return WhiteBox(self.job, self._parties, self.mechanism.classes, Trajectory(self._run.label), own)
 
     @cached_property
     def _reader(self) -> NoisyLabelReader:
@@ -297,6 +298,6 @@ class _Suite:
         for name, held in self._held_features.items():
             if self.job.model.wide:
                 held = newly_scored_features(held, load_wide(self._run.party(name)))
-            parties[name] = build_feature_party(self.job, name, held)
+            parties[name] = build_feature_party(self.job, name, held, own=self._run.own_parts(name))
             parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))
         return parties

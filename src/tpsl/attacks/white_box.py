@@ -1,15 +1,19 @@
 """What a white-box attacker reads off a received gradient: it knows the label party's weights before the step.
 
-By section 4.2 of the paper the received gradient is `g̃ = J^T ṽ`, with J the derivative of the logits by the cut, which
-the attacker can compute. For two classes J is one vector s, so `ṽ = ⟨g̃, s⟩ / ‖s‖²` and `w = σ(z) - ṽ` is the label
-that the gradient was made for: t for the estimator `linear`, an affine function of t for `unbiased`, and
-`σ(z + λ_t)` for `posterior`. In units of `‖g_1 - g_0‖²`, `‖g̃ - g_0‖² - ‖g̃ - g_1‖² = 2w - 1`: the shortest-distance
-attack (section 3.1) guesses 1 exactly if w > ½.
+By section 4.2 of the paper the received gradient is `g̃ = J^T ṽ = Σ_j w_j g_j`, with J the derivative of the logits
+by the cut and `g_j = J^T v_j` the gradient for label j, which the attacker can compute for every loss. The weights w
+(they add up to 1) are the label that the gradient was made for: t for the estimator `linear`, an affine function of t
+for `unbiased`, and the model's probabilities times `P(t | j)`, for two classes `σ(z + λ_t)`, for `posterior`. In
+units of `‖g_1 - g_0‖²`, `‖g̃ - g_0‖² - ‖g̃ - g_1‖² = 2w - 1`: the shortest-distance attack (section 3.1) guesses 1
+exactly if w > ½.
+
+All of it takes the logits of a record to depend on its own cut alone; of a top half with batch normalisation it is an
+approximation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,10 +21,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tpsl.models import ModelConfig, Top
-from tpsl.perturb import BinaryCrossEntropy
-from tpsl.training.build import weight_generator
+from tpsl.training.build import NO_PARTS, build_top
 from tpsl.training.job import Job
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.transcript import Trajectory, TranscriptStep
 
 Floats = npt.NDArray[np.float64]
@@ -37,10 +40,11 @@ class Reading:
 
     step: int
     logits: Floats
+    """The log-odds of class 1, as the label party's network predicts them: z, for cross-entropy."""
     received: Floats
-    """ṽ, the perturbed gradient at the logit."""
+    """`σ(logits) - w`: ṽ, the perturbed gradient at the logit, for cross-entropy."""
     readable: npt.NDArray[np.bool_]
-    """False where the cut does not move the logit, so that nothing can be read."""
+    """False where the cut does not move the logit, or the label the gradient, so that nothing can be read."""
 
     @property
     def weights(self) -> Floats:
@@ -51,44 +55,30 @@ class Reading:
 class WhiteBox:
     """A copy of the label party's top half that follows its weights from step to step.
 
-    Of a network with members it reads the first: what that member receives is the transcript of a network alone, made
-    from the same noisy label as all the others.
+    `parties` are those whose transcripts are read, side by side. Without a trajectory the weights are those before the
+    first step, which the job's seed fixes: every feature party can build them, and read step 0, without any weight of
+    the label party. Of a network with members the first is read: what it receives is the transcript of a network alone,
+    made from the same noisy label as all the others.
     """
 
-    def __init__(self, trajectory: Trajectory | None, top: Top, columns: npt.NDArray[np.int64] | None = None) -> None:
-        self._trajectory = trajectory
-        self._columns = columns
-        self._top = top.requires_grad_(False)
-        self._last: Reading | None = None
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, model: ModelConfig, cut_width: int, classes: int) -> WhiteBox:
-        """Return the white box of a network of this shape, with a cut of this width."""
-        return cls._with(trajectory, model, cut_width, classes, torch.Generator())
-
-    @classmethod
-    def before_first_step(cls, job: Job, cut_width: int, classes: int) -> WhiteBox:
-        """Return what every feature party can build from the job alone: the job's seed fixes the initial weights.
-
-        It reads step 0. No weight of the label party has to be known or guessed for that.
-        """
-        generator = weight_generator(job.training.seed, "label top")
-        return cls._with(None, job.model, cut_width, classes, generator)
-
-    @classmethod
-    def _with(
-        cls,
-        trajectory: Trajectory | None,
-        model: ModelConfig,
-        cut_width: int,
+    def __init__(
+        self,
+        job: Job,
+        parties: Sequence[str],
         classes: int,
-        generator: torch.Generator,
-    ) -> WhiteBox:
-        if model.members == 1:
-            return cls(trajectory, Top(cut_width, classes, model, generator))
-        starts = range(0, cut_width, model.cut_width)  # of each party's share, which lies member after member
-        columns = np.concatenate([np.arange(start, start + model.share_width) for start in starts])
-        return cls(trajectory, Top(len(columns), classes, model, generator), columns)
+        trajectory: Trajectory | None = None,
+        own: OwnParts = NO_PARTS,
+    ) -> None:
+        self._trajectory = trajectory
+        # As in a step of training, but for gradients by the weights.
+        self._top = build_top(job, parties, classes, own).members[0].train().requires_grad_(False)
+        self._loss = job.training.build_loss(classes)
+        ends = np.cumsum([job.model.cut_width(party) for party in parties])  # a share lies member after member
+        starts = zip(ends, parties, strict=True)
+        self._columns = np.concatenate(
+            [end - job.model.cut_width(party) + np.arange(job.model.share_width(party)) for end, party in starts]
+        )
+        self._last: Reading | None = None
 
     def fits(self) -> bool:
         """Say whether the recorded weights are those of a network of this shape."""
@@ -100,7 +90,7 @@ class WhiteBox:
 
     def of_one_member(self, seen: TranscriptStep) -> TranscriptStep:
         """Return what belongs to the member that is read: all of it, if there is one network."""
-        if self._columns is None or seen.embeddings.shape[1] == len(self._columns):
+        if seen.embeddings.shape[1] == len(self._columns):
             return seen
         return replace(seen, embeddings=seen.embeddings[:, self._columns], gradients=seen.gradients[:, self._columns])
 
@@ -112,16 +102,21 @@ class WhiteBox:
             (slope,) = torch.autograd.grad(z.sum(), embeddings)
             length = slope.square().sum(dim=1)
             readable = length > torch.finfo(length.dtype).tiny
-            received = (slope * torch.from_numpy(seen.gradients)).sum(dim=1) / length.where(readable, 1)
-            logits = z.detach().double().numpy()
-            self._last = Reading(seen.step, logits, received.double().numpy(), readable.numpy())
+            at_logit = (slope * torch.from_numpy(seen.gradients)).sum(dim=1) / length.where(readable, 1)
+            logits = self._loss.log_odds(z.detach().double())
+            v_0, v_1 = self._loss.derivatives(z.detach().double())
+            predicted = v_0 + torch.sigmoid(logits) * (v_1 - v_0)  # 0 for cross-entropy, and v_0 - v_1 is 1
+            apart = v_0 - v_1
+            readable &= apart.abs() > _SMALLEST_DIRECTION
+            received = (at_logit.double() - predicted) / apart.where(readable, 1)
+            self._last = Reading(seen.step, logits.numpy(), received.numpy(), readable.numpy())
         return self._last
 
     def both_gradients(self, seen: TranscriptStep) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return `g_0` and `g_1` of one step, two classes, to the last bit as back-propagation computes them."""
         seen = self.of_one_member(seen)
         z, embeddings = self._forward(seen)
-        v_0, v_1 = BinaryCrossEntropy().derivatives(z.detach())
+        v_0, v_1 = self._loss.derivatives(z.detach())
         (g_0,) = torch.autograd.grad(z, embeddings, v_0, retain_graph=True)
         (g_1,) = torch.autograd.grad(z, embeddings, v_1)
         return g_0.numpy(), g_1.numpy()
@@ -129,31 +124,31 @@ class WhiteBox:
     def nearness(self, seen: TranscriptStep) -> Floats:
         """Return `-‖g̃ - g_j‖²` for k classes, up to a number of each record's own: shape `[n, k]`."""
         parts = []
-        for z, jacobian, received in self._jacobians(seen):
-            # g_j = J^T (p - e_j), so g̃ - g_j = r + J_j with r = g̃ - J^T p, and ‖r‖² is the same for every j.
-            rest = received - torch.einsum("nk,nkd->nd", torch.softmax(z, dim=1), jacobian)
-            parts.append(-2 * torch.einsum("nd,nkd->nk", rest, jacobian) - jacobian.square().sum(dim=2))
+        for _, of_labels, received in self._label_gradients(seen):
+            parts.append(2 * torch.einsum("nd,nkd->nk", received, of_labels) - of_labels.square().sum(dim=2))
         return torch.cat(parts).numpy()
 
     def logits_and_weights(self, seen: TranscriptStep) -> tuple[Floats, Floats]:
-        """Return z and `w = softmax(z) - ṽ` for k classes, ṽ by least squares from `g̃ = J^T ṽ`: both `[n, k]`.
+        """Return the log-odds and w for k classes, w by least squares from `g̃ = Σ_j w_j g_j`: both `[n, k]`.
 
-        Where the cut moves the logits in too few directions to tell ṽ, w is NaN.
+        Where the cut moves the logits in too few directions to tell w, it is NaN.
         """
         logits, weights = [], []
-        for z, jacobian, received in self._jacobians(seen):
-            # The k entries of ṽ sum to 0: the last one is minus the sum of the others.
-            directions = (jacobian[:, :-1] - jacobian[:, -1:]).transpose(1, 2)
-            solved = torch.linalg.lstsq(directions, received.unsqueeze(2), rcond=_SMALLEST_DIRECTION, driver="gelsy")
+        for z, of_labels, received in self._label_gradients(seen):
+            # The k weights sum to 1: the last one is what the others leave.
+            last = of_labels[:, -1:]
+            directions = (of_labels[:, :-1] - last).transpose(1, 2)
+            wanted = (received - last.squeeze(1)).unsqueeze(2)
+            solved = torch.linalg.lstsq(directions, wanted, rcond=_SMALLEST_DIRECTION, driver="gelsy")
             others = solved.solution.squeeze(2)
-            found = torch.cat([others, -others.sum(dim=1, keepdim=True)], dim=1)
+            found = torch.cat([others, 1 - others.sum(dim=1, keepdim=True)], dim=1)
             found[solved.rank < z.shape[1] - 1] = torch.nan
-            logits.append(z)
-            weights.append(torch.softmax(z, dim=1) - found)
+            logits.append(self._loss.log_odds(z))
+            weights.append(found)
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
-    def _jacobians(self, seen: TranscriptStep) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Return logits, J and received gradients of one step piece by piece, in double precision."""
+    def _label_gradients(self, seen: TranscriptStep) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Return logits, `g_j` (`[n, k, d]`) and received gradients piece by piece, in double precision."""
         seen = self.of_one_member(seen)
         self._load_weights(seen.step)
         for start in range(0, len(seen.rows), _RECORDS_AT_ONCE):
@@ -161,13 +156,14 @@ class WhiteBox:
             embeddings = torch.from_numpy(seen.embeddings[part]).requires_grad_()
             z = self._top(embeddings)
             rows = [torch.autograd.grad(z[:, j].sum(), embeddings, retain_graph=True)[0] for j in range(z.shape[1])]
-            received = torch.from_numpy(seen.gradients[part])
-            yield z.detach().double(), torch.stack(rows, dim=1).double(), received.double()
+            jacobian, exact = torch.stack(rows, dim=1).double(), z.detach().double()
+            of_labels = torch.einsum("jnk,nkd->njd", self._loss.derivatives(exact), jacobian)
+            yield exact, of_labels, torch.from_numpy(seen.gradients[part]).double()
 
     def _forward(self, seen: TranscriptStep) -> tuple[Tensor, Tensor]:
         self._load_weights(seen.step)
         embeddings = torch.from_numpy(seen.embeddings).requires_grad_()
-        return self._top(embeddings), embeddings
+        return self._top(embeddings).reshape(len(embeddings)), embeddings
 
     def _load_weights(self, step: int) -> None:
         if self._trajectory is not None:

@@ -24,7 +24,7 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.data.features import Features
 from tpsl.data.order import permutation
 from tpsl.data.split import FOLD_STREAM
-from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms import Mechanism, TableMechanism
 from tpsl.mechanisms.random_words import seeded_words
 from tpsl.party.wide import fit_additive
 from tpsl.training.transcript import TranscriptStep
@@ -200,10 +200,14 @@ def drawn_evidence(mechanism: Mechanism, labels: npt.NDArray[np.int64], draw: in
 def _unbiased(evidence: Floats, mechanism: Mechanism) -> Floats:
     """Return of each class an estimate whose mean is 1 for records of that class and 0 for others.
 
-    `softmax(evidence)` has one mean on the true class and another on the rest, for all mechanisms here: they treat
-    classes alike. The attacker finds the first by drawing from the mechanism itself; together they are 1.
+    `softmax(evidence)` has one mean on the true class and another on the rest where classes are treated alike. The
+    attacker finds the first by drawing from the mechanism itself; together they are 1. The means of a table of a user's
+    own follow from its integers.
     """
     classes = mechanism.classes
+    if isinstance(mechanism, TableMechanism):
+        means = mechanism.probabilities @ _softmax(mechanism.log_likelihood(np.arange(mechanism.outcomes)))
+        return _softmax(evidence) @ np.linalg.pinv(means)
     labels = np.arange(_SIMULATED) % classes
     own = float(_softmax(drawn_evidence(mechanism, labels))[np.arange(_SIMULATED), labels].mean())
     other = (1.0 - own) / (classes - 1)

@@ -30,12 +30,15 @@ from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
+from tpsl.files import for_json
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.loop import ALL_STEPS, train
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Floats = npt.NDArray[np.float64]
@@ -84,10 +87,8 @@ class AuditResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε and what does not exist become null."""
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(self).items()
-        }
+        content: dict[str, Any] = for_json(asdict(self))
+        return content
 
 
 def audit(
@@ -264,8 +265,8 @@ def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
     something new each time, and the evidence adds up.
     """
     transcripts = [Transcript(run / name / "transcript") for name in planted.data.feature_parties]
-    width, classes = sum(transcript.width for transcript in transcripts), planted.data.classes
-    white_box = WhiteBox.of(Trajectory(run / "label"), job.model, width, classes)
+    classes, own = planted.data.classes, RunFolder(run).own_parts(LABEL_PARTY)
+    white_box = WhiteBox(job, list(planted.data.feature_parties), classes, Trajectory(run / "label"), own)
     read = Evidence(white_box, job.privacy.build(classes), job.privacy.estimator)
     total, times = np.zeros(len(planted.data)), np.zeros(len(planted.data))
     lowest, highest = np.full(len(planted.data), np.inf), np.full(len(planted.data), -np.inf)

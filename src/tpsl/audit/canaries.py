@@ -19,7 +19,7 @@ OWN_FEATURES = "label-features"
 """The party that holds the label party's own features during an audit."""
 
 _BLOCK = 4
-"""At most one pair of neighbours in each so many training records, at a random place in the block."""
+"""At most one pair of neighbours in each block of this many training records, at a random place."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def examine(
     new_folder(folder)
     data = load(job.data, late_labels=job.has_late_labels) if {"canaries", "replay"} & set(wanted) else None
 
-    def told(part: Part) -> Progress:
+    def within(part: Part) -> Progress:
         return lambda done, total, note: progress(done, total, f"{part}: {note}")
 
     found: dict[str, Any] = {}
@@ -103,17 +103,17 @@ def examine(
             canaries=canaries,
             confidence=confidence,
             data=data,
-            progress=told("canaries"),
+            progress=within("canaries"),
             notice=notice,
         )
     if "releases" in wanted:
         side = load_label_party(job.data, late_labels=job.has_late_labels) if data is None else data.label_side
         mechanism, draws = job.privacy.build(side.records.classes), job.privacy.draws
-        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=told("releases"))
+        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=within("releases"))
     if "replay" in wanted:
         changed = flipped_at_the_source(job, secure_words())
         found["replay"] = replay(
-            job, folder / "replay", data=data, changed=changed, progress=told("replay"), notice=notice
+            job, folder / "replay", data=data, changed=changed, progress=within("replay"), notice=notice
         )
     if "vault" in wanted and run is not None:
         found["vault"] = _verified(RunFolder(run).vault())
@@ -127,7 +127,7 @@ def _verified(path: Path) -> VaultResult:
 
 
 def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice) -> list[Part]:
-    """Return the parts to make, in order; what cannot be made is told, and an error if nothing is left."""
+    """Return the parts to make, in order; a notice names each that cannot be made, an error says that none can."""
     unknown = sorted(set(only) - set(PARTS))
     if unknown:
         raise AuditError(f"there is no part {unknown[0]!r} of an audit; the parts are {', '.join(PARTS)}")

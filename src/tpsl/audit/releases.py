@@ -2,7 +2,7 @@
 
 One release says little about a single record, and nothing about the key that its noise came from. Many releases of the
 same labels do: a record without noise never varies, and a key that is used twice gives the same noise twice. The labels
-are made up, so nobody's are spent; the code that draws, stores and reads the noise is the vault's own.
+are made up, so no budget is spent; the code that draws, stores and reads the noise is the vault's own.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _plan(expected: Expected, draws: int) -> tuple[int, int]:
 
 
 def _never_varied(found: int, shape: tuple[int, ...], bit: float, place: str) -> Tested:
-    """Return how surprising it is that so many records have the same own bit in all draws (`shape`: draws, records)."""
+    """Return how surprising it is that `found` records have the same own bit in all draws (`shape`: draws, records)."""
     draws, records = shape
     probability = bit**draws + (1.0 - bit) ** draws
     sentence = (

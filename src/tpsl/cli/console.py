@@ -6,21 +6,17 @@ With `--json` a command prints exactly one JSON object on stdout. Progress and n
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
-
-class ProgressUpdate(Protocol):
-    """Says how far a command is."""
-
-    def __call__(self, done: int, total: int | None = None, note: str = "", /) -> None: ...  # noqa: D102
-
+from tpsl.files import for_json
+from tpsl.progress import Progress
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -30,17 +26,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON o
 
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
-    typer.echo(json.dumps(_strict(content), ensure_ascii=False))
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return value
+    typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
 def say(text: str) -> None:
@@ -74,9 +60,9 @@ def _print_line(console: Console, text: str, style: str | None = None) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[ProgressUpdate]:
-    """Show progress on stderr; yields a function to call with (done, total or None, note)."""
-    with Progress(
+def progress_bar(title: str) -> Iterator[Progress]:
+    """Show progress on stderr; yields what tasks tell it to."""
+    with Bars(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -88,7 +74,7 @@ def progress_bar(title: str) -> Iterator[ProgressUpdate]:
     ) as bar:
         task = bar.add_task(title, total=None, note="")
 
-        def update(done: int, total: int | None = None, note: str = "") -> None:
-            bar.update(task, completed=done, total=total, note=note)
+        def update(done: int, total: int, note: str) -> None:
+            bar.update(task, completed=done, total=total or None, note=note)
 
         yield update

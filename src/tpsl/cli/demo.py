@@ -39,7 +39,7 @@ def demo(
     from tpsl.data.true_labels import label_facts
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
-    from tpsl.report.table import summary, summary_table
+    from tpsl.report.run_table import summary, summary_table
     from tpsl.training import make_job
     from tpsl.training.run_folder import RunFolder
     from tpsl.vault import sums_over
@@ -74,7 +74,7 @@ def demo(
 def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunView:
     from tpsl.attacks import run_attacks
     from tpsl.report.findings import keep_finding
-    from tpsl.report.reading import read_run
+    from tpsl.report.label_view import read_run
     from tpsl.training import train
     from tpsl.training.run_folder import RunFolder
 

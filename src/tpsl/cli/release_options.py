@@ -52,7 +52,7 @@ def release_policy(
 
 def check_own_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; for an experiment with a vault of its own."""
-    from tpsl.report.reading import classes_of
+    from tpsl.report.label_view import classes_of
     from tpsl.vault.totals import Planned, total_of
 
     if job.trains:

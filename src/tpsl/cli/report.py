@@ -29,11 +29,11 @@ def report(
     it is for that feature party. Runs that go on are shown as unfinished. The first ε of a run is what its records have
     spent in all, as its vault says now; where other known vaults hold the same records, the sum stands beside it.
     """
-    from tpsl.report.feature_reading import read_feature_run
+    from tpsl.report.feature_view import read_feature_run
+    from tpsl.report.label_view import read_run
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
-    from tpsl.report.reading import read_run
-    from tpsl.report.table import sum_sentences, summary, summary_table
+    from tpsl.report.run_table import sum_sentences, summary, summary_table
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
     from tpsl.vault import Vault, sums_over

@@ -32,7 +32,7 @@ def ui(
     It only reads, and only this machine can reach it. The address contains a secret: whoever has it can read the page.
     Ctrl-C ends it.
     """
-    from tpsl.report.live import LivePage
+    from tpsl.report.live_page import LivePage
     from tpsl.report.watching import WatchedFolder
     from tpsl.transport.peers import LABEL_PARTY
 
@@ -41,13 +41,13 @@ def ui(
     watched = WatchedFolder(folder, party or LABEL_PARTY)
     live = LivePage(watched, port)
     with progress_bar("reading runs") as progress:
-        look = watched.look(progress)
+        snapshot = watched.snapshot(progress)
     if json:
-        print_json({"url": live.url, "folder": str(folder), "runs": len(look.views)})
+        print_json({"url": live.url, "folder": str(folder), "runs": len(snapshot.views)})
     else:
         say(live.url)
-        notice(f"{len(look.views)} runs in {folder}; Ctrl-C ends the page, no run is touched")
-    for problem in look.problems:
+        notice(f"{len(snapshot.views)} runs in {folder}; Ctrl-C ends the page, no run is touched")
+    for problem in snapshot.problems:
         notice(f"not shown: {problem}")
     with suppress(KeyboardInterrupt), stoppable("the page has ended"):
         live.serve()

@@ -8,7 +8,7 @@ error that names the key.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -18,6 +18,20 @@ Classes = Annotated[int, Field(ge=2, description="Number of classes of the label
 SOURCE = "Which data: a set with a name, or tables of your own."
 DataPath = Annotated[Path, Field(strict=False), AfterValidator(Path.absolute)]
 """A path is taken from the folder where the configuration is made, and holds wherever a run is used later."""
+
+
+def _words_stay_words(value: object) -> object:
+    if isinstance(value, list | tuple) and any(isinstance(entry, bool) for entry in value):
+        raise ValueError("YAML reads yes, no, on and off as true and false: put such values in quotes")
+    return value
+
+
+def _check_class_values(values: tuple[str, ...] | None, classes: int) -> None:
+    if values is not None and not len(set(values)) == len(values) == classes:
+        raise ValueError(f"class_values needs {classes} different values, one a class, not {len(set(values))}")
+
+
+ClassValues = Annotated[Names | None, BeforeValidator(_words_stay_words)]
 
 
 class _Model(BaseModel):
@@ -145,7 +159,7 @@ class TableData(_Model):
     )
     label: LabelFile = Field(description="The label party's file.")
     classes: Classes = Field(default=2, le=1_000_000)
-    class_values: Names | None = Field(
+    class_values: ClassValues = Field(
         default=None,
         description="The label column's values in class order, if they are not the integers 0 to classes-1.",
     )
@@ -160,13 +174,6 @@ class TableData(_Model):
     )
     min_count: int = Field(default=2, ge=1, description="'index': rarer values share the row of unseen values.")
     hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
-
-    @field_validator("class_values", mode="before")
-    @classmethod
-    def _words_stay_words(cls, value: object) -> object:
-        if isinstance(value, list | tuple) and any(isinstance(entry, bool) for entry in value):
-            raise ValueError("YAML reads yes, no, on and off as true and false: put such values in quotes")
-        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -185,10 +192,34 @@ class TableData(_Model):
             for file in (*self.features, self.label):
                 if file.time is None:
                     raise ValueError(f"{file.path}: a chronological split needs `time`, the column to order by")
-        if self.class_values is not None:
-            different = len(set(self.class_values))
-            if not different == len(self.class_values) == self.classes:
-                raise ValueError(f"class_values needs {self.classes} different values, one a class, not {different}")
+        _check_class_values(self.class_values, self.classes)
+        return self
+
+
+class OwnData(_Model):
+    """Records of any kind, from a source that each party brings itself: `inputs` in its local file."""
+
+    source: Literal["own"] = "own"
+    parties: Annotated[Names, Field(min_length=1)] = Field(description="Names of the feature parties.")
+    classes: int = Field(default=2, ge=2, le=1_000_000, description="Number of classes of the label.")
+    class_values: ClassValues = Field(
+        default=None, description="The labels in class order, if they are not the integers 0 to classes-1."
+    )
+    label_features: bool = Field(
+        default=False, description="The label party's source gives inputs too, which a bottom half of its own reads."
+    )
+    split: Literal["random", "chronological"] = Field(
+        default="random", description="'chronological': the last records by the sources' `times` are the test set."
+    )
+    test_fraction: TestFraction = 0.2
+    split_seed: Seed = Field(default=0, description="Seed of the random split.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for party in self.parties:
+            if party == "label" or self.parties.count(party) > 1:
+                raise ValueError(f"parties: each feature party needs a name of its own, other than label: {party!r}")
+        _check_class_values(self.class_values, self.classes)
         return self
 
 
@@ -228,4 +259,6 @@ class AvazuData(_ClickData):
 
 ClickData = CriteoData | AvazuData
 
-DataConfig = Annotated[FlightsData | SyntheticData | TableData | CriteoData | AvazuData, Field(discriminator="source")]
+DataConfig = Annotated[
+    FlightsData | SyntheticData | TableData | OwnData | CriteoData | AvazuData, Field(discriminator="source")
+]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data import clicklog, flights, synthetic, table
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, SyntheticData
+from tpsl.data import clicklog, flights, own, synthetic, table
+from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
@@ -82,6 +84,8 @@ def feature_party_names(config: DataConfig) -> tuple[str, ...]:
         return (synthetic.FEATURE_PARTY,)
     if isinstance(config, CriteoData | AvazuData):
         return (clicklog.FEATURE_PARTY,)
+    if isinstance(config, OwnData):
+        return config.parties
     return tuple(file.party for file in config.features)
 
 
@@ -100,15 +104,20 @@ def load_feature_party(
     party: str = "feature",
     progress: Progress = no_progress,
     *,
+    source: Any = None,
     relabelling: Relabelling | None = None,
 ) -> FeatureSide:
     """Load one feature party's side from its own table; no other party's file is opened.
 
     Records are in the canonical order and split as at every other party that has the same ids and configuration.
+    `source` is where the party's own records come from (`tpsl.data.source`), or a callable that makes it.
     """
     names = feature_party_names(config)
     if party not in names:
         raise DataError(f"there is no feature party {party!r} in the data configuration, only {', '.join(names)}")
+    if isinstance(config, OwnData):
+        return own.feature_side(config, party, source)
+    _no_source(config, party, source)
     if isinstance(config, FlightsData):
         return flights.feature_side(config, relabelling)
     if isinstance(config, SyntheticData):
@@ -123,12 +132,16 @@ def load_label_party(
     progress: Progress = no_progress,
     *,
     late_labels: bool = False,
+    source: Any = None,
     relabelling: Relabelling | None = None,
 ) -> LabelSide:
     """Load the label party's side from its own table; no other party's file is opened.
 
     With `late_labels` a table may have empty labels: `NO_LABEL`.
     """
+    if isinstance(config, OwnData):
+        return own.label_side(config, source, late_labels=late_labels, relabelling=relabelling)
+    _no_source(config, "label", source)
     if isinstance(config, FlightsData):
         return flights.label_side(config, relabelling)
     if isinstance(config, SyntheticData):
@@ -143,17 +156,28 @@ def load(
     progress: Progress = no_progress,
     *,
     late_labels: bool = False,
+    sources: Mapping[str, Any] = MappingProxyType({}),
     relabelling: Relabelling | None = None,
 ) -> Dataset:
     """Load every side and join them; parties that do not have the same records are an error.
 
-    With `late_labels` a label party's table may have empty labels: `NO_LABEL`. With a `relabelling` the source has
-    other labels from the beginning, before anything is derived from them.
+    With `late_labels` a label party's table may have empty labels: `NO_LABEL`. `sources` are the parties' own, by their
+    names, the label party's as `label`. With a `relabelling` the source has other labels from the beginning, before
+    anything is derived from them.
     """
-    label = load_label_party(config, progress, late_labels=late_labels, relabelling=relabelling)
-    names = feature_party_names(config)
-    sides = [load_feature_party(config, party, progress, relabelling=relabelling) for party in names]
+    label = load_label_party(
+        config, progress, late_labels=late_labels, source=sources.get("label"), relabelling=relabelling
+    )
+    sides = [
+        load_feature_party(config, party, progress, source=sources.get(party), relabelling=relabelling)
+        for party in feature_party_names(config)
+    ]
     ids, chronological = label.records.ids, config.split == "chronological"
     for side in sides:
         same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, chronological)
     return Dataset({side.party: side for side in sides}, label)
+
+
+def _no_source(config: DataConfig, party: str, source: Any) -> None:
+    if source is not None:
+        raise DataError(f"{party!r} brings inputs of its own, but the job's data are {config.source!r}, not own")

@@ -12,19 +12,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.mechanism import Labels, Mechanism, spec_of
-from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, auc_of_scores
 from tpsl.mechanisms.random_words import Words
-from tpsl.mechanisms.table import TOTAL, Table
-
-_LEVELS = 1000
-"""How finely the likelihood ratios of one coordinate, on either side of 1, are told apart to compare pairs of them."""
+from tpsl.mechanisms.table import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +37,6 @@ class AdditiveMechanism(Mechanism):
     def digest(self) -> str:
         """SHA-256 of the number of classes and the table; δ is a claim about the draw, no part of it."""
         return hashlib.sha256(f"{self.name} {self.classes} {self.table.digest}".encode()).hexdigest()
-
-    @property
-    def outcomes(self) -> int:
-        """The points of the grid."""
-        return self.table.outcomes
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
@@ -84,33 +74,6 @@ class AdditiveMechanism(Mechanism):
             return np.stack([other, own], axis=1)
         likelihood: npt.NDArray[np.float64] = other.sum(axis=1, keepdims=True) + (own - other)
         return likelihood
-
-    def noisy(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the grid values of the outcomes."""
-        noisy: npt.NDArray[np.float64] = self.table.values[np.asarray(outcomes)]
-        return noisy
-
-    @cached_property
-    def predicted_auc(self) -> PredictedAUC:
-        """Computed from the table; for k classes from the two coordinates in which two classes differ."""
-        ceiling = auc_ceiling(self.epsilon, self.delta)
-        other, own = self.table.weights.astype(np.float64) / TOTAL
-        ratio = self.table.log_weights[1] - self.table.log_weights[0]
-        if self.classes == 2:
-            hard = auc_of_scores(own, other, np.where(self.table.values > 0.5, 1.0, 0.0))
-            return PredictedAUC(hard, hard, auc_of_scores(own, other, ratio), ceiling)
-        # Class a against class b: the attack guesses a if t_a > t_b; under a, coordinate a is `own` and b is `other`.
-        hard, likelier = auc_of_scores(own, other, self.table.values), auc_of_scores(own, other, ratio)
-        # All pairs of ratios would not fit into memory for a wide grid, so near ones are merged; that costs less than
-        # 1e-6. Far out the integers are small and their ratios rough: they must not set the scale.
-        largest = float(np.abs(ratio[np.maximum(own, other) > 1e-12]).max())
-        rounded = np.round(np.clip(ratio / largest, -1.0, 1.0) * _LEVELS)
-        levels, group = np.unique(rounded, return_inverse=True)
-        own, other = np.bincount(group, weights=own), np.bincount(group, weights=other)
-        score = np.subtract.outer(levels, levels)
-        if_a = np.multiply.outer(own, other).astype(np.float64)
-        best = auc_of_scores(if_a.ravel(), if_a.T.ravel(), score.ravel())
-        return PredictedAUC(hard, likelier, best, ceiling)
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         if self.classes == 2:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 from tpsl.mechanisms.additive import AdditiveMechanism, grid_values, mirrored
 from tpsl.mechanisms.exact import exp_lower, exp_of, log_upper
-from tpsl.mechanisms.mechanism import check_classes, check_parameter
+from tpsl.mechanisms.mechanism import check_classes, check_delta, check_sigma
 from tpsl.mechanisms.table import TOTAL, Table
 
 _STEPS_PER_SIGMA = 64
@@ -26,7 +25,7 @@ _TAIL_SIGMAS = 8.5
 class Gaussian(AdditiveMechanism):
     """`t = y + N(0, σ²)`, or `t = e_y + N(0, σ² I)`."""
 
-    name: ClassVar[str] = "gaussian"
+    name = "gaussian"
 
 
 def gaussian(sigma: float, delta: float, classes: int = 2) -> Gaussian:
@@ -34,9 +33,7 @@ def gaussian(sigma: float, delta: float, classes: int = 2) -> Gaussian:
 
     Guarantee: (ε, δ)-DP with the smallest ε that the sampled integers allow for this δ, rounded up.
     """
-    sigma = check_parameter(sigma, "sigma", 0.01, 1000.0)
-    delta = check_parameter(delta, "delta", 0.0, 0.5)
-    classes = check_classes(classes)
+    sigma, delta, classes = check_sigma(sigma), check_delta(delta), check_classes(classes)
     table = gaussian_table(sigma)
     epsilon = epsilon_of_table(table, delta) if classes == 2 else epsilon_of_two_coordinates(table, delta)
     return Gaussian(classes, epsilon, delta, table, {"sigma": sigma, "delta": delta})

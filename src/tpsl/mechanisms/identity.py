@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, spec_of
-from tpsl.mechanisms.prediction import PredictedAUC
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL
 
@@ -21,7 +19,7 @@ from tpsl.mechanisms.table import TOTAL
 class Identity(Mechanism):
     """The label itself. It protects nothing; it is here so that non-private training runs through the same code."""
 
-    name: ClassVar[str] = "none"
+    name = "none"
 
     def spec(self) -> dict[str, Any]:
         """Return the number of classes."""
@@ -61,16 +59,6 @@ class Identity(Mechanism):
         """Return 0 for the label, -∞ for every other class."""
         hit = np.asarray(outcomes)[:, None] == np.arange(self.classes)
         return np.where(hit, 0.0, -np.inf)
-
-    def noisy(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the label as 0/1, or as a unit vector."""
-        drawn = np.asarray(outcomes)
-        return drawn.astype(np.float64) if self.classes == 2 else np.eye(self.classes)[drawn]
-
-    @cached_property
-    def predicted_auc(self) -> PredictedAUC:
-        """Every attack can succeed completely."""
-        return PredictedAUC(1.0, 1.0, 1.0, 1.0)
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         return labels

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 from tpsl.mechanisms.additive import AdditiveMechanism, grid_values, mirrored
 from tpsl.mechanisms.exact import exp_lower, exp_of, log_upper
@@ -24,7 +23,7 @@ _TAIL_SCALES = 24
 class Laplace(AdditiveMechanism):
     """`t = y + Lap(1/ε)`, or `t = e_y + (Lap(2/ε), …, Lap(2/ε))`."""
 
-    name: ClassVar[str] = "laplace"
+    name = "laplace"
 
 
 def laplace(epsilon: float, classes: int = 2) -> Laplace:

@@ -11,14 +11,12 @@ import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.exact import rounded_up
-from tpsl.mechanisms.prediction import PredictedAUC
 from tpsl.mechanisms.random_words import RandomWords, Words, secure_words, seeded_words
 
 Outcomes = npt.NDArray[np.unsignedinteger]
@@ -41,8 +39,10 @@ class Mechanism(abc.ABC):
     epsilon: float
     delta: float
 
-    name: ClassVar[str]
-    """The paper's name, as used on the command line and in job files."""
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The name on the command line and in job files; the paper's, where the paper has one."""
 
     @abc.abstractmethod
     def spec(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Mechanism(abc.ABC):
         """
 
     @property
-    @abc.abstractmethod
     def outcomes(self) -> int:
         """The number of outcomes of one draw."""
+        return int(self.weights.shape[1])
 
     @property
     def outcome_shape(self) -> tuple[int, ...]:
@@ -93,21 +93,27 @@ class Mechanism(abc.ABC):
     def log_likelihood(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return `ln P(outcome | y = j)` in column j, one row for each record."""
 
-    @abc.abstractmethod
     def noisy(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return the noisy labels t of outcomes: shape `[n]` for two classes, `[n, k]` for k."""
+        noisy: npt.NDArray[np.float64] = self.values[np.asarray(outcomes)]
+        return noisy
 
-    @cached_property
-    @abc.abstractmethod
-    def predicted_auc(self) -> PredictedAUC:
-        """The attack AUCs that follow from the integers of this mechanism."""
+    @property
+    def unbiased_values(self) -> npt.NDArray[np.float64]:
+        """The values `(t_o - μ_other) / (μ_own - μ_other)`, whose mean is the label or its unit vector.
+
+        Here E[t] is one number on the coordinate of the true class and another on all others.
+        """
+        own, other = (np.ravel(self.mean(y))[-1] for y in (self.classes - 1, 0))
+        unbiased: npt.NDArray[np.float64] = (self.values - other) / (own - other)
+        return unbiased
 
     @abc.abstractmethod
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         """Turn labels and uniform words (one for each coordinate) into outcomes."""
 
     def _words(self, stream: RandomWords, records: int) -> Words:
-        """Return the words for the next so many records, taken from the stream without a look at any label."""
+        """Return the words for the next records, taken from the stream without a look at any label."""
         return stream.words(records * math.prod(self.outcome_shape))
 
     def release(self, labels: npt.ArrayLike, rng: RandomWords | int | None = None) -> Release:
@@ -206,8 +212,17 @@ def _number(value: object, name: str) -> float:
     return float(value)
 
 
-def check_parameter(value: object, name: str, low: float, high: float) -> float:
-    """Return a parameter that must lie strictly between bounds (or on the upper one), or raise a ValueError."""
+def check_sigma(sigma: float) -> float:
+    """Return σ as a float, or raise a ValueError that says what is wrong with it."""
+    return _within(sigma, "sigma", 0.01, 1000.0)
+
+
+def check_delta(delta: float) -> float:
+    """Return δ as a float, or raise a ValueError that says what is wrong with it."""
+    return _within(delta, "delta", 0.0, 0.5)
+
+
+def _within(value: object, name: str, low: float, high: float) -> float:
     number = _number(value, name)
     if not low < number <= high:
         raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ _HALF = TOTAL // 2
 class OptimizedUnary(AdditiveMechanism):
     """k independent bits; for two classes `t = (1 + b_1 - b_0) / 2`, which is all that the two bits say."""
 
-    name: ClassVar[str] = "optimized_unary"
+    name = "optimized_unary"
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         if self.classes == 2:

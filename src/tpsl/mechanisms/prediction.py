@@ -9,9 +9,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+
+from tpsl.mechanisms.additive import AdditiveMechanism
+from tpsl.mechanisms.mechanism import Mechanism
+from tpsl.mechanisms.randomized_response import RandomizedResponse
+from tpsl.mechanisms.subset_selection import SubsetSelection
+from tpsl.mechanisms.table import TOTAL, Table
+from tpsl.mechanisms.table_mechanism import TableMechanism
+
+Floats = npt.NDArray[np.float64]
+
+_CERTAIN = 1000.0
+"""Stands for an infinite log-likelihood ratio."""
+_LEVELS = 1000
+"""How finely the likelihood ratios of one coordinate, on either side of 1, are told apart to compare pairs of them."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +59,7 @@ def auc_ceiling(epsilon: float, delta: float = 0.0) -> float:
     return corner * (1.0 + delta - corner) / 2 + (2.0 - corner) * (1.0 - delta - corner) / 2 + delta
 
 
-def auc_of_scores(
-    if_positive: npt.NDArray[np.float64],
-    if_negative: npt.NDArray[np.float64],
-    scores: npt.NDArray[np.float64],
-) -> float:
+def auc_of_scores(if_positive: Floats, if_negative: Floats, scores: Floats) -> float:
     """Return `P(score of a positive > score of a negative) + ½ P(equal)` for outcomes with these probabilities.
 
     Scores that differ by less than 1e-9 count as equal: the integers of a table wobble around one likelihood ratio.
@@ -63,13 +74,63 @@ def auc_of_scores(
     return float(np.sum(positive * (below + negative / 2)))
 
 
-def predicted_by_votes(own: float, other: float, ceiling: float) -> PredictedAUC:
-    """Return the AUCs where an outcome votes for one of the two classes, for the other, or for neither.
+def predicted_auc(mechanism: Mechanism) -> PredictedAUC:
+    """Return the attack AUCs that follow from the integers of a mechanism.
 
-    `own` is the probability of a vote for the true class, `other` that of a vote for the other one. Without a vote the
-    hard guess is a coin toss; a score puts such outcomes in the middle, which ranks better.
+    For a table of a user's own with k classes they are the mean over all pairs of classes; every other mechanism treats
+    its classes alike.
     """
-    neither = 1.0 - own - other
-    best = auc_of_scores(np.array([own, neither, other]), np.array([other, neither, own]), np.array([1.0, 0.0, -1.0]))
-    hard = (1.0 + own - other) / 2
-    return PredictedAUC(hard, hard, best, ceiling)
+    ceiling = auc_ceiling(mechanism.epsilon, mechanism.delta)
+    if mechanism.classes > 2 and isinstance(mechanism, AdditiveMechanism):
+        return PredictedAUC(*_of_coordinates(mechanism.table), ceiling)
+    if isinstance(mechanism, AdditiveMechanism | TableMechanism):
+        rows = mechanism.weights.astype(np.float64) / TOTAL
+        likelier, best = np.mean([_of_rows(own, other) for other, own in combinations(rows, 2)], axis=0).tolist()
+    else:
+        own_vote, other_vote = _votes(mechanism)
+        neither = 1.0 - own_vote - other_vote
+        votes = np.array([own_vote, neither, other_vote])
+        likelier, best = _of_rows(votes, votes[::-1])
+    return PredictedAUC(likelier, likelier, best, ceiling)
+
+
+def _of_rows(own: Floats, other: Floats) -> tuple[float, float]:
+    """Return the AUCs of the likelier label and of the best score, from the probabilities of all outcomes.
+
+    The hard guess reaches `½ (1 + total variation)`: where both labels are equally likely it is a coin.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.nan_to_num(np.log(own) - np.log(other), posinf=_CERTAIN, neginf=-_CERTAIN)
+    return float(1.0 + np.maximum(own - other, 0.0).sum()) / 2, auc_of_scores(own, other, ratio)
+
+
+def _votes(mechanism: Mechanism) -> tuple[float, float]:
+    """Return how often an outcome votes for the true one of two classes, and for the other one.
+
+    A set that holds one of the two classes votes for it; one that holds both or neither says nothing, as does a third
+    class.
+    """
+    if isinstance(mechanism, SubsetSelection):
+        holds, others = mechanism.holds / TOTAL, mechanism.classes - 1
+        return holds * (mechanism.classes - mechanism.size) / others, (1.0 - holds) * mechanism.size / others
+    if isinstance(mechanism, RandomizedResponse):
+        return mechanism.keep / TOTAL, mechanism.flip / TOTAL
+    return 1.0, 0.0
+
+
+def _of_coordinates(table: Table) -> tuple[float, float, float]:
+    """Return the three AUCs for k classes with noise on each coordinate: two classes differ in two coordinates.
+
+    Class a against class b: the attack guesses a if t_a > t_b; under a, coordinate a is `own` and b is `other`.
+    """
+    other, own = table.weights.astype(np.float64) / TOTAL
+    ratio = table.log_weights[1] - table.log_weights[0]
+    hard, likelier = auc_of_scores(own, other, table.values), auc_of_scores(own, other, ratio)
+    # All pairs of ratios would not fit into memory for a wide grid, so near ones are merged; that costs less than
+    # 1e-6. Far out the integers are small and their ratios rough: they must not set the scale.
+    largest = float(np.abs(ratio[np.maximum(own, other) > 1e-12]).max())
+    rounded = np.round(np.clip(ratio / largest, -1.0, 1.0) * _LEVELS)
+    levels, group = np.unique(rounded, return_inverse=True)
+    own, other = np.bincount(group, weights=own), np.bincount(group, weights=other)
+    if_a = np.multiply.outer(own, other).astype(np.float64)
+    return hard, likelier, auc_of_scores(if_a.ravel(), if_a.T.ravel(), np.subtract.outer(levels, levels).ravel())

@@ -6,15 +6,13 @@ import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
-from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, predicted_by_votes
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL
 
@@ -27,7 +25,7 @@ class RandomizedResponse(Mechanism):
     keep: int
     flip: int
 
-    name: ClassVar[str] = "discrete"
+    name = "discrete"
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters."""
@@ -72,16 +70,6 @@ class RandomizedResponse(Mechanism):
         hit = np.asarray(outcomes)[:, None] == np.arange(self.classes)
         kept, flipped = math.log(self.keep / TOTAL), math.log(self.flip / TOTAL)
         return np.where(hit, np.float64(kept), np.float64(flipped))
-
-    def noisy(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the drawn class as 0/1, or as a unit vector."""
-        drawn = np.asarray(outcomes)
-        return drawn.astype(np.float64) if self.classes == 2 else np.eye(self.classes)[drawn]
-
-    @cached_property
-    def predicted_auc(self) -> PredictedAUC:
-        """For two classes both attacks reach `e^ε/(1+e^ε)`; for k, an outcome may be neither of the two classes."""
-        return predicted_by_votes(self.keep / TOTAL, self.flip / TOTAL, auc_ceiling(self.epsilon))
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         keep = np.uint64(self.keep)

@@ -12,15 +12,13 @@ import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.exact import exp_lower, log_upper
 from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
-from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, predicted_by_votes
 from tpsl.mechanisms.random_words import RandomWords, Words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
 from tpsl.mechanisms.table import TOTAL
@@ -40,7 +38,7 @@ class SubsetSelection(Mechanism):
     size: int
     holds: int
 
-    name: ClassVar[str] = "subset_selection"
+    name = "subset_selection"
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters; the size of the set follows from them."""
@@ -50,11 +48,6 @@ class SubsetSelection(Mechanism):
     def digest(self) -> str:
         """SHA-256 of k, the size of the set and the integer."""
         return hashlib.sha256(f"subset selection {self.classes} {self.size} {self.holds}".encode()).hexdigest()
-
-    @property
-    def outcomes(self) -> int:
-        """A class is in the set or not."""
-        return 2
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
@@ -86,18 +79,6 @@ class SubsetSelection(Mechanism):
         held = math.log(self.holds) - math.log(TOTAL * math.comb(self.classes - 1, self.size - 1))
         lacked = math.log(TOTAL - self.holds) - math.log(TOTAL * math.comb(self.classes - 1, self.size))
         return np.where(np.asarray(outcomes) == 1, np.float64(held), np.float64(lacked))
-
-    def noisy(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the sets as vectors of 0 and 1."""
-        return np.asarray(outcomes).astype(np.float64)
-
-    @cached_property
-    def predicted_auc(self) -> PredictedAUC:
-        """A set that holds one of the two classes votes for it; one that holds both or neither says nothing."""
-        holds = self.holds / TOTAL
-        own = holds * (self.classes - self.size) / (self.classes - 1)
-        other = (TOTAL - self.holds) / TOTAL * self.size / (self.classes - 1)
-        return predicted_by_votes(own, other, auc_ceiling(self.epsilon))
 
     def _words(self, stream: RandomWords, records: int) -> Words:
         """Return the next rows of k words that are all different; a row with two equal words is passed over.

@@ -2,18 +2,18 @@
 
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.halves import Bottom, ModelConfig, Top
-from tpsl.models.members import BottomMembers, TopMembers, make_bottom, make_top
+from tpsl.models.making import make_members
+from tpsl.models.members import Bottoms, Tops
 from tpsl.models.optimizer import HalfOptimizer, OptimizerConfig
 
 __all__ = [
     "Bottom",
-    "BottomMembers",
+    "Bottoms",
     "HalfOptimizer",
     "ModelConfig",
     "OptimizerConfig",
     "Top",
-    "TopMembers",
+    "Tops",
     "WeightAverage",
-    "make_bottom",
-    "make_top",
+    "make_members",
 ]

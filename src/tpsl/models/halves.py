@@ -2,7 +2,8 @@
 
 `Bottom` is f: an embedding layer and two 128-unit ReLU layers; its output is the cut. `Top` is h: two 128-unit ReLU
 layers and the output. A label party with features of its own has a `Bottom` too, whose output joins the others at
-the cut. These are the halves of one network; `members` puts several side by side.
+the cut. These are the halves of one network, and what a party has that brings none of its own; `members` holds
+whatever a party has.
 
 With a wide part (Wide & Deep, Cheng et al. 2016) each party's last number is a score that it has fitted on noisy labels
 (`tpsl.party.wide`). The bottom half reads it and also passes it on beside its output; the top half adds the scores of
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 _LAZY_FROM_ROWS = 200_000
+Width = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class ModelConfig(BaseModel):
@@ -30,6 +32,11 @@ class ModelConfig(BaseModel):
     embedding_dim: int = Field(16, ge=1, le=4096, description="Width of each category's embedding.")
     bottom: tuple[int, ...] = Field((128, 128), min_length=1, description="Widths of the bottom half's ReLU layers.")
     top: tuple[int, ...] = Field((128, 128), description="Widths of the top half's ReLU layers.")
+    cut: Width | dict[str, Width] | None = Field(
+        None,
+        description="Width of a party's share of the cut: one number for all, or one for each party by name. "
+        "Default: the last width of `bottom`.",
+    )
     embedding_updates: Literal["auto", "dense", "lazy"] = Field(
         "auto",
         description="'lazy' updates only the embeddings that a batch touches, 'dense' all of them; "
@@ -47,15 +54,24 @@ class ModelConfig(BaseModel):
         "what that leaves over. Two classes. Costs no ε.",
     )
 
-    @property
-    def share_width(self) -> int:
-        """The width of one member's part of a party's share: the last width of `bottom`, and the score if any."""
-        return self.bottom[-1] + self.wide
+    @model_validator(mode="after")
+    def _scores_have_one_place(self) -> Self:
+        if self.wide and isinstance(self.cut, dict):
+            raise ValueError("with a wide part all shares of the cut have one width: give `cut` as one number")
+        return self
 
-    @property
-    def cut_width(self) -> int:
-        """The width of one party's share of the cut: a part for each member."""
-        return self.members * self.share_width
+    def deep_width(self, party: str) -> int:
+        """Return how wide the output of a party's bottom half is, of one member and without a score."""
+        agreed = self.cut.get(party) if isinstance(self.cut, dict) else self.cut
+        return self.bottom[-1] if agreed is None else agreed
+
+    def share_width(self, party: str) -> int:
+        """Return the width of one member's part of a party's share of the cut: its output, and the score if any."""
+        return self.deep_width(party) + self.wide
+
+    def cut_width(self, party: str) -> int:
+        """Return the width of a party's share of the cut: a part for each member."""
+        return self.members * self.share_width(party)
 
 
 class Bottom(nn.Module):
@@ -79,7 +95,8 @@ class Bottom(nn.Module):
         self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields
         self.layers = _relu_layers(width, config.bottom)
-        self.deep_width, self.width = config.bottom[-1], config.share_width
+        self.reads = (embedding_rows if categorical_fields else 0, categorical_fields, numeric_fields)
+        self.deep_width, self.width = config.bottom[-1], config.bottom[-1] + config.wide
         _gaussian_initialisation(self, generator)
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
@@ -106,9 +123,9 @@ class Top(nn.Module):
 
     def __init__(self, cut_width: int, classes: int, config: ModelConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self._share_width = config.share_width
-        shares = cut_width // config.share_width
-        deep_width = cut_width - shares if config.wide else cut_width
+        self._share_width = config.share_width("any party: a wide part has one width for all")
+        shares = cut_width // self._share_width if config.wide else 0
+        deep_width = cut_width - shares
         self.layers = _relu_layers(deep_width, config.top)
         self.output = nn.Linear(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
         _gaussian_initialisation(self, generator)

@@ -2,7 +2,7 @@
 
 Each starts from weights of its own and learns as if it were alone. Their mean logit is steadier than any one of them,
 because they overfit the same noise in different ways. All of them are post-processing of the one release: M members
-cost M times the computation and M times the width of the cut, and no ε.
+cost M times the computation and M times the width of the cut, and no ε. One network alone is the case M = 1.
 
 A party's share of the cut lies member after member, `[n, M·w]`. Members are whole networks in a loop, so each equals
 the network that is trained alone to the last bit. Batched matrix products over all members save little on a CPU
@@ -11,64 +11,93 @@ the network that is trained alone to the last bit. Batched matrix products over 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tpsl.models.halves import Bottom, ModelConfig, Top
+from tpsl.registry import ExtensionError
 
 
-class BottomMembers(nn.Module):
-    """The bottom halves of all members of one party."""
+class Members(nn.Module):
+    """The halves of one kind that a party has, one for each member; any modules. `what` names them in errors."""
 
-    def __init__(self, members: Sequence[Bottom]) -> None:
+    def __init__(self, members: Sequence[nn.Module], what: str) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.width = sum(member.width for member in members)
+        self._what, self._draws_nothing = what, False
 
-    def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
-        """Return the party's share of the cut, member after member: shape `[n, M·w]`."""
-        return torch.cat([member(categorical, numeric) for member in self.members], dim=1)
+    def _outputs(self, inputs: Iterable[Sequence[Tensor]], *shapes: tuple[int, ...]) -> list[Tensor]:
+        """Return what each member makes of its own inputs, if it is float32 of one of these shapes.
+
+        The first training pass finds out whether they draw from PyTorch's generators: a run that does cannot be resumed
+        or repeated to the last bit.
+        """
+        watched = self.training and not self._draws_nothing
+        before = _generator_states() if watched else []
+        outputs = [self._output(half, given, shapes) for half, given in zip(self.members, inputs, strict=True)]
+        if watched and not all(map(torch.equal, before, _generator_states())):
+            raise ExtensionError(
+                f"{self._what} draws random numbers from PyTorch's generator in its forward pass, as dropout does: "
+                "such a run could not be resumed to the same weights"
+            )
+        self._draws_nothing |= watched
+        return outputs
+
+    def _output(self, half: nn.Module, given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+        records = shapes[0][0]
+        try:
+            output: Any = half(*given)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ExtensionError(f"{self._what} fails on a batch of {records} records ({reason})") from error
+        if not isinstance(output, Tensor):
+            raise ExtensionError(f"{self._what} returns {type(output).__name__}, not a tensor")
+        if output.dtype != torch.float32 or output.shape not in shapes:
+            found = f"{str(output.dtype).removeprefix('torch.')} of shape {list(output.shape)}"
+            wanted = " or ".join(str(list(shape)) for shape in shapes)
+            raise ExtensionError(f"{self._what} returns {found} for {records} records, not float32 of shape {wanted}")
+        return output
 
 
-class TopMembers(nn.Module):
-    """The top halves of all members. Each sees its own slice of every party's share of the cut, and no other's."""
+class Bottoms(Members):
+    """The bottom halves of one party: each maps a batch to `[n, width]`."""
 
-    def __init__(self, members: Sequence[Top], shares: int) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-        self._shares = shares
+    def __init__(self, members: Sequence[nn.Module], width: int, what: str = "the bottom half") -> None:
+        super().__init__(members, what)
+        self.width = len(members) * width
+        self._member_width = width
 
-    def forward(self, cut: Tensor) -> Tensor:
+    def forward(self, *batch: Tensor) -> Tensor:
+        """Return the party's share of the cut, member after member: shape `[n, M·width]`."""
+        outputs = self._outputs(repeat(batch, len(self.members)), (len(batch[0]), self._member_width))
+        return torch.cat(outputs, dim=1)
+
+
+class Tops(Members):
+    """The top halves: each maps its cut, `[n, cut]`, to `[n]` or `[n, 1]` for two classes and `[n, k]` for k.
+
+    A member's cut is its own part of every party's share, and no other's.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], classes: int, what: str = "the top half") -> None:
+        super().__init__(members, what)
+        self._classes = classes
+
+    def forward(self, shares: Sequence[Tensor]) -> Tensor:
         """Return the logits of member after member, shape `[M, n]` for two classes and `[M, n, k]` for k."""
-        members = len(self.members)
-        slices = cut.reshape(len(cut), self._shares, members, cut.shape[1] // (self._shares * members))
+        records = len(shares[0])
+        by_member = zip(*(share.chunk(len(self.members), dim=1) for share in shares), strict=True)
         # In one piece, as a member alone receives it: the layout may decide the order of sums in a matrix product.
-        by_member = slices.permute(2, 0, 1, 3).flatten(start_dim=2).contiguous()
-        return torch.stack([member(own) for member, own in zip(self.members, by_member, strict=True)])
+        cuts = ((torch.cat(parts, dim=1),) for parts in by_member)
+        if self._classes > 2:
+            return torch.stack(self._outputs(cuts, (records, self._classes)))
+        return torch.stack([z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))])
 
 
-def make_bottom(
-    embedding_rows: int,
-    categorical_fields: int,
-    numeric_fields: int,
-    config: ModelConfig,
-    generators: Sequence[torch.Generator],
-) -> Bottom | BottomMembers:
-    """Return the bottom half of one party, with one generator of initial weights for each member."""
-    _check(config, generators)
-    members = [Bottom(embedding_rows, categorical_fields, numeric_fields, config, g) for g in generators]
-    return members[0] if len(members) == 1 else BottomMembers(members)
-
-
-def make_top(shares: int, classes: int, config: ModelConfig, generators: Sequence[torch.Generator]) -> Top | TopMembers:
-    """Return the top half for a cut of so many parties' shares, with one generator for each member."""
-    _check(config, generators)
-    members = [Top(shares * config.share_width, classes, config, g) for g in generators]
-    return members[0] if len(members) == 1 else TopMembers(members, shares)
-
-
-def _check(config: ModelConfig, generators: Sequence[torch.Generator]) -> None:
-    if len(generators) != config.members:
-        raise ValueError(f"{config.members} members need as many generators, got {len(generators)}")
+def _generator_states() -> list[Tensor]:
+    """Return the states of PyTorch's own generators, of the CPU and of every GPU that has been used."""
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    return [torch.get_rng_state(), *on_gpus]

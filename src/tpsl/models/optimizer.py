@@ -1,25 +1,60 @@
-"""How one half is updated: SGD as in the paper, Adam or Adagrad; embedding tables apart from the dense layers.
+"""How one half is updated: any optimiser and schedule of PyTorch; embedding tables apart from the dense layers.
 
 The table's optimiser is a part of its own because it does other work: a batch touches few of its rows. Where
 gradients are sparse ("lazy" updates) only touched rows are read and written.
 
 With averaging the optimiser also keeps an average of the weights over the steps, for prediction. Tables with lazy
-updates are left out of it: to average one, every step would read and write all of its rows.
+updates are left out of it: to average one, every step would read and write all of its rows. So are buffers, as those
+of batch normalisation: prediction uses the last ones.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
+from torch.optim import Optimizer, lr_scheduler
 
 from tpsl.models.averaging import WeightAverage
+from tpsl.models.plain_state import packed, unpacked
+from tpsl.registry import Registry, UnknownName
 
+OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
+"""Optimisers besides those of `torch.optim`: each is called with parameters, `lr`, and its arguments from the job."""
+SCHEDULES: Registry[Callable[..., lr_scheduler.LRScheduler]] = Registry("schedule")
+"""Schedules besides those of `torch.optim.lr_scheduler`: each is called with an optimiser and its arguments."""
 _AVERAGE = "average/"
+_TORCH_OPTIMIZERS = {
+    name.lower(): part
+    for name, part in vars(torch.optim).items()
+    if inspect.isclass(part) and issubclass(part, Optimizer) and part is not Optimizer
+}
+_TORCH_SCHEDULES = {
+    name.lower(): part
+    for name, part in vars(lr_scheduler).items()
+    if inspect.isclass(part) and issubclass(part, lr_scheduler.LRScheduler) and not name.startswith("_")
+}
+
+
+class ScheduleConfig(BaseModel):
+    """How the learning rate changes from step to step."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="A class of torch.optim.lr_scheduler, or a registered schedule.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="What it takes besides the optimiser.")
+
+    def build(self, optimizer: Optimizer) -> lr_scheduler.LRScheduler:
+        """Return the schedule of an optimiser; it is stepped once for each step of training."""
+        make = _found(self.name, SCHEDULES, _TORCH_SCHEDULES)
+        made: lr_scheduler.LRScheduler = _made(f"the schedule {self.name}", make, optimizer, **self.arguments)
+        return made
 
 
 class OptimizerConfig(BaseModel):
@@ -27,9 +62,49 @@ class OptimizerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["sgd", "adam", "adagrad"] = Field("adam", description="The optimiser of torch.optim.")
+    name: str = Field("adam", description="A class of torch.optim in any case, as sgd or AdamW, or a registered one.")
     learning_rate: float = Field(1e-3, gt=0, le=100, description="The step size.")
     weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty on the dense layers (not on embeddings).")
+    arguments: dict[str, Any] = Field(
+        default_factory=dict, description="What else the optimiser takes, as {momentum: 0.9}."
+    )
+    schedule: ScheduleConfig | None = Field(None, description="Changes the learning rate in every step.")
+
+    @model_validator(mode="after")
+    def _works(self) -> Self:
+        """Try what is not known to work: a step, and the state that a checkpoint would hold."""
+        if self.name.lower() in _TORCH_OPTIMIZERS and self.name not in OPTIMIZERS:
+            object.__setattr__(self, "name", self.name.lower())
+        if self.name not in ("sgd", "adam", "adagrad") or self.arguments or self.schedule:
+            self.try_out(sparse=False)
+        return self
+
+    def build(self, parameters: list[nn.Parameter], weight_decay: float, *, sparse: bool) -> Optimizer:
+        """Return the optimiser of these parameters, which get sparse gradients or dense ones."""
+        for own, key in (("lr", "learning_rate"), ("weight_decay", "weight_decay")):
+            if own in self.arguments:
+                raise ValueError(f"the optimizer {self.name} gets its {own} from {key}, not from its arguments")
+        make = _found(self.name, OPTIMIZERS, _TORCH_OPTIMIZERS)
+        if sparse and make is torch.optim.Adam:
+            make = torch.optim.SparseAdam
+        decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
+        arguments = {"lr": self.learning_rate, **decay, **self.arguments}
+        made: Optimizer = _made(f"the optimizer {make.__name__}", make, parameters, **arguments)
+        return made
+
+    def try_out(self, *, sparse: bool) -> None:
+        """Raise what is wrong with the optimiser, its arguments or its schedule, by taking a step with it."""
+        parameters = [nn.Parameter(torch.ones(shape)) for shape in ([(2, 2)] if sparse else [(2, 2), (2,)])]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter).to_sparse(1) if sparse else torch.ones_like(parameter)
+        optimizer = self.build(parameters, 0.0 if sparse else self.weight_decay, sparse=sparse)
+        schedule = self.schedule.build(optimizer) if self.schedule else None
+        gradients = "sparse gradients, as lazy embedding tables have them" if sparse else "a step"
+        _made(f"the optimizer {self.name}, for {gradients},", optimizer.step)
+        if schedule is not None and self.schedule is not None:
+            _made(f"the schedule {self.schedule.name}", schedule.step)
+            packed(schedule.state_dict(), f"schedule {self.schedule.name}", {})
+        packed(optimizer.state_dict(), f"optimizer {self.name}", {})
 
 
 class HalfOptimizer:
@@ -39,15 +114,17 @@ class HalfOptimizer:
     """
 
     def __init__(self, half: nn.Module, config: OptimizerConfig, averaging: float = 0.0) -> None:
-        tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding)}
-        dense: list[Tensor] = [p for p in half.parameters() if id(p) not in tables]
-        self.parameters: list[Tensor] = [*half.parameters()]
-        self._parts: list[torch.optim.Optimizer] = []
-        if dense:
-            self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
-        for table in tables.values():
-            self._parts.append(_optimizer(config, [table.weight], 0.0, sparse=table.sparse))
+        tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
         lazy = {key for key, table in tables.items() if table.sparse}
+        self.parameters: list[nn.Parameter] = [p for p in half.parameters() if p.requires_grad]
+        if lazy and config.name not in ("sgd", "adam", "adagrad"):
+            config.try_out(sparse=True)
+        self._parts: list[Optimizer] = []
+        if dense := [p for p in self.parameters if id(p) not in tables]:
+            self._parts.append(config.build(dense, config.weight_decay, sparse=False))
+        for table in (p for p in self.parameters if id(p) in tables):
+            self._parts.append(config.build([table], 0.0, sparse=id(table) in lazy))
+        self._schedules = [config.schedule.build(part) for part in self._parts] if config.schedule else []
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -57,6 +134,8 @@ class HalfOptimizer:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
         for part in self._parts:
             part.step()
+        for schedule in self._schedules:
+            schedule.step()
         for parameter in self.parameters:
             parameter.grad = None
         if self._average is not None:
@@ -72,49 +151,54 @@ class HalfOptimizer:
     def state(self) -> tuple[dict[str, Tensor], str]:
         """Return the state as named tensors and a JSON text, for a checkpoint."""
         tensors: dict[str, Tensor] = {}
-        settings: list[dict[str, Any]] = []
-        for number, part in enumerate(self._parts):
-            state = part.state_dict()
-            for parameter, values in state["state"].items():
-                for key, value in values.items():
-                    tensors[f"{number}/{parameter}/{key}"] = torch.as_tensor(value).clone()
-            settings.append(state["param_groups"])
+        settings = {
+            "parts": [packed(part.state_dict(), f"{number}", tensors) for number, part in enumerate(self._parts)],
+            "schedules": [
+                packed(schedule.state_dict(), f"schedule {number}", tensors)
+                for number, schedule in enumerate(self._schedules)
+            ],
+        }
         if self._average is not None:
             tensors |= {_AVERAGE + name: value for name, value in self._average.state().items()}
         return tensors, json.dumps(settings)
 
     def load_state(self, tensors: dict[str, Tensor], settings: str) -> None:
         """Take over a state that `state` returned."""
-        groups = json.loads(settings)
-        if len(groups) != len(self._parts):
-            raise ValueError(f"the state has {len(groups)} parts, this optimiser has {len(self._parts)}")
+        packed_state = json.loads(settings)
+        if len(packed_state["parts"]) != len(self._parts):
+            raise ValueError(f"the state has {len(packed_state['parts'])} parts, this optimiser has {len(self._parts)}")
         averages = {name.removeprefix(_AVERAGE): t for name, t in tensors.items() if name.startswith(_AVERAGE)}
         if bool(averages) != (self._average is not None):
             raise ValueError(f"the state is that of an optimiser {'with' if averages else 'without'} averaging")
         if self._average is not None:
             self._average.load_state(averages)
-        states: list[dict[int, dict[str, Any]]] = [{} for _ in self._parts]
-        for name, value in tensors.items():
-            if not name.startswith(_AVERAGE):
-                number, parameter, key = name.split("/")
-                part = self._parts[int(number)]
-                states[int(number)].setdefault(int(parameter), {})[key] = _as_saved(part, key, value)
-        for part, state, group in zip(self._parts, states, groups, strict=True):
-            part.load_state_dict({"state": state, "param_groups": group})
+        for part, state in zip(self._parts, packed_state["parts"], strict=True):
+            part.load_state_dict(unpacked(state, tensors))
+        for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
+            schedule.load_state_dict(unpacked(state, tensors))
 
 
-def _as_saved(part: torch.optim.Optimizer, key: str, value: Tensor) -> Tensor | int:
-    """SparseAdam counts its steps in an int, the others in a tensor."""
-    return int(value) if key == "step" and isinstance(part, torch.optim.SparseAdam) else value
+def _found(name: str, registered: Registry[Callable[..., Any]], of_torch: dict[str, Any]) -> Callable[..., Any]:
+    if name in registered:
+        return registered.get(name)
+    if name.lower() in of_torch:
+        return of_torch[name.lower()]  # type: ignore[no-any-return]
+    known = ", ".join([*registered, *of_torch])
+    raise UnknownName(f"unknown {registered.kind} {name!r}; known are {known}")
 
 
-def _optimizer(
-    config: OptimizerConfig, parameters: list[Tensor], weight_decay: float, *, sparse: bool
-) -> torch.optim.Optimizer:
-    if config.name == "sgd":
-        return torch.optim.SGD(parameters, lr=config.learning_rate, weight_decay=weight_decay)
-    if config.name == "adagrad":
-        return torch.optim.Adagrad(parameters, lr=config.learning_rate, weight_decay=weight_decay)
-    if sparse:
-        return torch.optim.SparseAdam(parameters, lr=config.learning_rate)
-    return torch.optim.Adam(parameters, lr=config.learning_rate, weight_decay=weight_decay)
+def _takes(make: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(make).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) -> Any:
+    """Return what a call returns; an error names the argument that is not known, or what the part says itself."""
+    for name in arguments:
+        if not _takes(make, name):
+            known = ", ".join(p for p in list(inspect.signature(make).parameters)[len(given) :])
+            raise ValueError(f"{what} does not take {name!r}; it takes {known}")
+    try:
+        return make(*given, **arguments)
+    except Exception as error:
+        raise ValueError(f"{what} fails ({type(error).__name__}: {' '.join(str(error).split())})") from error

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.data.features import Features
+from tpsl.data.split import Rows
 from tpsl.models import Bottom
-from tpsl.party.feature_party import FeatureTensors, Rows
+from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress
 
 _HELD_OUT = 0.05  # share of the rows
@@ -94,7 +95,7 @@ def pretrain(
         raise ValueError(f"pre-training needs at least 2 records, there are {len(rows)}")
     started = time.perf_counter()
     device = next(bottom.parameters()).device
-    inputs = FeatureTensors(features, device)
+    inputs = Batches(features, device)
     order = _generator(seed, "order", torch.device("cpu"))
     corruption = _generator(seed, "corruption", device)
     shuffled = rows[_permutation(len(rows), order)]
@@ -320,7 +321,7 @@ def _rate(done: float) -> float:
 
 
 @torch.no_grad()
-def _root_mean_square(bottom: Bottom, inputs: FeatureTensors, batches: Sequence[Rows]) -> float:
+def _root_mean_square(bottom: Bottom, inputs: Batches, batches: Sequence[Rows]) -> float:
     cuts = [bottom.deep(*inputs.batch(part)).square().sum(dtype=torch.float64) for part in batches]
     return math.sqrt(float(torch.stack(cuts).sum()) / (sum(map(len, batches)) * bottom.deep_width))
 

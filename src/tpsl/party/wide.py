@@ -29,8 +29,7 @@ from torch import Tensor
 
 from tpsl.data.features import Features
 from tpsl.data.order import permutation
-from tpsl.data.split import FOLD_STREAM
-from tpsl.party.feature_party import Rows
+from tpsl.data.split import FOLD_STREAM, Rows
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

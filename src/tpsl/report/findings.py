@@ -1,4 +1,4 @@
-"""What attacks and audits found about a run, kept beside it: in the label party's folder, which nobody else reads.
+"""What attacks and audits found about a run, kept beside it: in the label party's folder, which no other party reads.
 
 RUN/label/attacks.json      the attacks, scored with true labels, with their ROC curves
 RUN/label/audit.json        the lower bound on ε
@@ -9,14 +9,14 @@ RUN/label/examination.json  which parts the newest audit had, and what it accuse
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from tpsl.files import write_atomically
+from tpsl.files import for_json, write_atomically
 from tpsl.training.run_folder import RunError, RunFolder
 
 Finding = Literal["attacks", "audit", "replay", "examination"]
+FINDINGS: tuple[Finding, ...] = get_args(Finding)
 
 
 def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
@@ -27,20 +27,11 @@ def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
     before = read_finding(run, finding) if finding == "attacks" else None
     if before is not None and all(before.get(key) == content.get(key) for key in ("steps", "skip", "records")):
         content = {**content, "attacks": {**before["attacks"], **content["attacks"]}}
-    write_atomically(_path(run, finding), json.dumps(finite(content), ensure_ascii=False, allow_nan=False).encode())
-
-
-def finite(content: Any) -> Any:
-    """Return JSON-able data with null for the numbers that JSON does not have."""
-    if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    write_atomically(_path(run, finding), json.dumps(for_json(content), ensure_ascii=False, allow_nan=False).encode())
 
 
 def read_finding(run: Path, finding: Finding) -> dict[str, Any] | None:
-    """Return what was found, or None if nobody has looked."""
+    """Return what was found, or None if nothing was looked for."""
     path = _path(run, finding)
     if not path.exists():
         return None

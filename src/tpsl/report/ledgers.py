@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tpsl.files import for_json
 from tpsl.report.run_view import RunView, SumOverVaults
 from tpsl.report.words import rounded_up
 from tpsl.training.job import Job
@@ -88,11 +88,11 @@ def classes_in(run: RunFolder) -> int | None:
 
 def with_sums(views: Sequence[RunView], vaults: Sequence[Path | None], sums: Mapping[Path, VaultSum]) -> list[RunView]:
     """Return the views with what the records of their vaults have spent over all known ones, if these are several."""
-    told = []
+    summed = []
     for view, vault in zip(views, vaults, strict=True):
         found = sums.get(vault.resolve()) if vault is not None else None
-        told.append(RunView(**{**view, "over_vaults": _sum_view(found) if found and len(found.parts) > 1 else None}))
-    return told
+        summed.append(RunView(**{**view, "over_vaults": _sum_view(found) if found and len(found.parts) > 1 else None}))
+    return summed
 
 
 def known_vaults(own: Iterable[Path | None]) -> list[Path]:
@@ -113,7 +113,7 @@ def vault_label(vault: Path) -> str:
 
 def _sum_view(found: VaultSum) -> SumOverVaults:
     return SumOverVaults(
-        epsilon=found.total.epsilon if math.isfinite(found.total.epsilon) else None,
+        epsilon=for_json(found.total.epsilon),
         epsilon_text=rounded_up(found.total.epsilon, 4),
         delta_text=rounded_up(found.total.delta, 2) if found.total.delta else "",
         private=found.total.private,

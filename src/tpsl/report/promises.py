@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tpsl.mechanisms import Mechanism, auc_ceiling
-from tpsl.report.findings import finite
+from tpsl.files import for_json
+from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
@@ -27,11 +27,11 @@ def promise_of(
     total: LedgerTotal | None = None,
     records: int | None = None,
 ) -> Promise:
-    """Return the promise of a job for so many classes: the ε of the integers that are sampled, over all draws.
+    """Return the promise of a job for this number of classes: the ε of the integers that are sampled, over all draws.
 
     A finished run states its ε itself, and whether its noise was secret: that is what counts then. `total` is what the
-    ledger says that the records have spent in all; a finished run has noted that too, at its end. `records` is how many
-    there are, where neither says so.
+    ledger says that the records have spent in all; a finished run has noted that too, at its end. `records` is their
+    number, where neither says so.
     """
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
@@ -48,11 +48,11 @@ def promise_of(
         mechanism=facts.mechanism if result is None else result.mechanism,
         estimator=job.privacy.estimator,
         draws=job.privacy.draws,
-        total_epsilon=spent.epsilon if math.isfinite(spent.epsilon) else None,
+        total_epsilon=for_json(spent.epsilon),
         total_delta=spent.delta,
         total_epsilon_text=rounded_up(spent.epsilon, 4),
         total_delta_text=rounded_up(spent.delta, 2),
-        epsilon=epsilon if math.isfinite(epsilon) else None,
+        epsilon=for_json(epsilon),
         delta=delta,
         private=spent.private,
         large_delta=large,
@@ -83,13 +83,13 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     if privacy.gradients == "none":
         return _Facts()
     mechanism = privacy.build(classes)
-    predicted = mechanism.predicted_auc
+    predicted = predicted_auc(mechanism)
     return _Facts(
         mechanism.name,
         times(mechanism.epsilon, privacy.draws),
         times(mechanism.delta, privacy.draws),
-        finite(predicted.shortest_distance),
-        finite(predicted.best_score),
+        for_json(predicted.shortest_distance),
+        for_json(predicted.best_score),
         best_roc(mechanism),
     )
 

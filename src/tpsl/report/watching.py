@@ -1,4 +1,4 @@
-"""A folder of runs as it is at this moment: runs that have not changed since the last look are not read again."""
+"""A folder of runs as it is at this moment: runs that have not changed since the last snapshot are not read again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.progress import Progress, no_progress
-from tpsl.report.feature_reading import read_feature_run
+from tpsl.report.feature_view import read_feature_run
+from tpsl.report.label_view import classes_of, job_view, read_run
 from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.promises import promise_of
-from tpsl.report.reading import classes_of, job_view, read_run
 from tpsl.report.run_view import RunView
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
@@ -25,11 +25,11 @@ Traces = tuple[tuple[str, int, int, int], ...]
 
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
 _LEFT_BY_A_RUN = (".lock", "result.json")
-_OFTEN = 0.3  # seconds in which many readers share one look
+_KEPT = 0.3  # seconds in which many readers share one snapshot
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What was there at one moment; `version` differs whenever anything else does."""
 
     views: tuple[RunView, ...]
@@ -40,7 +40,7 @@ class Look:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the last look saw of one run."""
+    """What the last snapshot saw of one run."""
 
     own: Traces
     """Of the run's folder alone."""
@@ -60,17 +60,17 @@ class WatchedFolder:
         self._known: dict[Path, _Known] = {}
         self._summed: tuple[object, Mapping[Path, VaultSum], list[str]] = ((), {}, [])
         self._lock = threading.Lock()
-        self._last: tuple[float, Look] | None = None
+        self._last: tuple[float, Snapshot] | None = None
 
-    def look(self, progress: Progress = no_progress) -> Look:
+    def snapshot(self, progress: Progress = no_progress) -> Snapshot:
         """Return the runs, sorted by path; only those that have changed are read. From any thread."""
         with self._lock:
-            if self._last is None or time.monotonic() - self._last[0] > _OFTEN:
-                look = self._look(progress)
-                self._last = time.monotonic(), look
+            if self._last is None or time.monotonic() - self._last[0] > _KEPT:
+                found = self._read_all(progress)
+                self._last = time.monotonic(), found
             return self._last[1]
 
-    def _look(self, progress: Progress) -> Look:
+    def _read_all(self, progress: Progress) -> Snapshot:
         known: dict[Path, _Known] = {}
         paths = sorted(runs_in(self.folder))
         for done, path in enumerate(paths):
@@ -82,7 +82,7 @@ class WatchedFolder:
         vaults = [content.vault for content in readable]
         sums, problems = self._sums(vaults) if self.party == LABEL_PARTY else ({}, [])
         state = repr([(path, content.traces) for path, content in known.items()]) + repr(self._summed[0])
-        return Look(
+        return Snapshot(
             tuple(with_sums(views, vaults, sums)),
             (*(content.view for content in known.values() if isinstance(content.view, str)), *problems),
             hashlib.sha256(state.encode()).hexdigest()[:32],
@@ -90,14 +90,14 @@ class WatchedFolder:
 
     def _known_of(self, path: Path) -> _Known:
         """Return what is known of a run; it is read again if a file has changed that its view is made of."""
-        # Before the reading: what changes meanwhile is seen at the next look.
+        # Before reading: what changes while the run is read is seen next time.
         own, before = _traces(path, self.party), self._known.get(path)
         vault = before.vault if before and before.own == own else self._vault_of(path)
         traces = own + (_traces_in(vault) if vault else ())
         return before if before and before.traces == traces else _Known(own, vault, traces, self._read(path, vault))
 
     def _vault_of(self, path: Path) -> Path | None:
-        """Return where the run has noted its vault; a note that cannot be read is told when the run is read."""
+        """Return where the run has noted its vault; a note that cannot be read is reported when the run is read."""
         try:
             return RunFolder(path).vault() if self.party == LABEL_PARTY else None
         except ValueError:
@@ -144,7 +144,7 @@ def runs_in(folder: Path, deepest: int = _DEEPEST) -> Iterator[Path]:
             yield folder
             return
         inner = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # not ours to read, or gone meanwhile
+    except OSError:  # not ours to read, or gone by now
         return
     names = [name for name in inner if not name.startswith(".")] if deepest else []
     found = [run for name in names for run in runs_in(folder / name, deepest - 1)]

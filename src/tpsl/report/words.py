@@ -11,7 +11,7 @@ from tpsl.report.run_view import RunView, SumOverVaults
 
 MISSING = "–"
 """Shown where there is no number."""
-LARGE_DELTA_TEXT = "δ is above 1/records: for somebody among so many the promise is expected to fail."
+LARGE_DELTA_TEXT = "δ is above 1/records: the promise is expected to fail for at least one record."
 """Said of a run that was permitted such a δ."""
 
 
@@ -121,7 +121,7 @@ def promise_text(epsilon: float, delta: float, private: bool, share: float | Non
         return "No noise was added. The gradients show the labels, and nothing is promised about them."
     if not private:
         return (
-            "The noise was drawn from a seed, so whoever knows the seed can take it away again. Nothing is promised; "
+            "The noise was drawn from a seed, so anyone who knows the seed can subtract it. Nothing is promised; "
             "the same run with secret noise would promise the ε shown here."
         )
     if epsilon == 0:

@@ -30,6 +30,7 @@ from tpsl.training.observer import Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
+from tpsl.transport.peers import LABEL_PARTY
 
 Entry = dict[str, Any]
 
@@ -134,15 +135,20 @@ class AfterTraining:
         nothing = np.arange(0)
         if not self._job.trains:
             return nothing, nothing
-        model, share = self._job.model, self._job.head_width
-        scores = np.arange(model.share_width - 1, model.cut_width, model.share_width) if model.wide else nothing
-        logits = len(feature_party_names(self._job.data)) * share
-        own = logits + (1 if self._records.classes == 2 else self._records.classes)
-        clean = [own + scores] if self._records.features is not None else []
-        for begin in range(0, logits, share):
-            cut = begin + share - model.cut_width
-            clean += [np.arange(begin, cut), cut + scores]
-        return np.sort(np.concatenate([nothing, *clean])), np.arange(logits, own)
+        model, clean, end = self._job.model, [nothing], 0
+
+        def scores(party: str) -> Columns:
+            width = model.share_width(party)
+            return np.arange(width - 1, model.cut_width(party), width) if model.wide else nothing
+
+        for party in feature_party_names(self._job.data):
+            begin, end = end, end + self._job.head_width(party)
+            cut = end - model.cut_width(party)
+            clean += [np.arange(begin, cut), cut + scores(party)]
+        logits, own = end, end + (1 if self._records.classes == 2 else self._records.classes)
+        if self._records.features is not None:
+            clean.append(own + scores(LABEL_PARTY))
+        return np.sort(np.concatenate(clean)), np.arange(logits, own)
 
 
 def _is_evaluated(entry: Entry) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
 from tpsl.transport import Agreement
@@ -33,7 +34,7 @@ def agreement(job: Job, ids: Any, schedule: Schedule) -> Agreement:
         "digest of the job": job.digest(),
         "number of records": str(len(ids)),
         "number of training records": str(len(schedule.train)),
-        "width of the cut": str(job.model.cut_width),
+        "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in feature_party_names(job.data)),
         "batch plan": schedule.plan.digest(),
     }
     return Agreement(fields, ids_digest(ids))

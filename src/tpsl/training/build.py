@@ -3,36 +3,122 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
-from tpsl.models import Bottom, BottomMembers, HalfOptimizer, make_bottom, make_top
+from tpsl.models import Bottom, Bottoms, HalfOptimizer, Top, Tops, make_members
 from tpsl.party import FeatureParty, LabelParty
+from tpsl.party.batches import Inputs
 from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
+from tpsl.registry import ExtensionError
 from tpsl.training.job import Job
+from tpsl.training.own_parts import OwnParts
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
 
-LabelPartyBuilder = Callable[[Job, int, int, NoisyLabels, Features | None, torch.device | None], LabelParty]
+LabelPartyBuilder = Callable[
+    [Job, Sequence[str], int, NoisyLabels, Features | Inputs | None, OwnParts, torch.device | None], LabelParty
+]
 """What makes the label party of a run, on the device it gets last: `build_label_party`, unless it is replaced."""
+NO_PARTS = OwnParts()
+
+
+def weight_seed(seed: int, half: str) -> int:
+    """Return the seed of one half's initial weights: each half can be built without the others."""
+    digest = hashlib.sha256(f"tpsl weights\x1f{seed}\x1f{half}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def weight_generator(seed: int, half: str) -> torch.Generator:
-    """Return the generator of one half's initial weights: each half can be built without the others."""
-    digest = hashlib.sha256(f"tpsl weights\x1f{seed}\x1f{half}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    """Return a generator that starts from the seed of one half's weights."""
+    return torch.Generator().manual_seed(weight_seed(seed, half))
 
 
-def build_feature_party(job: Job, name: str, features: Features, device: torch.device | None = None) -> FeatureParty:
+def build_feature_party(
+    job: Job,
+    party: str,
+    inputs: Features | Inputs,
+    own: OwnParts = NO_PARTS,
+    device: torch.device | None = None,
+) -> FeatureParty:
     """Return a feature party with its initial weights; with a wide part the features include the score."""
-    bottom = _bottom(job, name, features).to(device)
+    bottom = _bottoms(job, party, inputs, own).to(device)
     optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging)
-    return FeatureParty(bottom, optimizer, features, run_ahead=job.training.staleness > 0)
+    return FeatureParty(bottom, optimizer, inputs, run_ahead=job.training.staleness > 0)
+
+
+def build_label_party(
+    job: Job,
+    feature_parties: Sequence[str],
+    classes: int,
+    noisy: NoisyLabels,
+    inputs: Features | Inputs | None,
+    own: OwnParts = NO_PARTS,
+    device: torch.device | None = None,
+) -> LabelParty:
+    """Return the label party with its initial weights; every party's share of the cut has the job's width."""
+    shares, own_side = list(feature_parties), None
+    if inputs is not None:
+        bottom = _bottoms(job, LABEL_PARTY, inputs, own).to(device)
+        optimizer = HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging)
+        own_side = FeatureParty(bottom, optimizer, inputs)
+        shares.append(LABEL_PARTY)
+    top = build_top(job, shares, classes, own).to(device)
+    gradient = LogitGradient(noisy.mechanism, job.privacy.estimator, job.training.build_loss(classes))
+    optimizer = HalfOptimizer(top, job.training.label_optimizer, job.training.averaging)
+    return LabelParty(top, optimizer, gradient, noisy, own_side)
+
+
+def build_top(job: Job, shares: Sequence[str], classes: int, own: OwnParts = NO_PARTS) -> Tops:
+    """Return the label party's top half for the shares of these parties, its own last if it has one."""
+    cut = sum(job.model.share_width(party) for party in shares)
+    if own.top is None:
+        members = [Top(cut, classes, job.model, generator) for generator in _weight_generators(job, "label top")]
+        return Tops(members, classes)
+    if job.model.wide:
+        raise ExtensionError(f"the top half {own.top} has no place for the scores of model.wide: set it to false")
+    factory = partial(own.top.make, "the top half", cut=cut, classes=classes)
+    what = f"the top half {own.top}"
+    return Tops(make_members(factory, _weight_seeds(job, "label top"), what), classes, what)
+
+
+def _bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts) -> Bottoms:
+    """Return a party's bottom half: that of the paper for encoded features, or what the party brings."""
+    half, what = ("label bottom" if party == LABEL_PARTY else party), f"the bottom half of {party}"
+    if own.bottom is None:
+        if not isinstance(inputs, Features):
+            raise ExtensionError(
+                f"{party} has inputs of its own, so it needs a bottom half of its own: name its factory"
+            )
+        config = job.model.model_copy(update={"bottom": (*job.model.bottom[:-1], job.model.deep_width(party))})
+        shape = inputs.embedding_rows, inputs.categorical.shape[1], inputs.numeric.shape[1]
+        members = [Bottom(*shape, config, generator) for generator in _weight_generators(job, half)]
+        return Bottoms(members, job.model.share_width(party), what)
+    if job.model.wide or (job.training.pretrain is not None and party != LABEL_PARTY):
+        key = "model.wide" if job.model.wide else "training.pretrain"
+        raise ExtensionError(f"{key} is for the bottom half that comes with tpsl; {party} has its own, {own.bottom}")
+    width = job.model.share_width(party)
+    factory = partial(own.bottom.make, what, width=width, inputs=inputs)
+    what = f"{what}, {own.bottom},"
+    return Bottoms(make_members(factory, _weight_seeds(job, half), what), width, what)
+
+
+def _weight_seeds(job: Job, half: str) -> list[int]:
+    """Return a seed for each member; the first member starts as a network without members does."""
+    names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
+    return [weight_seed(job.training.seed, name) for name in names]
+
+
+def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in _weight_seeds(job, half)]
 
 
 def pretrained_weights(
@@ -44,55 +130,17 @@ def pretrained_weights(
     """
     if job.training.pretrain is None:
         raise ValueError("the job has no pre-training")
-    bottom = build_feature_party(job.without_wide_part(), side.party, side.features, device).bottom
-    members = list(bottom.members) if isinstance(bottom, BottomMembers) else [bottom]
-    for number, member in enumerate(members):
+    bottom = build_feature_party(job.without_wide_part(), side.party, side.features, device=device).bottom
+    for number, member in enumerate(bottom.members):
         seed = job.training.seed + number
-        pretrain(member, side.features, side.train, job.training.pretrain, seed, progress)  # type: ignore[arg-type]
+        pretrain(cast(Bottom, member), side.features, side.train, job.training.pretrain, seed, progress)
     return bottom.state_dict()
 
 
-def load_pretrained(bottom: Bottom | BottomMembers, weights: Mapping[str, Tensor]) -> None:
+def load_pretrained(bottom: Bottoms, weights: Mapping[str, Tensor]) -> None:
     """Put pre-trained weights into a half; where it also reads a score, the score's own weights stay as they are."""
     state = bottom.state_dict()
     for name, weight in weights.items():
         narrower = weight.ndim == 2 and weight.shape[1] < state[name].shape[1]
         state[name] = torch.cat([weight, state[name][:, weight.shape[1] :].cpu()], dim=1) if narrower else weight
     bottom.load_state_dict(state)
-
-
-def build_label_party(
-    job: Job,
-    feature_parties: int,
-    classes: int,
-    noisy: NoisyLabels,
-    features: Features | None,
-    device: torch.device | None = None,
-) -> LabelParty:
-    """Return the label party with its initial weights; every party's share of the cut has the job's width."""
-    own = None
-    shares = feature_parties
-    if features is not None:
-        bottom = _bottom(job, "label bottom", features).to(device)
-        own = (bottom, HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging), features)
-        shares += 1
-    top = make_top(shares, classes, job.model, _weight_generators(job, "label top")).to(device)
-    gradient = LogitGradient(noisy.mechanism, job.privacy.estimator)
-    optimizer = HalfOptimizer(top, job.training.label_optimizer, job.training.averaging)
-    return LabelParty(top, optimizer, gradient, noisy, own)
-
-
-def _bottom(job: Job, name: str, features: Features) -> Bottom | BottomMembers:
-    return make_bottom(
-        features.embedding_rows,
-        features.categorical.shape[1],
-        features.numeric.shape[1],
-        job.model,
-        _weight_generators(job, name),
-    )
-
-
-def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
-    """Return a generator for each member; the first member starts as a network without members does."""
-    names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
-    return [weight_generator(job.training.seed, name) for name in names]

@@ -88,7 +88,7 @@ class FeatureRole:
         self._kept: deque[list[Tensor]] = deque()
         self._early: deque[Gradients] = deque()
         self._unanswered = 0
-        width, itemsize = job.model.cut_width, 4 if job.training.wire == "float32" else 2
+        width, itemsize = job.model.cut_width(side.party), 4 if job.training.wire == "float32" else 2
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
         part_bytes = self.schedule.part_rows * width * itemsize + 2 * MESSAGE_OVERHEAD
         self._most_unanswered = max(2, WINDOW // part_bytes)
@@ -243,7 +243,7 @@ class FeatureRole:
         frozen = None
         if self.job.sends_frozen:
             plain = self.job.without_wide_part()
-            frozen = build_feature_party(plain, self.side.party, self.side.features, self.device)
+            frozen = build_feature_party(plain, self.side.party, self.side.features, device=self.device)
             load_pretrained(frozen.bottom, self._pretrained())
         for part, rows in enumerate(self.schedule.head_parts()):
             embeddings = self.party.embed(rows)
@@ -276,7 +276,7 @@ class FeatureRole:
 
     def _load(self, step: int) -> None:
         """Put the party into its state after `step` steps; what was computed beyond is forgotten."""
-        self.party = build_feature_party(self.job, self.side.party, self._features(), self.device)
+        self.party = build_feature_party(self.job, self.side.party, self._features(), device=self.device)
         if not step and self.job.training.pretrain is not None:
             load_pretrained(self.party.bottom, self._pretrained())
         self._kept.clear()

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -21,19 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tpsl.data.config import DataConfig, FlightsData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
-from tpsl.mechanisms import (
-    Mechanism,
-    best_for,
-    gaussian,
-    identity,
-    laplace,
-    optimized_unary,
-    randomized_response,
-    subset_selection,
-)
+from tpsl.mechanisms import AUTO, MECHANISMS, Mechanism, build_mechanism, check_parameters
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.party.pretraining import PretrainConfig
-from tpsl.perturb import Estimator
+from tpsl.perturb import LOSSES, Estimator, Loss
 from tpsl.transport import WireDtype
 
 
@@ -44,12 +32,10 @@ class _Model(BaseModel):
 class PrivacyConfig(_Model):
     """How labels become noisy labels, and how training uses them."""
 
-    mechanism: Literal["auto", "none", "laplace", "discrete", "gaussian", "subset_selection", "optimized_unary"] = (
-        Field(
-            "auto",
-            description="'auto' takes the one with the least noise for ε and the number of classes; "
-            "'none' is the paper's Algorithm 1; 'discrete' is randomised response.",
-        )
+    mechanism: Annotated[str, MECHANISMS] = Field(
+        AUTO,
+        description="How labels are made noisy: 'auto' takes the least noise for ε and the number of classes, "
+        "'discrete' is randomised response, 'none' is the paper's Algorithm 1; or a registered name.",
     )
     epsilon: float | None = Field(None, description="The ε of one draw (all but 'none' and 'gaussian').")
     sigma: float | None = Field(None, description="Standard deviation of the noise on the label ('gaussian').")
@@ -66,8 +52,12 @@ class PrivacyConfig(_Model):
 
     @field_validator("mechanism", mode="before")
     @classmethod
-    def _other_name(cls, value: object) -> object:
-        return "discrete" if value == "randomized_response" else value
+    def _is_known(cls, value: object) -> object:
+        if value == "randomized_response":
+            return "discrete"
+        if isinstance(value, str):
+            MECHANISMS.get(value)
+        return value
 
     @model_validator(mode="after")
     def _has_its_parameters(self) -> Self:
@@ -75,60 +65,25 @@ class PrivacyConfig(_Model):
             for parameter in ("epsilon", "sigma", "delta", "noise_seed"):
                 if getattr(self, parameter) is not None:
                     raise ValueError(f"gradients 'none' releases nothing and does not take {parameter}")
-            if self.mechanism != "auto":
+            if self.mechanism != AUTO:
                 raise ValueError(
                     f"gradients 'none' releases nothing and does not take the mechanism '{self.mechanism}'"
                 )
             return self
-        needed = {"none": (), "gaussian": ("sigma", "delta")}.get(self.mechanism, ("epsilon",))
-        for parameter in ("epsilon", "sigma", "delta"):
-            given, wanted = getattr(self, parameter) is not None, parameter in needed
-            if wanted and not given:
-                raise ValueError(f"mechanism '{self.mechanism}' needs {parameter}")
-            if given and not wanted:
-                raise ValueError(f"mechanism '{self.mechanism}' does not take {parameter}")
-        _checked(self.mechanism, self.epsilon, self.sigma, self.delta)
+        check_parameters(self.mechanism, self._parameters)
         return self
 
+    @property
+    def _parameters(self) -> dict[str, float | None]:
+        return {"epsilon": self.epsilon, "sigma": self.sigma, "delta": self.delta}
+
     def build(self, classes: int) -> Mechanism:
-        """Return the mechanism for so many classes."""
+        """Return the mechanism for this number of classes."""
         return self.choose(classes)[0]
 
     def choose(self, classes: int) -> tuple[Mechanism, str]:
-        """Return the mechanism for so many classes, and why it is this one."""
-        return _choose(self.mechanism, self.epsilon, self.sigma, self.delta, classes)
-
-
-_AS_AGREED = "the job names it"
-_BUILDERS: dict[str, Callable[[float, int], Mechanism]] = {
-    "laplace": laplace,
-    "discrete": randomized_response,
-    "subset_selection": subset_selection,
-    "optimized_unary": optimized_unary,
-}
-
-
-@lru_cache(maxsize=256)
-def _checked(mechanism: str, epsilon: float | None, sigma: float | None, delta: float | None) -> None:
-    """Raise what is wrong with the parameters. Tables of integers take time to build: equal ones are built once."""
-    _choose(mechanism, epsilon, sigma, delta, 2)
-
-
-def _choose(
-    mechanism: str, epsilon: float | None, sigma: float | None, delta: float | None, classes: int
-) -> tuple[Mechanism, str]:
-    if mechanism == "auto":
-        return best_for(_number(epsilon), classes)
-    if mechanism == "none":
-        return identity(classes), _AS_AGREED
-    if mechanism == "gaussian":
-        return gaussian(_number(sigma), _number(delta), classes), _AS_AGREED
-    return _BUILDERS[mechanism](_number(epsilon), classes), _AS_AGREED
-
-
-def _number(parameter: float | None) -> float:
-    """A parameter that is not there is not a number, and no mechanism takes that."""
-    return math.nan if parameter is None else parameter
+        """Return the mechanism for this number of classes, and why it is this one."""
+        return build_mechanism(self.mechanism, classes, **self._parameters)
 
 
 class TrainingConfig(_Model):
@@ -146,6 +101,8 @@ class TrainingConfig(_Model):
     )
     feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
     label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
+    loss: str = Field("cross_entropy", description="A registered loss; the paper's is cross_entropy.")
+    loss_arguments: dict[str, Any] = Field(default_factory=dict, description="What the loss takes, as {gamma: 2}.")
     averaging: float = Field(
         0.0,
         ge=0,
@@ -186,6 +143,20 @@ class TrainingConfig(_Model):
     )
 
     @model_validator(mode="after")
+    def _loss_is_known(self) -> Self:
+        self.build_loss(2)
+        return self
+
+    def build_loss(self, classes: int) -> Loss:
+        """Return the loss for this number of classes."""
+        make = LOSSES.get(self.loss)
+        try:
+            return make(classes, **self.loss_arguments)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ValueError(f"the loss {self.loss} fails for {classes} classes ({reason})") from error
+
+    @model_validator(mode="after")
     def _patience_has_something_to_judge_by(self) -> Self:
         if self.patience and not self.validation:
             raise ValueError("patience needs a noisy hold-out to judge by: set validation, as 0.1")
@@ -224,6 +195,14 @@ class Job(_Model):
         return self
 
     @model_validator(mode="after")
+    def _widths_are_those_of_parties(self) -> Self:
+        known = (*feature_party_names(self.data), "label")
+        for party in self.model.cut if isinstance(self.model.cut, dict) else ():
+            if party not in known:
+                raise ValueError(f"model.cut names {party!r}; the parties are {', '.join(known)}")
+        return self
+
+    @model_validator(mode="after")
     def _somebody_learns(self) -> Self:
         if self.privacy.gradients == "none" and self.training.head != "local":
             raise ValueError("with privacy.gradients 'none' only a local head learns: set training.head to 'local'")
@@ -252,10 +231,15 @@ class Job(_Model):
         """Whether the frozen pre-trained embedding goes beside the trained cut to the local head."""
         return self.training.pretrain is not None and self.trains
 
+    def head_width(self, party: str) -> int:
+        """Return the width of what a party sends for the local head: its cut, after the frozen one if any."""
+        frozen = self.without_wide_part().model.cut_width(party) if self.sends_frozen else 0
+        return self.model.cut_width(party) + frozen
+
     @property
-    def head_width(self) -> int:
-        """Width of what a feature party sends for the local head: its cut, after the frozen pre-trained one if any."""
-        return self.model.cut_width + (self.without_wide_part().model.cut_width if self.sends_frozen else 0)
+    def widest_share(self) -> int:
+        """The width of the widest tensor that a feature party sends."""
+        return max(self.head_width(party) for party in feature_party_names(self.data))
 
     def without_wide_part(self) -> Job:
         """Return the job of the same network without a wide part: what is pre-trained, and frozen."""

@@ -68,7 +68,7 @@ def join(
                 address,
                 party,
                 agreement(job, side.ids, role.schedule),
-                Limits(role.schedule.largest_part, job.head_width),
+                Limits(role.schedule.largest_part, job.widest_share),
                 job.training.wire,
                 credentials=credentials,
                 patience=patience,

@@ -286,12 +286,13 @@ class LabelRole:
     def _own_head_inputs(self, rows: Rows, received: list[Tensor]) -> list[Tensor]:
         """Return what this party adds for the local head: its logits, and its own features as its half embeds them."""
         if self.job.trains:
-            cuts = [embeddings[:, -self.job.model.cut_width :] for embeddings in received]
+            widths = map(self.job.model.cut_width, self.channels)
+            cuts = [embeddings[:, -width:] for embeddings, width in zip(received, widths, strict=True)]
             return [self.party.head_inputs(rows, cuts).cpu()]
         if self.side.features is None:
             return []
         if self._untrained is None:
-            self._untrained = build_feature_party(self.job, "label bottom", self.side.features, self.device)
+            self._untrained = build_feature_party(self.job, LABEL_PARTY, self.side.features, device=self.device)
         return [self._untrained.embed(rows).cpu()]
 
     async def _tensor(
@@ -308,7 +309,8 @@ class LabelRole:
                 f"{channel.peer} sent {kind.__name__} of step {message.step}, part {message.part}; "
                 f"expected was step {step}, part {part}"
             )
-        shape = (rows, self.job.head_width if kind is HeadEmbeddings else self.job.model.cut_width)
+        width_of = self.job.head_width if kind is HeadEmbeddings else self.job.model.cut_width
+        shape = (rows, width_of(channel.peer))
         return checked_tensor(message.tensor, shape, sender=channel.peer, what="embeddings", step=step)
 
     async def _farewell(self, done: int, result: TrainResult | None) -> TrainResult:

@@ -13,7 +13,7 @@ from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.arrivals import arrivals_for
-from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_label_party
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.label_role import LabelRole
@@ -93,10 +93,11 @@ def train(
             partial(chosen.release, notice),
             lambda noisy: make_label_party(
                 job,
-                len(names),
+                names,
                 side.records.classes,
                 noisy,
                 label_features(job, side.records, noisy, run.label),
+                NO_PARTS,
                 device,
             ),
             record_steps=record_steps,
@@ -106,7 +107,7 @@ def train(
             after_epoch=after.evaluate,  # nobody can measure how long that takes
             spent=arrivals.spent if arrivals else chosen.total,
         )
-        limits = Limits(label.schedule.largest_part, job.head_width)
+        limits = Limits(label.schedule.largest_part, job.widest_share)
         ends = {name: couple(("label", name), job.training.wire, limits) for name in names}
         features = [
             FeatureRole(

@@ -10,9 +10,12 @@ of a run, so that attacks, audits and predictions build the same parts again.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from torch import nn
 
 from tpsl.registry import ExtensionError, imported
 
@@ -32,19 +35,69 @@ class Factory(BaseModel):
 
     def make(self, what: str, /, **given: Any) -> Any:
         """Call the factory with what is given and its own arguments; an error says which factory failed and why."""
-        function = imported(self.factory, what)
-        try:
-            return function(**given, **self.arguments)
-        except Exception as error:
-            reason = " ".join(str(error).split()) or "no reason given"
-            raise ExtensionError(f"{what} {self.factory} fails ({type(error).__name__}: {reason})") from error
+        return _called(imported(self.factory, what), f"{what} {self}", {**given, **self.arguments})
+
+    def __str__(self) -> str:
+        return self.factory
 
 
-class OwnParts(BaseModel):
-    """The factories of one party; None where the party takes what comes with this package."""
+class GivenObject(BaseModel):
+    """A part that came as a Python object: a module, an object with records, or a function that makes one.
+
+    Only the name of its type can be noted, so whoever uses the run later has to give the object again.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    inputs: Factory | None = None
-    bottom: Factory | None = None
-    top: Factory | None = None
+    given: str
+    _part: Any = PrivateAttr(None)
+
+    @classmethod
+    def of(cls, part: object) -> GivenObject:
+        """Return the part of this object."""
+        made = cls(given=getattr(part, "__name__", type(part).__name__))
+        made._part = part
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenObject) and self.given == other.given
+
+    def __str__(self) -> str:
+        return self.given
+
+    def make(self, what: str, /, **given: Any) -> Any:
+        """Return a copy of a module, what a function returns, or any other object itself."""
+        if self._part is None:
+            raise ExtensionError(f"{what} was the Python object {self.given} when the run began: give it again")
+        if isinstance(self._part, nn.Module):
+            return deepcopy(self._part)
+        return _called(self._part, f"{what} {self}", given) if callable(self._part) else self._part
+
+
+def _part(value: object) -> object:
+    """Let an object stand for itself where a file names a factory."""
+    return value if value is None or isinstance(value, str | dict | BaseModel) else GivenObject.of(value)
+
+
+Part = Annotated[Factory | GivenObject | None, BeforeValidator(_part)]
+
+
+class OwnParts(BaseModel):
+    """What one party brings; None where it takes what comes with this package.
+
+    In Python a part may also be an object: `OwnParts(bottom=MyHalf)`, `OwnParts(bottom=my_module)`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    inputs: Part = None
+    bottom: Part = None
+    top: Part = None
+
+
+def _called(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:
+    try:
+        return function(**given)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise ExtensionError(f"{what} fails ({type(error).__name__}: {reason})") from error

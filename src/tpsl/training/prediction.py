@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +19,19 @@ from torch import nn
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
-from tpsl.models import Bottom, BottomMembers, Top, TopMembers, make_top
-from tpsl.party.feature_party import FeatureTensors, Rows
+from tpsl.data.split import Rows
+from tpsl.models import Bottom, Bottoms, Tops
+from tpsl.party.batches import Batches, Inputs
 from tpsl.party.wide import AdditiveModel
-from tpsl.training.build import build_feature_party
+from tpsl.perturb import Loss
+from tpsl.training.build import build_feature_party, build_top
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import TEST_ROWS_AT_ONCE
 from tpsl.training.wide import load_wide, newly_scored_features, unscored_features
 from tpsl.transport.peers import LABEL_PARTY
 
+_BOTTOM = "bottom.safetensors"
 Probabilities = npt.NDArray[np.float32]
 
 
@@ -38,89 +41,86 @@ class PredictionError(ValueError):
 
 @dataclass(frozen=True)
 class TrainedHalves:
-    """The halves of one trained network: a bottom half for each feature party, in the job's order, and the top half."""
+    """The halves of one trained network: a bottom half for each party with features, and the top half."""
 
-    bottoms: Mapping[str, Bottom | BottomMembers]
-    label_bottom: Bottom | BottomMembers | None
-    """The label party's own bottom half, if it has features."""
-    top: Top | TopMembers
+    bottoms: Mapping[str, Bottoms]
+    """By party, in the order of their shares of the cut: the feature parties as in the job, then the label party."""
+    top: Tops
+    loss: Loss
     wide: Mapping[str, AdditiveModel]
     """The wide part of each party with features, by its name; empty if the network has none."""
 
     @torch.no_grad()
-    def probabilities(
-        self, feature_parties: Mapping[str, Features], label_features: Features | None, rows: Rows | None = None
-    ) -> Probabilities:
+    def probabilities(self, inputs: Mapping[str, Features | Inputs], rows: Rows | None = None) -> Probabilities:
         """Return the probabilities of these rows (all, if None): of class 1 for two classes (`[n]`), of each for k.
 
-        They are, bit for bit, those that the label party computes in a run for the same rows; with a wide part, for
-        rows that it was not fitted on.
+        `inputs` are those of every party that has a bottom half. The probabilities are, bit for bit, those that the
+        label party computes in a run for the same rows; with a wide part, for rows that it was not fitted on.
         """
-        held = [(bottom, self._read(bottom, name, feature_parties.get(name))) for name, bottom in self.bottoms.items()]
-        if self.label_bottom is not None:
-            held.append((self.label_bottom, self._read(self.label_bottom, LABEL_PARTY, label_features)))
-        inputs = [(bottom, FeatureTensors(features)) for bottom, features in held]
-        wanted = np.arange(len(held[0][1]), dtype=np.int64) if rows is None else rows
+        held = {party: self._read(party, inputs.get(party)) for party in self.bottoms}
+        batches = {party: Batches(read) for party, read in held.items()}
+        wanted = np.arange(len(next(iter(held.values()))), dtype=np.int64) if rows is None else rows
         parts = []
         for start in range(0, max(1, len(wanted)), TEST_ROWS_AT_ONCE):
             part = wanted[start : start + TEST_ROWS_AT_ONCE]
-            shares = [bottom(*tensors.batch(part)) for bottom, tensors in inputs]
-            z = self.top(shares[0] if len(shares) == 1 else torch.cat(shares, dim=1))
-            z = z.mean(dim=0) if isinstance(self.top, TopMembers) else z
-            parts.append((torch.sigmoid(z) if z.ndim == 1 else torch.softmax(z, dim=1)).numpy())
+            z = self.top([bottom(*batches[party].batch(part)) for party, bottom in self.bottoms.items()])
+            parts.append(self.loss.probabilities(z.mean(dim=0)).numpy())
         return np.concatenate(parts)
 
-    def _read(self, half: Bottom | BottomMembers, party: str, features: Features | None) -> Features:
-        """Return a party's features as its half reads them, if they are there and of the right kind."""
-        if features is not None and party in self.wide:
-            model = self.wide[party]
-            if (len(model.effects), len(model.slopes)) != (features.categorical.shape[1], features.numeric.shape[1]):
-                raise PredictionError(f"the party {party!r} has other features than the network was trained with")
-            features = newly_scored_features(features, model)
-        return _fitting(half, party, features)
+    def _read(self, party: str, inputs: Features | Inputs | None) -> Features | Inputs:
+        """Return a party's inputs as its half reads them, if they are there and of the right kind."""
+        if inputs is None:
+            raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
+        half = self.bottoms[party].members[0]
+        if not isinstance(half, Bottom):
+            return inputs
+        if isinstance(inputs, Features):
+            fields = (inputs.categorical.shape[1], inputs.numeric.shape[1] + (party in self.wide))
+            if (inputs.embedding_rows if fields[0] else 0, *fields) == half.reads:
+                return newly_scored_features(inputs, self.wide[party]) if party in self.wide else inputs
+        raise PredictionError(f"the party {party!r} has other features than the network was trained with")
 
 
 def load_halves(
-    run_path: Path, feature_parties: Mapping[str, Features], label_features: Features | None
+    run_path: Path,
+    feature_parties: Mapping[str, Features | Inputs],
+    label_inputs: Features | Inputs | None,
+    own: Mapping[str, OwnParts] | None = None,
 ) -> TrainedHalves:
-    """Return the halves of a finished run whose parties have features like these; their values are not looked at.
+    """Return the halves of a finished run whose parties have inputs like these; their values are not looked at.
 
-    The folder must hold every party's half: one process trained the run, or the folders were put together.
+    The folder must hold every party's half: one process trained the run, or the folders were put together. A party's
+    own parts are made by the factories that are noted there; `own` replaces the notes of parties that gave objects.
     """
     run = RunFolder(run_path)
     job, result = run.job(), run.result()
     if result is None:
         raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
-    names = feature_party_names(job.data)
-    for name in names:
+    inputs = {}
+    for name in feature_party_names(job.data):
         if name not in feature_parties:
             raise PredictionError(
                 f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
             )
-
-    def as_read(features: Features) -> Features:
-        return unscored_features(features) if job.model.wide else features
-
-    bottoms = {name: build_feature_party(job, name, as_read(feature_parties[name])).bottom for name in names}
-    for name, bottom in bottoms.items():
-        _load_into(bottom, run.party(name) / "bottom.safetensors")
-    own_path = run.label / "bottom.safetensors"
-    if own_path.exists() != (label_features is not None):
-        has = "has" if own_path.exists() else "has no"
+        inputs[name] = feature_parties[name]
+    if (run.label / _BOTTOM).exists() != (label_inputs is not None):
+        has = "has no" if label_inputs is not None else "has"
         raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
-    own = None
-    if label_features is not None:
-        own = build_feature_party(job, "label bottom", as_read(label_features)).bottom
-        _load_into(own, own_path)
-    shares = len(bottoms) + (own is not None)
-    top = make_top(shares, result.classes, job.model, [torch.Generator() for _ in range(job.model.members)])
+    if label_inputs is not None:
+        inputs[LABEL_PARTY] = label_inputs
+    parts = {name: (own or {}).get(name) or run.own_parts(name) for name in (*inputs, LABEL_PARTY)}
+    bottoms = {}
+    for name, held in inputs.items():
+        as_read = unscored_features(held) if job.model.wide and isinstance(held, Features) else held
+        bottoms[name] = build_feature_party(job, name, as_read, own=parts[name]).bottom.eval()
+        _load_into(bottoms[name], run.party(name) / _BOTTOM)
+    top = build_top(job, list(inputs), result.classes, parts[LABEL_PARTY]).eval()
     _load_into(top, run.label / "top.safetensors")
-    parties = [*names, *([LABEL_PARTY] if own is not None else [])]
     try:
-        wide = {name: load_wide(run.party(name)) for name in parties} if job.model.wide else {}
+        wide = {name: load_wide(run.party(name)) for name in inputs} if job.model.wide else {}
     except ValueError as error:
         raise PredictionError(str(error)) from error
-    return TrainedHalves(bottoms, own, top, wide)
+    return TrainedHalves(bottoms, top, job.training.build_loss(result.classes), wide)
 
 
 def predict(run_path: Path, data: Dataset, rows: Rows | None = None) -> Probabilities:
@@ -130,20 +130,8 @@ def predict(run_path: Path, data: Dataset, rows: Rows | None = None) -> Probabil
     read, neither those of `data` nor what a local head learned from them.
     """
     halves = load_halves(run_path, data.feature_parties, data.label_features)
-    return halves.probabilities(data.feature_parties, data.label_features, rows)
-
-
-def _fitting(half: Bottom | BottomMembers, party: str, features: Features | None) -> Features:
-    """Return the features if they are there and a bottom half can read them."""
-    if features is None:
-        raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
-    bottom = cast(Bottom, half.members[0]) if isinstance(half, BottomMembers) else half
-    embedding, first_layer = bottom.embedding, cast(nn.Linear, bottom.layers[0])
-    rows, width = (embedding.num_embeddings, embedding.embedding_dim) if embedding is not None else (0, 0)
-    inputs = features.categorical.shape[1] * width + features.numeric.shape[1]
-    if (features.embedding_rows, inputs) != (rows, first_layer.in_features):
-        raise PredictionError(f"the party {party!r} has other features than the network was trained with")
-    return features
+    own = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
+    return halves.probabilities({**data.feature_parties, **own}, rows)
 
 
 def _load_into(half: nn.Module, path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
+from tpsl.files import for_json
+
 NOTHING_RELEASED = "nothing released"
 """The mechanism of a run whose feature parties get nothing back (`gradients: none`, ε = 0)."""
 
@@ -53,10 +55,8 @@ class TrainResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(self).items()
-        }
+        content: dict[str, Any] = for_json(asdict(self))
+        return content
 
     @classmethod
     def from_dict(cls, content: Any) -> TrainResult:

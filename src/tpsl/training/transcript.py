@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, write_atomically
-from tpsl.models import Top
 
+_FIRST = "members.0."
 Float32s = npt.NDArray[np.float32]
 
 
@@ -171,16 +171,12 @@ class Trajectory:
         width = sum(int(np.prod(shape)) for _, shape in self._layout)
         self._weights = _mapped(folder / "trajectory.f32", "<f4", (width,))
 
-    def load_into(self, top: Top, step: int) -> None:
-        """Give a top half the weights it had before this step; of several members, those of the first."""
+    def load_into(self, top: nn.Module, step: int) -> None:
+        """Give a top half the weights that its first member had before this step."""
         parts = np.split(np.array(self._weights[step]), np.cumsum([int(np.prod(s)) for _, s in self._layout])[:-1])
         state = {name: torch.from_numpy(part).reshape(s) for (name, s), part in zip(self._layout, parts, strict=True)}
-        top.load_state_dict(_first_member(state))
-
-
-def _first_member(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    own = {name.removeprefix("members.0."): part for name, part in state.items() if name.startswith("members.0.")}
-    return own or state
+        first = {name.removeprefix(_FIRST): part for name, part in state.items() if name.startswith(_FIRST)}
+        top.load_state_dict({**dict(top.named_buffers()), **first})
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

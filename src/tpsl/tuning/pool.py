@@ -85,7 +85,7 @@ def _start_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed is told so by nobody, and would wait for its next task for ever."""
+    """End a worker whose parent was killed: it would wait for its next task for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait_for_process([parent.sentinel])

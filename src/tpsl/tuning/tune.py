@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -21,7 +20,7 @@ import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
@@ -123,11 +122,8 @@ class TuneResult:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
         plain = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
-        content = {name: getattr(self, name) for name in plain}
-        for name in ("total_epsilon", "epsilon"):
-            content[name] = content[name] if math.isfinite(content[name]) else None
         return {
-            **content,
+            **{name: for_json(getattr(self, name)) for name in plain},
             "best": self.best.as_dict(),
             "committee": {**asdict(self.committee_validation), **asdict(self.committee)},
             "candidates": [candidate.as_dict() for candidate in self.candidates],

@@ -30,7 +30,7 @@ def times(part: float, count: int) -> float:
 
 
 def is_large_delta(delta: float, records: int) -> bool:
-    """Say whether δ is above 1/records: then ε is expected to fail for somebody."""
+    """Say whether δ is above 1/records: then ε is expected to fail for at least one record."""
     return delta > 1 / max(records, 1)
 
 
@@ -38,7 +38,7 @@ def check_delta(delta: float, records: int, max_delta: float | None = None) -> N
     """Raise a `VaultError` if the δ of a record is above `max_delta`; None: above 1/records.
 
     With probability δ the promise of ε may fail for a record altogether: a mechanism that shows one label in a thousand
-    as it is has δ = 0.001. Above 1/records that is expected to happen to somebody.
+    as it is has δ = 0.001. Above 1/records that is expected to happen to at least one of them.
     """
     if max_delta is not None and not 0 <= max_delta <= 1:
         raise VaultError(f"the largest δ must be a number from 0 to 1, not {max_delta}")

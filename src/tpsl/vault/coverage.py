@@ -91,7 +91,7 @@ def by_chunk(positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArra
 
 
 def chunk_count(records: int) -> int:
-    """How many chunks hold so many records."""
+    """The number of chunks that hold this number of records."""
     return -(-records // CHUNK)
 
 

@@ -39,7 +39,7 @@ def explain(path: Path, error: Exception) -> str:
     if "not a database" in text:
         return f"{path} is no vault: its file is not a vault database, or was overwritten"
     if "malformed" in text:
-        return f"vault {path} is damaged or truncated ({text}); restore it from a backup, do not release anew"
+        return f"vault {path} is damaged or truncated ({text}); restore it from a backup, do not release again"
     if "readonly" in text or "unable to open" in text:
         return f"vault {path} cannot be written or opened by this user ({text})"
     if _is_full(error):

@@ -63,7 +63,7 @@ def take_back(place: Path, records: Iterable[bytes], epsilon: float) -> None:
 
 @contextmanager
 def _opened(place: Path) -> Iterator[sqlite3.Connection]:
-    """Yield the record in a transaction of its own: others wait until it is over."""
+    """Yield the record in a transaction of its own; other processes wait for its end."""
     path = place / FILE
     try:
         make_private_folder(place)

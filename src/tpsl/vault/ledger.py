@@ -2,10 +2,10 @@
 
 Each entry is one line of canonical JSON that contains the hash of the entry before it; its own hash is SHA-256 over
 that line. What the chain can do: an entry that was changed, dropped or moved, by accident or by hand, does not fit its
-neighbours, and `verify` says so. What it cannot do: stop whoever can write the file. They can cut off the newest
-entries together with their releases, compute all hashes anew over a false history, go back to an old copy, or keep a
-second vault. The first three show to somebody who noted `Ledger.head` before and compares (`entries_since`), and to
-nobody else; a second vault shows to nobody.
+neighbours, and `verify` says so. What it cannot do: stop someone who can write the file. They can cut off the newest
+entries together with their releases, recompute all hashes over a false history, go back to an old copy, or keep a
+second vault. Only someone who noted `Ledger.head` before and compares (`entries_since`) notices the first three;
+nothing shows a second vault.
 
 No entry contains a label or a digest of labels, and a random number in each makes its hash say nothing about the rest.
 The ledger stays at the label party all the same. Times are what the machine's clock said. Nothing depends on them: the

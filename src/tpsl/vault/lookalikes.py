@@ -135,7 +135,7 @@ def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> Non
 
 
 def found(connection: sqlite3.Connection) -> Lookalikes | None:
-    """What `examine` has found; None if no two ids look alike, or nobody has looked yet."""
+    """What `examine` has found; None if no two ids look alike, or `examine` has not run yet."""
     return _described(connection, _pairs(connection))
 
 

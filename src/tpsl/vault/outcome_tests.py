@@ -8,8 +8,8 @@ exact and no sample is too small. Three things are looked at:
 - *agreement*: whether two draws for the same records have noise in common.
 
 The last two reduce an outcome to its *own bit*: what the noise did to the record's own class (for randomised response
-and subset selection whether it was kept, for additive noise whether it went up or down). The bit has the same
-probability whatever the label.
+and subset selection whether it was kept, for additive noise whether it went up or down, for a table of a user's own
+whether the outcome is among the likelier ones). The bit has the same probability whatever the label.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Identity, Mechanism, RandomizedResponse, SubsetSelection
+from tpsl.mechanisms import Mechanism, RandomizedResponse, SubsetSelection, TableMechanism
 from tpsl.mechanisms.additive import AdditiveMechanism
 from tpsl.mechanisms.subset_selection import membership
 from tpsl.mechanisms.table import TOTAL
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 LAGS = 8
 """The noise of a record is compared with that of the 1st to the 8th record after it."""
 _BINS = 16
-"""Neighbouring points of a grid of additive noise are counted together, in at most so many bins."""
+"""Neighbouring points of a grid of additive noise are counted together, in at most this many bins."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def at_least(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.Array
 def surprise(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.ArrayLike, allowance: int = 0) -> Floats:
     """Return the two-sided p-value of a binomial count.
 
-    With an `allowance` up to so many of the trials may have been exchanged for others after they were counted, chosen
-    by whoever wished: the p-value is still no smaller than it should be.
+    Up to `allowance` trials may have been exchanged for others after they were counted, chosen by an adversary: the
+    p-value is still no smaller than it should be.
     """
     k, n, p = (np.asarray(value, np.float64) for value in (count, trials, probability))
     above = at_least(k - allowance, n + allowance, p)
@@ -83,25 +83,30 @@ def surprise(count: npt.ArrayLike, trials: npt.ArrayLike, probability: npt.Array
 class Expected:
     """What a mechanism's integers say of the outcomes of records whose labels are known.
 
-    Two classes have a row for each label. k classes have a row for each class's own coordinate, over the records of
-    that class, and one for the same coordinate over all other records.
+    Two classes, and tables of users' own, have a row for each label. Other mechanisms for k classes have a row for each
+    class's own coordinate, over the records of that class, and one for the same coordinate over all other records.
     """
 
     def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism, self._classes = mechanism, mechanism.classes
-        own, other, self._bin = _cells(mechanism)
-        self._bins = len(own)
-        if self._classes == 2:
-            self.probabilities = np.stack([other, own])
+        self._by_label = mechanism.classes == 2 or isinstance(mechanism, TableMechanism)
+        self._likely: _LikelyOutcomes | None = None
+        if isinstance(mechanism, TableMechanism):
+            self.probabilities, self._bin = _binned(mechanism.probabilities)
+            self._likely = _LikelyOutcomes(mechanism.probabilities)
+            self.bit = self._likely.probability
         else:
-            self.probabilities = np.repeat(np.stack([own, other]), self._classes, axis=0)
-        self._threshold, self.bit = _threshold(mechanism, own)
+            other, own, self._bin = _cells(mechanism)
+            rows = [other, own] if self._by_label else [own] * self._classes + [other] * self._classes
+            self.probabilities = np.stack(rows)
+            self._threshold, self.bit = _threshold(mechanism, own)
+        self._bins = self.probabilities.shape[1]
 
     def counts(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Counts:
         """Return how often each cell occurs: `[rows, bins]`."""
         labels, k, bins = labels.astype(np.int64), self._classes, self._bins
-        if k == 2:
-            return np.bincount(labels * bins + self._bin[outcomes], minlength=2 * bins).reshape(2, bins)
+        if self._by_label:
+            return np.bincount(labels * bins + self._bin[outcomes], minlength=k * bins).reshape(k, bins)
         if self.mechanism.outcome_shape:
             cells = self._bin[outcomes]
             own = cells[np.arange(len(labels)), labels]
@@ -115,6 +120,8 @@ class Expected:
 
     def bits(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Bits:
         """Return each record's own bit; it is 1 with probability `bit`, whatever the label."""
+        if self._likely is not None:
+            return self._likely.drawn(labels, outcomes)
         if self._threshold is None:  # the label itself, or not
             kept: Bits = outcomes == labels
             return kept
@@ -129,28 +136,49 @@ class Expected:
 
     def row_name(self, row: int) -> str:
         """Return which records a row counts, in words."""
-        if self._classes == 2:
+        if self._by_label:
             return f"records of class {row}"
         own, column = row < self._classes, row % self._classes
         return f"records of class {column}" if own else f"records of other classes, at class {column}"
 
 
-def is_testable(mechanism: Mechanism) -> bool:
-    """Say whether the table of a mechanism is one that these tests know how to read."""
-    return isinstance(mechanism, AdditiveMechanism | RandomizedResponse | SubsetSelection | Identity)
+class _LikelyOutcomes:
+    """The own bit of a table without any symmetry: whether an outcome is among the likelier ones of its label.
+
+    These are as many of the label's likeliest outcomes as are as probable together as the likeliest outcome of any
+    label. Of the last of them only a random part counts, so that the probability is the same for all labels, exactly.
+    """
+
+    def __init__(self, probabilities: Floats) -> None:
+        self.probability = float(probabilities.max())
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        ranked = np.take_along_axis(probabilities, order, axis=1)
+        before = np.cumsum(ranked, axis=1) - ranked
+        self._counted = np.empty_like(probabilities)
+        np.put_along_axis(self._counted, order, np.clip((self.probability - before) / ranked, 0.0, 1.0), axis=1)
+        self._random = np.random.default_rng()
+
+    def drawn(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Bits:
+        """Return the bits of these outcomes."""
+        likely: Bits = self._random.random(len(outcomes)) < self._counted[labels, outcomes]
+        return likely
+
+
+def _binned(rows: Floats) -> tuple[Floats, npt.NDArray[np.uint8]]:
+    """Return the rows of a table with outcomes next to each other taken together, and the bin of each outcome."""
+    average = rows.mean(axis=0)
+    _, of_outcome = np.unique(np.floor(_BINS * (np.cumsum(average) - average / 2)), return_inverse=True)
+    return np.stack([np.bincount(of_outcome, weights=row) for row in rows]), of_outcome.astype(np.uint8)
 
 
 def _cells(mechanism: Mechanism) -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
-    """Return the probabilities of the bins for a coordinate that is the label's own and for one that is not, and the
+    """Return the probabilities of the bins for a coordinate that is not the label's own and for one that is, and the
     bin of each outcome."""
     if isinstance(mechanism, AdditiveMechanism):
-        other, own = mechanism.weights.astype(np.float64) / TOTAL
-        middle = np.cumsum(own + other) / 2 - (own + other) / 4
-        _, of_outcome = np.unique(np.floor(_BINS * middle), return_inverse=True)
-        of_own, of_other = (np.bincount(of_outcome, weights=row).astype(np.float64) for row in (own, other))
-        return of_own, of_other, of_outcome.astype(np.uint8)
+        (other, own), of_outcome = _binned(mechanism.weights.astype(np.float64) / TOTAL)
+        return other, own, of_outcome
     keep, flip = _kept_and_taken(mechanism)
-    return np.array([1 - keep, keep]), np.array([1 - flip, flip]), np.arange(2, dtype=np.uint8)
+    return np.array([1 - flip, flip]), np.array([1 - keep, keep]), np.arange(2, dtype=np.uint8)
 
 
 def _kept_and_taken(mechanism: Mechanism) -> tuple[float, float]:
@@ -160,9 +188,7 @@ def _kept_and_taken(mechanism: Mechanism) -> tuple[float, float]:
     if isinstance(mechanism, SubsetSelection):
         own, other = membership(mechanism.classes, mechanism.size, mechanism.holds)
         return float(own), float(other)
-    if isinstance(mechanism, Identity):
-        return 1.0, 0.0
-    raise TypeError(f"the outcomes of {mechanism} cannot be tested")
+    return 1.0, 0.0
 
 
 def _threshold(mechanism: Mechanism, own: Floats) -> tuple[int | None, float]:
@@ -243,7 +269,7 @@ class Agreement:
         self._agreed += np.bincount(labels[one == other], minlength=len(self._records))
 
     def tested(self, place: str, allowance: int = 0) -> Tested:
-        """Return how surprising it is that so many records of a class have noise of the same kind in both draws."""
+        """Return how surprising it is how many records of a class have noise of the same kind in both draws."""
         found = surprise(self._agreed, self._records, self._same, allowance)
         label = int(found.argmin())
         agreed, records = int(self._agreed[label]), int(self._records[label])

@@ -1,4 +1,4 @@
-"""Noisy labels out of the vault: drawn once, stored, and given out the same ever after."""
+"""Noisy labels out of the vault: drawn once, stored, and always the same."""
 
 import json
 import sqlite3
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, secure_words, seeded_words
+from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger, lookalikes
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import NoisyLabels, _noisy_labels
 from tpsl.vault.storage import CHUNK, count_records, id_at
-from tpsl.vault.tables import Progress
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def release(
     positions: npt.NDArray[np.int64] | None,
     compose: bool,
     allow_lookalikes: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
     wanted = wanted_positions(count_records(connection), positions)
@@ -174,7 +174,7 @@ def _draw(
     seed: int | None,
     missing: dict[int, bytes],
     records: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     entry = ledger.next_sequence(connection)
@@ -199,8 +199,7 @@ def _draw(
         ids_digest.update([ids[place] for place in places.tolist()])
         outcomes_digest.update(blob)
         done += len(places)
-        if progress is not None:
-            progress(done, records)
+        progress(done, records, "releasing labels")
     details = ledger.release_details(
         mechanism, draws, seed, records, ids_digest.hexdigest(), outcomes_digest.hexdigest()
     )

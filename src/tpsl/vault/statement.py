@@ -1,7 +1,7 @@
 """What a label party can state about its vault to the other side: what was released and what it cost.
 
 A statement never contains a label, an outcome, a count that depends on labels, or the seed of noise. Its digest of ids
-lets somebody who knows all ids of the vault check that these are the records; somebody who knows all but a few could
+lets someone who knows all ids of the vault check that these are the records; someone who knows all but a few could
 try candidates for those.
 """
 

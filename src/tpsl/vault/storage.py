@@ -3,7 +3,7 @@
 Why SQLite: a release must be on the disk, whole, before anyone can see a single noisy label of it, and a process that
 is killed at any moment must leave either all of it or nothing. SQLite's rollback journal gives exactly that. We run it
 with `synchronous=EXTRA`, which also makes the end of a transaction durable in the folder itself: with less, a power cut
-could undo a release that had already been read, and the next release would draw anew. Writers take the lock before
+could undo a release that had already been read, and the next release would draw again. Writers take the lock before
 they look (`BEGIN IMMEDIATE`), so two processes never both draw for the same record.
 
 Permissions are set before content exists: the folder is 0700 and the file is created 0600 and empty; SQLite gives its
@@ -144,7 +144,7 @@ def writing(connection: sqlite3.Connection, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(connection: sqlite3.Connection, folder: Path) -> Iterator[None]:
-    """One state of the vault for all reads of the block, whatever other processes write meanwhile."""
+    """One state of the vault for all reads of the block, whatever other processes write at the same time."""
     with sqlite_errors(folder):
         connection.execute("BEGIN")
         try:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.vault.ledger import Entry, Series
-from tpsl.vault.outcome_tests import Agreement, Bits, Expected, Neighbours, Rates, accusations, is_testable
+from tpsl.vault.outcome_tests import Agreement, Bits, Expected, Neighbours, Rates, accusations
 from tpsl.vault.storage import CHUNK
 
 LEVEL = 1e-6
@@ -29,7 +29,7 @@ class StoredOutcomes:
     """Rates, neighbours and agreement of everything that a vault has released, in the memory of one chunk.
 
     Releases of one series are one sample. `changed` is how many labels were changed after their release at most: which
-    ones is not known, so all tests allow for any so many.
+    ones is not known, so all tests allow for any choice of that many.
     """
 
     def __init__(self, changed: int) -> None:
@@ -54,8 +54,6 @@ class StoredOutcomes:
         outcomes: npt.NDArray[Any],
     ) -> None:
         """Take the outcomes `[draws, records, …]` that a release gave to the records at these places of a chunk."""
-        if not is_testable(mechanism):
-            return
         series = release.series
         if series not in self._expected:
             self._names[series] = f"release {release.sequence}"

@@ -1,6 +1,6 @@
 """CSV and Parquet files as a stream of (ids, labels, units) batches, in bounded memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +8,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from tpsl.progress import Progress, no_progress
 from tpsl.vault.canonical import labels_by_name
 from tpsl.vault.errors import VaultError
-
-Progress = Callable[[int, int | None], None]
-"""Called with (records done, records in total or None where nobody knows)."""
 
 Batch = tuple[Any, Any, Any]
 """(ids, labels, units or None): three columns of equal length."""
@@ -28,7 +26,7 @@ def batches_of_table(
     label: str,
     unit: str | None = None,
     class_values: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[Batch]:
     """Yield the named columns of a CSV, TSV or Parquet file, batch by batch; `class_values` names classes in order.
 
@@ -51,20 +49,19 @@ def batches_of_table(
                 labels = labels_by_name(labels, class_values, first_row=done + 1, source=str(path))
             yield batch.column(id), labels, batch.column(unit) if unit is not None else None
             done += batch.num_rows
-            if progress is not None:
-                progress(done, total)
+            progress(done, total, "reading records")
     except (OSError, pa.ArrowException, EOFError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
         raise VaultError(f"{path} cannot be read: {reason}") from error
 
 
-def _parquet(path: Path, columns: list[str]) -> tuple[Iterator[Any], int | None]:
+def _parquet(path: Path, columns: list[str]) -> tuple[Iterator[Any], int]:
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BLOCK_BYTES)
     _need_columns(path, columns, file.schema_arrow.names)
     return file.iter_batches(batch_size=_ROWS, columns=columns), file.metadata.num_rows
 
 
-def _csv(path: Path, columns: list[str]) -> tuple[Iterator[Any], int | None]:
+def _csv(path: Path, columns: list[str]) -> tuple[Iterator[Any], int]:
     parse = pacsv.ParseOptions(
         delimiter="\t" if path.name.endswith((".tsv", ".tsv.gz")) else ",", newlines_in_values=True
     )
@@ -79,7 +76,7 @@ def _csv(path: Path, columns: list[str]) -> tuple[Iterator[Any], int | None]:
     convert = pacsv.ConvertOptions(
         include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
     )
-    return iter(opened(convert)), None
+    return iter(opened(convert)), 0
 
 
 def _need_columns(path: Path, wanted: list[str], present: list[str]) -> None:

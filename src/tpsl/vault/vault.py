@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
+from tpsl.progress import Progress, no_progress
 from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
@@ -23,7 +24,7 @@ from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.statement import facts
-from tpsl.vault.tables import Batch, Progress, batches_of_table
+from tpsl.vault.tables import Batch, batches_of_table
 from tpsl.vault.totals import LedgerTotal, Planned
 
 _IDS_AT_ONCE = 1 << 19
@@ -33,7 +34,7 @@ class Vault:
     """A folder of true labels and their releases, for the label party alone.
 
     Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), stored durably before
-    anyone can read it, and the same one is given out ever after; a second, different release of a record happens only
+    anyone can read it, and it is always the same; a second, different release of a record happens only
     by `compose=True`, and the ledger adds what it cost. Every operation happens whole or not at all, also under
     kill -9. With noisy labels fixed once, any number of epochs, runs and models is post-processing of one release (the
     recorded perturbation for multi-epoch training of "Differentially Private Label Protection in Split Learning").
@@ -65,7 +66,7 @@ class Vault:
         unit: str | None = None,
         classes: int = 2,
         class_values: Sequence[str] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> Self:
         """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind.
 
@@ -94,7 +95,7 @@ class Vault:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
             if ours and folder_is_new:
-                with contextlib.suppress(OSError):  # somebody else put something there meanwhile
+                with contextlib.suppress(OSError):  # another process has put something there
                     path.rmdir()
             raise
         return cls.open(path)
@@ -181,7 +182,7 @@ class Vault:
         label: str,
         unit: str | None = None,
         class_values: Sequence[str] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> Added:
         """Add the records of a CSV or Parquet file, streamed; same rules as `add`."""
         _check_class_values(class_values, self.classes)
@@ -203,7 +204,7 @@ class Vault:
         compose: bool = False,
         seed: int | None = None,
         policy: ReleasePolicy = NO_LIMITS,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> ReleaseReport:
         """Draw the noisy labels of all records (or of `ids`) that do not have one in this series yet.
 
@@ -324,7 +325,7 @@ class Vault:
         wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
 
-    def verify(self, progress: Progress | None = None) -> list[str]:
+    def verify(self, progress: Progress = no_progress) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.
 
         The noise is tested too: how often each outcome stands with each label, and whether the noise of neighbouring

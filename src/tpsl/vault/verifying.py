@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
+from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, ledger
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.storage import CHUNK, DATABASE, count_records
 from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
-from tpsl.vault.tables import Progress
 
 
-def verify(connection: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> list[str]:
+def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no_progress) -> list[str]:
     """All problems of the vault; an empty list means that it is sound."""
     problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection)]
     entries, chain = _chain(connection)
@@ -114,7 +114,7 @@ class _Release:
 
 
 def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
-    """Each release with its mechanism built anew from the spec, and where claims about mechanisms do not hold."""
+    """Each release with its mechanism rebuilt from the spec, and where claims about mechanisms do not hold."""
     releases, problems = {}, []
     built: dict[str, Mechanism] = {}
     for entry in entries:
@@ -141,7 +141,7 @@ def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
     return releases, problems
 
 
-def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Progress | None) -> list[str]:
+def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Progress) -> list[str]:
     """One pass over records and outcomes, chunk by chunk, against what the ledger says of them."""
     releases, problems = _rebuilt(entries)
     classes = int(entries[0].details.get("classes", 0)) if entries else 0
@@ -165,8 +165,7 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
         additions.take(ids, [unit for _, _, _, unit in rows])
         labels = np.array([0 if bad else label for _, _, label, _ in rows], np.int64)
         problems += _chunk(connection, chunk, ids, labels, releases, None if bad else noise)
-        if progress is not None:
-            progress(min(start + CHUNK, records), records)
+        progress(min(start + CHUNK, records), records, "checking records")
     problems += additions.problems() + noise.problems()
     return problems + [problem for release in releases.values() for problem in release.problems()]
 

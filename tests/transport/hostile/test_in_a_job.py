@@ -90,7 +90,7 @@ class Table:
     def terms(self, agreed: Job) -> tuple[Any, Limits]:
         side = load_feature_party(agreed.data, "feature")
         schedule = FeatureRole(agreed, side, RunFolder(self.folder / "unused")).schedule
-        return agreement(agreed, side.ids, schedule), Limits(schedule.largest_part, agreed.head_width)
+        return agreement(agreed, side.ids, schedule), Limits(schedule.largest_part, agreed.widest_share)
 
     def label_against(self, script: Script, wire: str = "float32", says: str | None = None) -> Path:
         """Be the label party of a job whose feature party follows the script; return the run, or raise why it ended.

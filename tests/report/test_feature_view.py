@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tpsl.report.feature_reading import read_feature_run
+from tpsl.report.feature_view import read_feature_run
+from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data, write_page
-from tpsl.report.reading import read_run
 from tpsl.training.run_folder import RunFolder
 
 

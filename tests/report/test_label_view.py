@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.report.reading import read_run
+from tpsl.report.label_view import read_run
 from tpsl.report.run_view import RunView
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.report.label_view import classes_of, job_view, last_change
 from tpsl.report.promises import promise_of
-from tpsl.report.reading import classes_of, job_view, last_change
 from tpsl.report.run_view import RunView
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.run_folder import RunError, RunFolder

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tpsl.report.live import LivePage
-from tpsl.report.reading import read_run
+from tpsl.report.label_view import read_run
+from tpsl.report.live_page import LivePage
 from tpsl.report.watching import WatchedFolder, runs_in
 from tpsl.training.run_folder import RunError
 
@@ -328,19 +328,19 @@ def test_every_layout_of_the_guides_shows_its_runs(copied: Any, tmp_path: Path, 
     for other in others:
         (place / other).parent.mkdir(parents=True, exist_ok=True)
         (place / other).write_text((run / "job.yaml").read_text() if other.endswith("job.yaml") else "")
-    look = WatchedFolder(place).look()
-    assert [view["name"] for view in look.views] == sorted(expected)
-    assert look.problems == ()
+    snapshot = WatchedFolder(place).snapshot()
+    assert [view["name"] for view in snapshot.views] == sorted(expected)
+    assert snapshot.problems == ()
     for top in {folder.split("/")[0] for folder in expected}:  # as who is in the party's own folder
         inner = [folder.removeprefix(f"{top}/") for folder in sorted(expected) if folder.startswith(f"{top}/")]
-        assert [view["name"] for view in WatchedFolder(place / top).look().views] == (inner or [top])
+        assert [view["name"] for view in WatchedFolder(place / top).snapshot().views] == (inner or [top])
 
 
 def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path: Path) -> None:
     run, place = copied("stopped"), tmp_path / "place"
     (place / "data").mkdir(parents=True)
     shutil.copy(run / "job.yaml", place / "data")
-    assert WatchedFolder(place).look().problems[0].startswith(f"{place / 'data'}: has no folder of the label party")
+    assert WatchedFolder(place).snapshot().problems[0].startswith(f"{place / 'data'}: has no folder of the label party")
 
 
 def test_two_hundred_runs_load_in_under_two_seconds(serve: Any, runs: Path, tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_two_hundred_runs_load_in_under_two_seconds(serve: Any, runs: Path, tmp_
     assert status == 200 and content.count(b'"job_digest"') == 200
     assert took < 2.0, f"{took:.2f} s"
     begun = time.process_time()
-    time.sleep(0.35)  # as long as one look is shared
+    time.sleep(0.35)  # as long as one snapshot is shared
     assert service.data()["runs"]
     assert time.process_time() - begun < 1.0
 

@@ -3,8 +3,8 @@ import json
 
 from rich.console import Console
 
+from tpsl.report.run_table import summary, summary_table
 from tpsl.report.run_view import RunView
-from tpsl.report.table import summary, summary_table
 
 
 def test_the_table_shows_every_number_at_80_columns(views: list[RunView]) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.report.findings import finite, read_finding
+from tpsl.files import for_json
+from tpsl.report.findings import FINDINGS, read_finding
 from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
@@ -45,11 +46,9 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
     view["ledger"], view["ledger_note"] = ledger.content, ledger.note
     view["curves"] = curves
-    view["local_head"] = finite(run.local_head())
-    view["attacks"] = read_finding(path, "attacks")
-    view["audit"] = read_finding(path, "audit")
-    view["replay"] = read_finding(path, "replay")
-    view["examination"] = read_finding(path, "examination")
+    view["local_head"] = for_json(run.local_head())
+    for finding in FINDINGS:
+        view[finding] = read_finding(path, finding)
     if result is not None:
         content = result.as_dict()
         view["state"] = "finished"
@@ -121,5 +120,5 @@ def last_change(files: Iterable[Path]) -> str | None:
 def _entry(entry: dict[str, Any], run: RunFolder) -> dict[str, Any]:
     if type(entry.get("epoch")) is not int:
         raise RunError(f"{run.label / 'metrics.jsonl'}: is damaged (an entry has no epoch)")
-    content: dict[str, Any] = finite(entry)
+    content: dict[str, Any] = for_json(entry)
     return content

@@ -1,6 +1,6 @@
 """The report of a folder of runs, live, on this machine: a page that asks every second whether anything has changed.
 
-It only reads. It answers only this machine, only GET, only at an address that nobody can guess (other users of the
+It only reads. It answers only this machine, only GET, only at an address that cannot be guessed (other users of the
 machine can reach the port too, but not the label party's files), and only under the name of this machine, so that no
 other site gets at it through the reader's browser:
 
@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 from tpsl.report.browsers import is_asked_from_here
 from tpsl.report.page import asset, embedded, page, page_data
-from tpsl.report.watching import Look, WatchedFolder
+from tpsl.report.watching import Snapshot, WatchedFolder
 
 ADDRESS = "127.0.0.1"
 SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js", "live.js")
@@ -57,7 +57,7 @@ class LivePage:
 
     @property
     def url(self) -> str:
-        """Where the page is; whoever knows it can read all that it shows."""
+        """The address of the page; anyone who knows it can read all that the page shows."""
         return f"http://{ADDRESS}:{self._server.server_port}/{self._server.secret}/"
 
     def serve(self) -> None:
@@ -72,15 +72,15 @@ class LivePage:
         self._server.shutdown()
 
 
-def live_data(look: Look, folder: str) -> dict[str, Any]:
+def live_data(snapshot: Snapshot, folder: str) -> dict[str, Any]:
     """Return what the live page shows; `runs` is empty where there are none yet."""
     title = f"Runs in {folder}"
-    unreadable = "; ".join(look.problems[:_PROBLEMS])
-    more = len(look.problems) - _PROBLEMS
-    about = f"Not shown: {unreadable}{f'; and {more} more' if more > 0 else ''}." if look.problems else ""
-    if not look.views:
+    unreadable = "; ".join(snapshot.problems[:_PROBLEMS])
+    more = len(snapshot.problems) - _PROBLEMS
+    about = f"Not shown: {unreadable}{f'; and {more} more' if more > 0 else ''}." if snapshot.problems else ""
+    if not snapshot.views:
         return {"title": title, "about": about, "runs": []}
-    return page_data(look.views, title=title, about=about)
+    return page_data(snapshot.views, title=title, about=about)
 
 
 def live_page(data: dict[str, Any], version: str) -> str:
@@ -156,20 +156,19 @@ class _Server(ThreadingHTTPServer):
             return _Content(_SCRIPT, self._assets[name])
         if place not in ("", "data") and kind != "runs":
             return None
-        look, folder = self.watched.look(), self.watched.folder.resolve().name
-        version = f'"{look.version}"'
+        snapshot, encoded = self.watched.snapshot(), self._encoded
+        version = f'"{snapshot.version}"'
+        if place == "data" and version in (known, encoded[0]):
+            return _Content(_JSON, None if known == version else encoded[1], version=version)
+        data = live_data(snapshot, self.watched.folder.resolve().name)
         if place == "":
-            return _Content(_HTML, _bytes(live_page(live_data(look, folder), version)), POLICY)
+            return _Content(_HTML, _bytes(live_page(data, version)), POLICY)
         if place == "data":
-            if known == version:
-                return _Content(_JSON, None, version=version)
-            encoded = self._encoded
-            if encoded[0] != version:
-                text = json.dumps(live_data(look, folder), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-                self._encoded = encoded = version, _bytes(text)
+            text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            self._encoded = encoded = version, _bytes(text)
             return _Content(_JSON, encoded[1], version=version)
         wanted = unquote(name)
-        for view in live_data(look, folder)["runs"]:
+        for view in data["runs"]:
             if view["name"] == wanted:  # Its policy stands in the page.
                 return _Content(_HTML, _bytes(page(page_data([view], title=wanted))), "")
         return None

@@ -1,0 +1,99 @@
+"""A party's side of the data from a source that it brings itself (`tpsl.data.source`)."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tpsl.data.config import OwnData
+from tpsl.data.errors import DataError
+from tpsl.data.rawtable import RawTable
+from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
+from tpsl.data.source import SourceInputs
+from tpsl.data.split import Rows, split_rows
+from tpsl.data.true_labels import TrueLabels
+from tpsl.tables.columns import Place, class_numbers, record_ids, times
+
+
+def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
+    """Return a feature party's side; `given` is its source, or a callable that makes it."""
+    name, source = _made(party, given)
+    ids, order = _in_canonical_order(config, name, source)
+    train, test = split_rows(len(ids), config.split, config.test_fraction, config.split_seed)
+    return FeatureSide(party, ids, SourceInputs(name, source, order), train, test)  # type: ignore[arg-type]
+
+
+def label_side(
+    config: OwnData, given: Any, *, late_labels: bool = False, relabelling: Relabelling | None = None
+) -> LabelSide:
+    """Return the label party's side; a label that is None comes late."""
+    name, source = _made("label", given)
+    names = config.class_values or tuple(str(number) for number in range(config.classes))
+    labels = class_numbers(_column(name, source, "labels"), Place(name, "labels"), names, late=late_labels)
+    if relabelling is not None:
+        labels = relabelling(labels, config.classes)
+        source = _with_other_labels(source, labels, config.class_values)
+    ids, order = _in_canonical_order(config, name, source)
+    train, test = split_rows(len(ids), config.split, config.test_fraction, config.split_seed)
+    features = SourceInputs(name, source, order) if config.label_features else None
+    units = None
+    if getattr(source, "units", None) is not None:
+        units = record_ids(_column(name, source, "units"), Place(name, "units"), "unit").take(pa.array(order))
+    records = LabelRecords(ids, features, names, train, test, units)  # type: ignore[arg-type]
+    return LabelSide(records, TrueLabels(labels[order], names))
+
+
+def _made(party: str, given: Any) -> tuple[str, Any]:
+    """Return what errors call a source, and the source."""
+    name = f"the inputs of {party!r}"
+    if given is None:
+        raise DataError(
+            f"{name} are its own (data.source: own), and it brings none: "
+            "name what makes them in its local file, as `inputs: package.module:name`"
+        )
+    return name, given() if callable(given) and not hasattr(given, "ids") else given
+
+
+def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, Rows]:
+    """Return the ids in the canonical order, and where each record stands in the source."""
+    ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
+    moments = None
+    if config.split == "chronological":
+        moments = times(_column(name, source, "times"), Place(name, "times"))
+    order = RawTable(name, ids, times=moments).canonical_order()
+    order = np.arange(len(ids), dtype=np.int64) if order is None else order
+    return ids.take(order), order
+
+
+def _column(name: str, source: Any, attribute: str) -> Any:
+    """Return what a source has for each record as a column."""
+    values = getattr(source, attribute, None)
+    if values is None:
+        raise DataError(f"{name}: has no `{attribute}`")
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    try:
+        column = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"{name}: `{attribute}` are not all of one type ({error})") from error
+    if len(column) != len(source.ids):
+        raise DataError(f"{name}: has {len(source.ids)} ids and {len(column)} {attribute}")
+    return column
+
+
+def _with_other_labels(source: Any, labels: npt.NDArray[np.int64], class_values: tuple[str, ...] | None) -> Any:
+    """Return a source that has other labels itself, so that inputs which it derives from them change with them.
+
+    Where the source's labels cannot be replaced, they are others only for whoever reads them from here.
+    """
+    changed, held = copy.copy(source), copy.deepcopy(source.labels)
+    try:
+        for row, label in enumerate(labels.tolist()):
+            if label >= 0:
+                held[row] = label if class_values is None else class_values[label]
+        changed.labels = held
+    except (AttributeError, TypeError, ValueError):
+        return source
+    return changed

@@ -1,0 +1,109 @@
+"""Mechanisms by name: those of this package, and those that users register.
+
+A user's mechanism is a function that takes `classes` and those of `epsilon`, `sigma` and `delta` that the job has to
+give, and returns a table of integers: a row for each label, each row summing to 2^64 (`tpsl.mechanisms.integer_weights`
+makes them of probabilities).
+
+    MECHANISMS.register("ordinal", ordinal)
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tpsl.mechanisms.choice import best_for
+from tpsl.mechanisms.exact import rounded_up
+from tpsl.mechanisms.gaussian import gaussian
+from tpsl.mechanisms.identity import identity
+from tpsl.mechanisms.laplace import laplace
+from tpsl.mechanisms.mechanism import Mechanism, check_delta, check_epsilon, check_sigma
+from tpsl.mechanisms.optimized_unary import optimized_unary
+from tpsl.mechanisms.randomized_response import randomized_response
+from tpsl.mechanisms.subset_selection import subset_selection
+from tpsl.mechanisms.table_mechanism import table_mechanism
+from tpsl.registry import ExtensionError, Registry
+
+Builder = Callable[..., Mechanism | Sequence[Sequence[int]]]
+
+AUTO = "auto"
+"""The name that stands for the recommended mechanism of an ε and a number of classes."""
+
+_BUILT_IN: dict[str, Callable[..., Mechanism]] = {
+    "none": identity,
+    "laplace": laplace,
+    "discrete": randomized_response,
+    "gaussian": gaussian,
+    "subset_selection": subset_selection,
+    "optimized_unary": optimized_unary,
+}
+MECHANISMS: Registry[Builder] = Registry("mechanism")
+for _name, _build in {AUTO: lambda epsilon, classes: best_for(epsilon, classes)[0], **_BUILT_IN}.items():
+    MECHANISMS.register(_name, _build)
+
+_CHECKS: dict[str, Callable[[float], float]] = {"epsilon": check_epsilon, "sigma": check_sigma, "delta": check_delta}
+"""What a job can give to a mechanism beside the number of classes."""
+
+
+def check_parameters(name: str, given: Mapping[str, float | None]) -> None:
+    """Raise a ValueError if a mechanism lacks one of the parameters, is given one too many, or one is out of range."""
+    needed = _needed(name)
+    for parameter, check in _CHECKS.items():
+        value = given.get(parameter)
+        if (value is None) == (parameter in needed):
+            raise ValueError(f"mechanism '{name}' {'needs' if value is None else 'does not take'} {parameter}")
+        if value is not None:
+            check(value)
+
+
+def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mechanism, str]:
+    """Return the mechanism of this name for k classes, and a sentence that says why it is this one.
+
+    Guarantee: the ε of what is returned is computed from its integers and at most the ε that is given.
+    """
+    check_parameters(name, given)
+    parameters = {parameter: value for parameter, value in given.items() if value is not None}
+    if name == AUTO:
+        return best_for(**parameters, classes=classes)
+    try:
+        built = MECHANISMS.get(name)(**parameters, classes=classes)
+    except ValueError:  # says itself what is wrong
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise ExtensionError(f"the mechanism '{name}' fails ({type(error).__name__}: {reason})") from error
+    mechanism = built if isinstance(built, Mechanism) else table_mechanism(name, built)
+    if mechanism.classes != classes:
+        raise ExtensionError(f"the mechanism '{name}' has {mechanism.classes} classes instead of {classes}")
+    if mechanism.epsilon > parameters.get("epsilon", math.inf):
+        asked, has = parameters["epsilon"], rounded_up(mechanism.epsilon)
+        raise ExtensionError(f"the mechanism '{name}' has ε = {has}, which is above the ε = {asked:g} asked for")
+    return mechanism, "the job names it"
+
+
+def from_spec(spec: Mapping[str, Any]) -> Mechanism:
+    """Rebuild a mechanism from its `spec()`; an unknown mechanism is refused, never guessed.
+
+    A table of a user's own is rebuilt from its integers: no code is called that a ledger names.
+    """
+    parameters = dict(spec)
+    name = parameters.pop("mechanism", None)
+    if isinstance(name, str) and name not in _BUILT_IN and list(parameters) == ["weights"]:
+        return table_mechanism(name, parameters["weights"])
+    if not isinstance(name, str) or name not in _BUILT_IN:
+        raise ValueError(f"unknown mechanism {name!r}; known are {', '.join(_BUILT_IN)}")
+    try:
+        return _BUILT_IN[name](**parameters)
+    except TypeError as error:
+        raise ValueError(f"mechanism {name!r} does not take these parameters: {sorted(parameters)}") from error
+
+
+def _needed(name: str) -> set[str]:
+    """Return the parameters that a mechanism cannot do without, read off its signature."""
+    signature = inspect.signature(MECHANISMS.get(name)).parameters.values()
+    needed = {p.name for p in signature if p.default is p.empty and p.name != "classes"}
+    if unknown := needed - set(_CHECKS):
+        raise ExtensionError(f"the mechanism '{name}' takes {sorted(unknown)[0]!r}, which no job can give")
+    return needed
