@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load
+from tpsl.data.source import table_features
 from tpsl.data.true_labels import reveal
 from tpsl.models import Bottom, HalfOptimizer, OptimizerConfig, Top
 from tpsl.party.batches import Batches
@@ -73,7 +74,7 @@ def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, w
 def unsplit(job: Job) -> None:
     """The whole network in one autograd graph, on the batches of the job."""
     data = load(job.data)
-    (held,) = data.feature_parties.values()
+    (held,) = (table_features(inputs, "the network") for inputs in data.feature_parties.values())
     schedule = Schedule(job, data.train, data.test)
     generator = torch.Generator().manual_seed(job.training.seed)
     bottom = Bottom(held.embedding_rows, held.categorical.shape[1], held.numeric.shape[1], job.model, generator)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models import HalfOptimizer, Tops
 from tpsl.party import LabelParty
-from tpsl.party.batches import Inputs
 from tpsl.perturb import LogitGradient
 from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top, weight_generator
 from tpsl.training.job import Job

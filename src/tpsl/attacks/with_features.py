@@ -13,7 +13,7 @@ it would count twice. With k classes there is one such sum for each class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,6 @@ Rows = npt.NDArray[np.int64]
 _BINS = 32
 _FOLDS, _FOLDS_OF_MANY, _MANY = 5, 3, 50_000
 """Of many records two thirds are enough to learn from, and take less time."""
-_COMPONENTS = 8
 _FITTED_AT_MOST = 100_000
 """Records that one model is fitted on; more of them say little more."""
 _SIMULATED = 100_000
@@ -121,26 +120,6 @@ def side_by_side(parties: Iterable[Features]) -> Features:
         names.append(f"{name} in bins")
         size += len(edges) + 1
     return Features(np.concatenate(categorical, axis=1), numeric, max(size, 1), tuple(names), numbers)
-
-
-def embeddings_as_features(steps: Callable[[], Iterable[TranscriptStep]], records: int) -> Features:
-    """Return the principal components of the embeddings as last sent, for whoever does not have the features.
-
-    The steps are read twice. Of a table with so many records, those that were not seen have components of 0.
-    """
-    count, total, products = 0, np.zeros(()), np.zeros(())
-    for seen in steps():
-        sent = seen.embeddings.astype(np.float64)
-        count, total, products = count + len(sent), total + sent.sum(axis=0), products + sent.T @ sent
-    mean = total / count
-    variances, directions = np.linalg.eigh(products / count - np.multiply.outer(mean, mean))
-    variances, directions = variances[-_COMPONENTS:], directions[:, -_COMPONENTS:]
-    directions = directions / np.sqrt(np.maximum(variances, 1e-12 * max(variances[-1], 1e-300)))
-    components = np.zeros((records, directions.shape[1]), dtype=np.float32)
-    for seen in steps():
-        components[seen.rows] = (seen.embeddings - mean) @ directions
-    names = tuple(f"component {number}" for number in range(directions.shape[1]))
-    return Features(np.zeros((records, 0), dtype=np.int32), components, 1, (), names)
 
 
 def out_of_fold(features: Features, rows: Rows, estimates: Floats, usable: npt.NDArray[np.bool_]) -> Floats:

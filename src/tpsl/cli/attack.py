@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunArgument, notice, print_json, progress_bar, say, stdout
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,14 +17,16 @@ if TYPE_CHECKING:
 
 
 def attack(
-    run: Annotated[Path, typer.Argument(help="Run folder, recorded with --record-transcript.")],
+    run: RunArgument,
     which: Annotated[
         list[str] | None, typer.Option("--attack", help="Run only this attack; can be given more than once.")
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Leave the first so many steps out of the AUCs.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Leave the first n steps out of the AUCs.")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
+
+    The run was recorded, with --record-transcript.
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the ceiling of its own attacker: what
     ε allows whoever reads noisy labels; for attackers who profit from features, the AUC of noisy label and best
@@ -37,10 +38,13 @@ def attack(
     from tpsl.report.findings import keep_finding
     from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
+    from tpsl.transport.peers import LABEL_PARTY
 
-    job = RunFolder(run).job()
+    folder = RunFolder(run)
+    job = folder.job()
     notice("loading the true labels, to score the guesses")
-    labels = load_label_party(job.data).labels
+    source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
+    labels = load_label_party(job.data, source=source).labels
     with progress_bar("attacking") as progress:
         report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
     keep_finding(run, "attacks", report.as_dict())

@@ -17,6 +17,7 @@ from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
@@ -61,12 +62,12 @@ class Dataset:
         return self.label_side.labels
 
     @property
-    def feature_parties(self) -> dict[str, Features]:
+    def feature_parties(self) -> dict[str, Features | Inputs]:
         """The features of each feature party, by its name."""
         return {party: side.features for party, side in self.feature_sides.items()}
 
     @property
-    def label_features(self) -> Features | None:
+    def label_features(self) -> Features | Inputs | None:
         """The label party's own features, if it has any."""
         return self.label_side.records.features
 

@@ -23,7 +23,7 @@ def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
     name, source = _made(party, given)
     ids, order = _in_canonical_order(config, name, source)
     train, test = split_rows(len(ids), config.split, config.test_fraction, config.split_seed)
-    return FeatureSide(party, ids, SourceInputs(name, source, order), train, test)  # type: ignore[arg-type]
+    return FeatureSide(party, ids, SourceInputs(name, source, order), train, test)
 
 
 def label_side(
@@ -42,7 +42,7 @@ def label_side(
     units = None
     if getattr(source, "units", None) is not None:
         units = record_ids(_column(name, source, "units"), Place(name, "units"), "unit").take(pa.array(order))
-    records = LabelRecords(ids, features, names, train, test, units)  # type: ignore[arg-type]
+    records = LabelRecords(ids, features, names, train, test, units)
     return LabelSide(records, TrueLabels(labels[order], names))
 
 

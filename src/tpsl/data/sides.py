@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
 
@@ -18,7 +19,7 @@ class FeatureSide:
 
     party: str
     ids: Any  # pa.Array of strings
-    features: Features
+    features: Features | Inputs
     train: Rows
     test: Rows
     encoder: EncoderState | None = None
@@ -32,7 +33,7 @@ class LabelRecords:
     """
 
     ids: Any  # pa.Array of strings
-    features: Features | None
+    features: Features | Inputs | None
     class_names: tuple[str, ...]
     train: Rows
     test: Rows

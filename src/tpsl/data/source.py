@@ -27,12 +27,12 @@ Arrays = tuple[npt.NDArray[Any], ...]
 
 
 class Inputs(Protocol):
-    """What a bottom half of a user's own reads: the arrays of some records, in the canonical order."""
+    """Records that a user brings, in the canonical order: anything that gives the arrays of some rows."""
 
     def __len__(self) -> int: ...
 
-    def batch(self, rows: Rows) -> Arrays:
-        """Return the inputs of these rows: arrays whose first dimension is that of `rows`."""
+    def batch(self, rows: Rows) -> Any:
+        """Return an array or a tensor, or a tuple of them, whose first dimension is that of `rows`."""
 
 
 class SourceInputs:

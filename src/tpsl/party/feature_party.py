@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models import Bottoms, HalfOptimizer
-from tpsl.party.batches import Batches, Inputs
+from tpsl.party.batches import Batches
 
 
 class FeatureParty:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
+from tpsl.data.source import Inputs, table_features
 from tpsl.models import Bottom, Bottoms, HalfOptimizer, Top, Tops, make_members
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.party.batches import Inputs
 from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
@@ -133,7 +133,8 @@ def pretrained_weights(
     bottom = build_feature_party(job.without_wide_part(), side.party, side.features, device=device).bottom
     for number, member in enumerate(bottom.members):
         seed = job.training.seed + number
-        pretrain(cast(Bottom, member), side.features, side.train, job.training.pretrain, seed, progress)
+        features = table_features(side.features, "training.pretrain")
+        pretrain(cast(Bottom, member), features, side.train, job.training.pretrain, seed, progress)
     return bottom.state_dict()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
+from tpsl.data.source import Inputs
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
@@ -150,7 +151,7 @@ class FeatureRole:
         rows = self.schedule.train[self.schedule.trained]
         fit_wide(self.side.features, rows, estimates, self.job.training.seed, self.folder)
 
-    def _features(self) -> Features:
+    def _features(self) -> Features | Inputs:
         """Return this party's features, with the score of its wide part if it has one."""
         return scored_features(self.side.features, self.folder) if self.job.model.wide else self.side.features
 

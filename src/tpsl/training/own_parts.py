@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
@@ -93,6 +94,10 @@ class OwnParts(BaseModel):
     inputs: Part = None
     bottom: Part = None
     top: Part = None
+
+    def source(self, party: str) -> Callable[[], Any] | None:
+        """Return what makes the records of a party, if it brings them."""
+        return None if self.inputs is None else partial(self.inputs.make, f"the source of {party}")
 
 
 def _called(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:

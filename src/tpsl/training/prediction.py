@@ -19,9 +19,10 @@ from torch import nn
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models import Bottom, Bottoms, Tops
-from tpsl.party.batches import Batches, Inputs
+from tpsl.party.batches import Batches
 from tpsl.party.wide import AdditiveModel
 from tpsl.perturb import Loss
 from tpsl.training.build import build_feature_party, build_top

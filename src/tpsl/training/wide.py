@@ -12,6 +12,7 @@ from torch import Tensor, from_numpy
 
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
+from tpsl.data.source import Inputs, table_features
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
 from tpsl.perturb import LogitGradient
@@ -30,17 +31,19 @@ def label_estimates(noisy: NoisyLabels, draw: int = 0) -> Tensor:
     return LogitGradient(noisy.mechanism, "unbiased").evidence(noisy.draws[draw])
 
 
-def fit_wide(features: Features, rows: Rows, estimates: npt.NDArray[np.float32], seed: int, folder: Path) -> None:
+def fit_wide(
+    features: Features | Inputs, rows: Rows, estimates: npt.NDArray[np.float32], seed: int, folder: Path
+) -> None:
     """Fit a party's wide part on these rows and keep it, unless it is there already."""
     if not (folder / FILE).exists():
-        model, scores = cross_fit(features, rows, estimates.astype(np.float64), seed)
+        model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates.astype(np.float64), seed)
         make_private_folder(folder)
         write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
 
-def scored_features(features: Features, folder: Path) -> Features:
+def scored_features(features: Features | Inputs, folder: Path) -> Features:
     """Return the features of a run's records with the scores they were trained with."""
-    return with_scores(features, load((folder / FILE).read_bytes())[_SCORES].numpy())
+    return with_scores(table_features(features, "model.wide"), load((folder / FILE).read_bytes())[_SCORES].numpy())
 
 
 def unscored_features(features: Features) -> Features:
@@ -64,7 +67,7 @@ def newly_scored_features(features: Features, model: AdditiveModel) -> Features:
     return with_scores(features, model.scores(features, np.arange(len(features), dtype=np.int64)))
 
 
-def label_features(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -> Features | None:
+def label_features(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -> Features | Inputs | None:
     """Return the label party's own features, if it has any, as its half reads them."""
     if records.features is None or not job.model.wide:
         return records.features
