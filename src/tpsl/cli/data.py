@@ -14,7 +14,7 @@ from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import write_atomically
 
 if TYPE_CHECKING:
-    from tpsl.data.clicklog.converting import AnyClickData
+    from tpsl.data.clicklog import AnyClickData
     from tpsl.data.config import AvazuData, CriteoData, FlightsData, SyntheticData
     from tpsl.data.writing import Written
 
