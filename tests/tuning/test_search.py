@@ -18,10 +18,13 @@ from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.setup import RunSetup
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
+from tpsl.training.vaults import VaultChoice
+from tpsl.tuning import search
+from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.committee import committee_weights
 from tpsl.tuning.space import configuration, describe
-from tpsl.tuning.tune import TuneResult, tune
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -37,6 +40,10 @@ def base_job(**privacy: Any) -> Job:
         "training": {"batch_size": 100, "epochs": 2, "validation": 0.2},
     }
     return make_job(content, {}, "test")
+
+
+def tune(job: Job, space: Any, out: Path, *, vault: Path | None = None, **options: Any) -> TuneResult:
+    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault), **options)
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +146,8 @@ def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
 
 def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_job().model_dump(mode="json", exclude_none=True)
-    monkeypatch.setattr("tpsl.tuning.tune.RECOMMENDED_SPACE", (WIDE,))
-    monkeypatch.setattr("tpsl.tuning.tune.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
+    monkeypatch.setattr("tpsl.tuning.search.RECOMMENDED_SPACE", (WIDE,))
+    monkeypatch.setattr("tpsl.tuning.search.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
     for classes, configurations in ((2, 1), (3, 2)):
         job = make_job(base, {"data": {"classes": classes}}, "test")
         result = tune(job, None, tmp_path / str(classes))
