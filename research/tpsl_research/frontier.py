@@ -28,11 +28,13 @@ from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job, make_job
 from tpsl.training.loop import train
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
 from tpsl.tuning.space import RECOMMENDED_SPACE, configuration
-from tpsl.tuning.tune import tune
+from tpsl.tuning.tune import tune_with
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
 
@@ -240,7 +242,8 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
 
 def _tuned(cell: Cell, job: Job, out: Path, work: Path, device: torch.device | None) -> Row:
     data = load_once(job.data)
-    result = tune(job, cell.space, work, data=data, device=device, pretrained=out / "pretrained")
+    setup = RunSetup(job, RunFolder(work), device=device)
+    result = tune_with(setup, cell.space, VaultChoice(), data=data, pretrained=out / "pretrained")
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ import torch
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, make_private_folder, write_atomically
-from tpsl.progress import Notice, Progress, no_notice, no_progress
+from tpsl.progress import no_notice
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
 from tpsl.training.loop import train
+from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
@@ -37,7 +40,7 @@ from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.pretrained import hand_over, prepare_pretrained, pretraining_key
 from tpsl.tuning.space import MANY_CLASSES_SPACE, RECOMMENDED_SPACE, changed, describe, jobs_of
 from tpsl.tuning.wide_parts import hand_over_wide_parts, prepare_wide_parts
-from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault
+from tpsl.vault import LedgerTotal, NoisyLabels, Vault
 
 _DIVERGED = "diverged.txt"
 
@@ -106,57 +109,59 @@ def tune(
     space: Sequence[Mapping[str, Any]] | None,
     out: Path,
     *,
-    vault: Path | None = None,
-    place: Path | None = None,
-    policy: ReleasePolicy = NO_LIMITS,
+    vault: Path | VaultChoice | None = None,
     data: Dataset | None = None,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
     workers: int = 1,
-    device: torch.device | None = None,
-    pretrained: Path | None = None,
-    progress: Progress = no_progress,
-    notice: Notice = no_notice,
+    watching: Watching = UNWATCHED,
 ) -> TuneResult:
     """Train every configuration of the space (changes to the base job; None: ours) on one release, and compare them.
 
     Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
-    `tpsl.training.train` finds it; with neither `vault` nor `place` it is `out/vault`, an experiment's own. Test
-    metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
-    in `out` are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
-    `pretrained` is a folder of pre-trained weights to share with others.
+    `tpsl.training.train` finds it; with nothing said of vaults it is `out/vault`, an experiment's own. Test metrics
+    depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done in `out`
+    are not repeated. `data` must be what the job's data part loads; other workers load it by themselves. `own` is what
+    each party brings itself.
 
     Writes `out/tune.json` and `out/best.yaml`, the job of the best candidate.
     """
+    choice = vault if isinstance(vault, VaultChoice) else VaultChoice(vault)
+    return tune_with(RunSetup(base, RunFolder(out), own, watching=watching), space, choice, data=data, workers=workers)
+
+
+def tune_with(
+    setup: RunSetup,
+    space: Sequence[Mapping[str, Any]] | None,
+    choice: VaultChoice,
+    *,
+    data: Dataset | None = None,
+    workers: int = 1,
+    pretrained: Path | None = None,
+) -> TuneResult:
+    """Do what `tune` does, with the set-up's job, folder, own parts and device.
+
+    `pretrained` is a folder of pre-trained weights to share with others.
+    """
+    base, out, watching = setup.job, setup.run.path, setup.watching
     if space is None:
-        data = load_once(base.data) if data is None else data
+        data = load_once(base.data, setup.own) if data is None else data
         space = RECOMMENDED_SPACE if data.classes == 2 else MANY_CLASSES_SPACE
     jobs = jobs_of(base, space)
     names = describe(jobs)
-    data = load_once(jobs[0].data) if data is None else data
-    if vault is None and (place is None or Vault.exists(out / "vault")):
-        vault = out / "vault"
-    choice = VaultChoice(vault, place, policy)
-    vault = choose_vault(RunSetup(jobs[0], RunFolder(out)), data.label_side, choice).path
-    pretrained = out / "pretrained" if pretrained is None else pretrained
+    data = load_once(base.data, setup.own) if data is None else data
+    if choice.named is None and (choice.place is None or Vault.exists(out / "vault")):
+        choice = replace(choice, named=out / "vault")
+    vault = choose_vault(replace(setup, job=jobs[0]), data.label_side, choice).path
     # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)
-    noisy, total = noisy_labels_for(jobs[0], data.label_side, vault, notice, policy)
+    noisy, total = noisy_labels_for(jobs[0], data.label_side, vault, watching.notice, choice.policy)
     _check_release(out, noisy)
-    runs = [out / "runs" / job.digest()[:20] for job in jobs]
-    own_data = data if workers == 1 else None
-    tasks = []
-    for key, job in {pretraining_key(job): job for job in jobs}.items():
-        if key is not None:
-            tasks.append(Task(f"pre-training {key}", partial(_pretrain, job, pretrained, device, own_data)))
-    for wire, job in {job.training.wire: job for job in jobs if job.model.wide}.items():
-        tasks.append(Task(_wide_task(wire), partial(_fit_wide_parts, job, out, vault, own_data)))
-    for job, name, run in zip(jobs, names, runs, strict=True):
-        needs = frozenset({f"pre-training {pretraining_key(job)}"})
-        needs |= {_wide_task(job.training.wire)} if job.model.wide else set()
-        tasks.append(Task(name, partial(_train, job, run, vault, pretrained, out / "wide", device, own_data), needs))
-    progress(0, len(tasks), "")
+    folder, here = pretrained or out / "pretrained", data if workers == 1 else None
+    tasks = _Runs(out, vault, folder, dict(setup.own), setup.device, here).tasks(jobs, names)
+    watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
-        progress(done, len(tasks), name)
-    result = _compare(base, jobs, names, runs, data, _Released(noisy, total, vault), out)
+        watching.progress(done, len(tasks), name)
+    result = _compare(base, jobs, names, data, _Released(noisy, total, vault), out)
     write_atomically(out / "tune.json", json.dumps(result.as_dict(), indent=1).encode())
     write_atomically(out / "best.yaml", (_HEAD.format(vault=vault) + result.job.to_yaml()).encode())
     return result
@@ -176,34 +181,61 @@ def _check_release(out: Path, noisy: NoisyLabels) -> None:
     write_atomically(path, json.dumps(found).encode())
 
 
-def _pretrain(job: Job, folder: Path, device: torch.device | None, data: Dataset | None) -> None:
-    prepare_pretrained(job, load_once(job.data) if data is None else data, folder, device)
+def _run_of(job: Job, out: Path) -> Path:
+    return out / "runs" / job.digest()[:20]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What the runs of a space share; another process can be given it."""
+
+    out: Path
+    vault: Path
+    pretrained: Path
+    own: Mapping[str, OwnParts]
+    device: torch.device | None
+    data: Dataset | None
+
+    def tasks(self, jobs: Sequence[Job], names: Sequence[str]) -> list[Task]:
+        """Return what is to be done, each after what it needs."""
+        pretraining = {pretraining_key(job): job for job in jobs if job.training.pretrain is not None}
+        tasks = [Task(f"pre-training {key}", partial(self._pretrain, job)) for key, job in pretraining.items()]
+        for wire, job in {job.training.wire: job for job in jobs if job.model.wide}.items():
+            tasks.append(Task(_wide_task(wire), partial(self._fit_wide_parts, job)))
+        for job, name in zip(jobs, names, strict=True):
+            needs = frozenset({f"pre-training {pretraining_key(job)}"})
+            needs |= {_wide_task(job.training.wire)} if job.model.wide else set()
+            tasks.append(Task(name, partial(self._train, job), needs))
+        return tasks
+
+    def _load(self, job: Job) -> Dataset:
+        return load_once(job.data, self.own) if self.data is None else self.data
+
+    def _pretrain(self, job: Job) -> None:
+        prepare_pretrained(job, self._load(job), self.pretrained, self.device)
+
+    def _fit_wide_parts(self, job: Job) -> None:
+        data = self._load(job)
+        noisy, _ = noisy_labels_for(job, data.label_side, self.vault, no_notice)
+        prepare_wide_parts(job, data, noisy, self.out / "wide")
+
+    def _train(self, job: Job) -> None:
+        """Train one configuration, unless it is finished; numbers that are not finite end it."""
+        path = _run_of(job, self.out)
+        if (path / _DIVERGED).exists():
+            return
+        data, run = self._load(job), RunFolder(path)
+        hand_over(job, data, self.pretrained, run)
+        hand_over_wide_parts(job, data, self.out / "wide", run)
+        try:
+            train(job, path, vault=self.vault, data=data, own=self.own, device=self.device)
+        except BadMessage as error:
+            # The learning rate is too large for this much noise. The epochs before are candidates all the same.
+            write_atomically(path / _DIVERGED, str(error).encode())
 
 
 def _wide_task(wire: str) -> str:
     return f"wide part, estimates in {wire}"
-
-
-def _fit_wide_parts(job: Job, out: Path, vault: Path, data: Dataset | None) -> None:
-    data = load_once(job.data) if data is None else data
-    noisy, _ = noisy_labels_for(job, data.label_side, vault, no_notice)
-    prepare_wide_parts(job, data, noisy, out / "wide")
-
-
-def _train(
-    job: Job, run: Path, vault: Path, pretrained: Path, wide: Path, device: torch.device | None, data: Dataset | None
-) -> None:
-    """Train one configuration, unless it is finished; numbers that are not finite end it."""
-    if (run / _DIVERGED).exists():
-        return
-    data = load_once(job.data) if data is None else data
-    hand_over(job, data, pretrained, RunFolder(run))
-    hand_over_wide_parts(job, data, wide, RunFolder(run))
-    try:
-        train(job, run, vault=vault, data=data, device=device)
-    except BadMessage as error:
-        # The learning rate is too large for this much noise. The epochs before are candidates all the same.
-        write_atomically(run / _DIVERGED, str(error).encode())
 
 
 @dataclass(frozen=True)
@@ -217,12 +249,11 @@ def _compare(
     base: Job,
     jobs: Sequence[Job],
     names: Sequence[str],
-    runs: Sequence[Path],
     data: Dataset,
     released: _Released,
     out: Path,
 ) -> TuneResult:
-    noisy = released.noisy
+    noisy, runs = released.noisy, [_run_of(job, out) for job in jobs]
     candidates = []
     for number, (name, run) in enumerate(zip(names, runs, strict=True)):
         for entry in RunFolder(run).metrics():
