@@ -52,12 +52,14 @@ def audit(
     """
     from tpsl import audit as auditing
     from tpsl.training import load_job
+    from tpsl.training.observer import Watching
     from tpsl.transport.peers import LABEL_PARTY
 
     settings = Settings.of(context)
     run = job if job is not None and job.is_dir() else None
     agreed = settings.load_job(run / "job.yaml" if run else job)
-    _check_release(agreed, settings.load_locals(local or ())[LABEL_PARTY].vault_choice().policy)
+    locals_of = settings.load_locals(local or ())
+    _check_release(agreed, locals_of[LABEL_PARTY].vault_choice().policy)
     parts = [part.strip() for part in only.split(",")]
     folder = out or Path(tempfile.mkdtemp(prefix="tpsl-audit-"))
     try:
@@ -69,8 +71,8 @@ def audit(
                 run=run,
                 canaries=canaries,
                 confidence=confidence,
-                progress=progress,
-                notice=notice,
+                own={party: theirs.own_parts() for party, theirs in locals_of.items()},
+                watching=Watching(progress=progress, notice=notice),
             )
     finally:
         if out is None:
