@@ -20,8 +20,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.tuning.committee import committee_weights
-from tpsl.tuning.space import describe
-from tpsl.tuning.tune import TuneResult, configuration, tune
+from tpsl.tuning.space import configuration, describe
+from tpsl.tuning.tune import TuneResult, tune
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}

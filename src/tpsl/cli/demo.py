@@ -26,7 +26,7 @@ _ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "no_transcrip
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the page.")] = Path("runs/demo"),
-    rows: Annotated[int | None, typer.Option(help="Only so many flights (a quicker, rougher demo).")] = None,
+    rows: Annotated[int | None, typer.Option(help="Use only n flights, for a quicker, rougher demo.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often each flight is used.")] = 2,
     json: JsonFlag = False,
 ) -> None:

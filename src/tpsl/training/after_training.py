@@ -20,7 +20,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.party.local_head import Columns, train_local_head
+from tpsl.party.local_head import Columns, Judging, train_local_head
 from tpsl.training.arrivals import Arrivals
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
@@ -99,7 +99,6 @@ class AfterTraining:
         train, test, labels = self._records.train, self._records.test, reveal(self._labels)
         inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
         judges = Schedule(self._job, train, test).held_out
-        clean, private = self._head_columns()
         head = train_local_head(
             inputs[: len(train)],
             labels[train],
@@ -107,9 +106,7 @@ class AfterTraining:
             self._job.training.seed,
             self._progress,
             self._device,
-            judges=judges if len(judges) else None,
-            clean=clean,
-            private=private,
+            Judging(judges, *self._head_columns()) if len(judges) else None,
         )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self._run.finish_local_head(save(head.state_dict()), asdict(found))

@@ -102,7 +102,7 @@ class Local(BaseModel):
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
     )
-    silence: Seconds = Field(15.0, gt=0, description="A peer that was not heard for so many seconds is gone.")
+    silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")
 
     def overridden(self, **options: Any) -> Local:

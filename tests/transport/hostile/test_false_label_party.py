@@ -12,7 +12,7 @@ import torch
 
 from tpsl.transport import BadMessage, run_alone
 from tpsl.transport.credentials import Certificates
-from tpsl.transport.handshake import LabelHandshake, Place
+from tpsl.transport.handshake import LabelHandshake, LinkPosition
 from tpsl.transport.messages import TensorMessage
 
 Gradients = partial(TensorMessage, "gradients")
@@ -42,7 +42,7 @@ class FalseLabelParty:
         if self.honest:
             yield challenge
             handshake.proven(next(requests))
-            yield handshake.welcome(Place(b"a link", 0))
+            yield handshake.welcome(LinkPosition(b"a link", 0))
         yield from self.frames
         with contextlib.suppress(grpc.RpcError):
             for _ in requests:
