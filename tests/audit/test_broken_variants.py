@@ -233,7 +233,7 @@ def test_each_cell_of_the_table_is_true(
     job, fault = VARIANTS[variant]
     monkeypatch.setattr(os, "urandom", random.Random(f"{variant} {part}").randbytes)
     monkeypatch.setattr(repeated_releases, "_FEWEST", 16)
-    monkeypatch.setattr(releases, "_RECORDS", 4000)
+    monkeypatch.setattr(repeated_releases, "_RECORDS", 4000)
     fault(monkeypatch, Truth(monkeypatch))
     assert is_accused(part, job, tmp_path) == table_in_the_docs()[variant][part]
 

@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
@@ -16,6 +19,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
@@ -42,8 +46,16 @@ def base_job(**privacy: Any) -> Job:
     return make_job(content, {}, "test")
 
 
-def tune(job: Job, space: Any, out: Path, *, vault: Path | None = None, **options: Any) -> TuneResult:
-    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault), **options)
+def tune(
+    job: Job,
+    space: Any,
+    out: Path,
+    *,
+    vault: Path | None = None,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
+    **options: Any,
+) -> TuneResult:
+    return search.tune(RunSetup(job, RunFolder(out), own), space, vault=VaultChoice(vault), **options)
 
 
 @pytest.fixture(scope="module")
@@ -269,3 +281,33 @@ def test_names_say_what_differs() -> None:
     assert describe([jobs[0], split]) == ["learning rate 0.001", "learning rate 0.5 and 0.001"]
     slower = make_job(content, configuration(1e-2, features=0.1), "test")
     assert describe([jobs[2], slower]) == ["wide on, learning rate 0.01", "wide off, learning rate 0.001 and 0.01"]
+
+
+class Numbers:
+    """Records of a user's own: three numbers each, the first of which says something about the label."""
+
+    def __init__(self, labelled: bool) -> None:
+        rng = np.random.default_rng(5)
+        labels = rng.integers(0, 2, 300)
+        self.ids = [f"r{row}" for row in range(300)]
+        if labelled:
+            self.labels = labels
+        else:
+            self._numbers = torch.tensor(rng.normal(labels[:, None] * [2, 0, 0], 1), dtype=torch.float32)
+
+    def batch(self, rows: Any) -> torch.Tensor:
+        return self._numbers[rows]
+
+
+def linear(width: int, inputs: Any) -> torch.nn.Module:
+    return torch.nn.Linear(3, width)
+
+
+def test_what_parties_bring_themselves_is_tuned_too(tmp_path: Path) -> None:
+    content = base_job().model_dump(mode="json", exclude_none=True)
+    job = make_job({**content, "data": {"source": "own", "parties": ["shop"]}}, {}, "test")
+    own = {"shop": OwnParts(inputs=Numbers(False), bottom=linear), "label": OwnParts(inputs=Numbers(True))}
+    result = tune(job, [configuration(1e-2), configuration(1e-3)], tmp_path / "tuned", own=own)
+    assert result.best.test.test_auc > 0.7
+    again = train(result.job, tmp_path / "again", vault=tmp_path / "tuned" / "vault", own=own)
+    assert again.test_auc == result.best.test.test_auc
