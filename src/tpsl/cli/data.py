@@ -14,7 +14,7 @@ from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import write_atomically
 
 if TYPE_CHECKING:
-    from tpsl.data.clicklog.converting import AnyClickData
+    from tpsl.data.clicklog import AnyClickData
     from tpsl.data.config import AvazuData, CriteoData, FlightsData, SyntheticData
     from tpsl.data.writing import Written
 
@@ -95,7 +95,7 @@ def _config(context: typer.Context, kind: type[Config], **start: str) -> Config:
 
 def _convert(config: AnyClickData, out: Path, json: bool) -> None:
     """Stream a click log of any size to one Parquet file for each party, and write the job that trains on them."""
-    from tpsl.data.clicklog.converting import convert
+    from tpsl.data.clicklog import convert
 
     with progress_bar(f"converting {config.path.name}") as progress:
         convert(config, out, progress)

@@ -50,7 +50,7 @@ class PretrainConfig(BaseModel):
     learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
     share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden or replaced.")
     patience: int = Field(
-        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for so many epochs."
+        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for n epochs."
     )
 
 
