@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv
 
-from tpsl.data.clicklog.converting import convert
+from tpsl.data.clicklog import convert
 from tpsl.data.config import CriteoData
 from tpsl.data.dataset import load
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from tpsl.data.blocks import Block, is_frame, read_block
 from tpsl.data.dataset import Dataset
+from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features
-from tpsl.data.fitted import FittedEncoding
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
 from tpsl.models.threads import one_thread
@@ -134,7 +134,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _widths: list[int]
     _categorical: tuple[bool, ...]
     _shares: dict[str, list[int]]
-    _encodings: dict[str, FittedEncoding]
+    _encoders: dict[str, EncoderState]
 
     def __init__(
         self,
@@ -190,10 +190,10 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         job = self._job(block)
         ids = self._record_ids(given[0], block.rows)
         tables = {party: block.table(columns, ids) for party, columns in self._shares.items()}
-        self._encodings = {
-            party: FittedEncoding.learn(table, _plain(self.min_count)) for party, table in tables.items()
-        }
-        features = {party: self._encodings[party].encode(table) for party, table in tables.items()}
+        categories, everything = IndexedCategories(_plain(self.min_count)), np.arange(block.rows)
+        encoded = {party: learn(table, categories, everything) for party, table in tables.items()}
+        self._encoders = {party: encoder for party, (encoder, _) in encoded.items()}
+        features = {party: found for party, (_, found) in encoded.items()}
         if self.vault is not None:
             _store(Path(self.vault), ids, numbers, len(self.classes_))
         elif job.privacy.mechanism != "none" and job.privacy.noise_seed is None:
@@ -214,8 +214,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         block = self._read((X, *label_features), reset=False)
         nobody = pa.nulls(block.rows, pa.string())
         features = {
-            party: self._encodings[party].encode(block.table(columns, nobody))
-            for party, columns in self._shares.items()
+            party: self._encoders[party].encode(block.table(columns, nobody)) for party, columns in self._shares.items()
         }
         with one_thread():
             probabilities = self.halves_.probabilities(features).astype(np.float64)

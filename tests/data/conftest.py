@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,12 @@ def criteo_lines() -> Lines:
 def avazu_lines() -> Lines:
     """Return a function of (rows, seed) that invents lines of Avazu's `train.csv`, the header first."""
     return _avazu_lines
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a cache of its own: none finds what another has kept."""
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from tpsl.data.avazu import LAYOUT
-from tpsl.data.clicklog.columns import BATCH_ROWS
-from tpsl.data.clicklog.converting import convert
-from tpsl.data.clicklog.reading import TimeOrder
+from tpsl.data.clicklog import convert
 from tpsl.data.config import AvazuData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
@@ -40,14 +37,12 @@ def test_records_are_those_of_the_lines(tmp_path: Path, lines: list[str]) -> Non
     assert len(features.categorical_fields) == 23
     first_row = 0
     for field, name in enumerate(features.categorical_fields):
-        if name == "hour_of_day":
-            keys = [int(record[2][6:]) for record in values]
-        elif name == "weekday":
-            keys = [date(2014, 10, int(record[2][4:6])).weekday() for record in values]
+        if name == "hour hour":
+            keys = [str(int(record[2][6:])) for record in values]
+        elif name == "hour weekday":
+            keys = [str(date(2014, 10, int(record[2][4:6])).weekday()) for record in values]
         else:
-            column = [*LAYOUT.columns].index(name)
-            base = 16 if LAYOUT.columns[name] == "hex" else 10
-            keys = [int(record[column], base) % 2**32 for record in values]
+            keys = [record[lines[0].split(",").index(name)] for record in values]
         kept = sorted(set(keys[:96]))
         expected = [2 + kept.index(key) if key in kept else 0 for key in keys]
         assert (features.categorical[:, field] - first_row).tolist() == expected
@@ -64,20 +59,20 @@ def test_each_party_loads_by_itself(tmp_path: Path, lines: list[str]) -> None:
     assert feature.ids.equals(label.records.ids)
 
 
-def replaced(line: str, column: str, value: str) -> str:
-    values = line.split(",")
-    values[[*LAYOUT.columns].index(column)] = value
-    return ",".join(values)
+def replaced(lines: list[str], number: int, column: str, value: str) -> None:
+    values = lines[number - 1].split(",")
+    values[lines[0].split(",").index(column)] = value
+    lines[number - 1] = ",".join(values)
 
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("id", "", "'' is not a record id"),
+        ("id", "", "the id is missing"),
         ("id", "-5", "'-5' is not a record id"),
         ("id", "1e19", "'1e19' is not a record id"),
-        ("id", str(2**64), "'18446744073709551616' is not a record id, which is a whole number of up to 64 bits"),
-        ("click", "2", "'2' is not a label; labels are 0 and 1"),
+        ("id", str(2**64), "'18446744073709551616' is not a record id, a whole number of up to 64 bits"),
+        ("click", "2", "'2' is not a label; labels are 0, 1"),
         ("hour", "14102124", "'14102124' is not an hour as YYMMDDHH"),
         ("hour", "14023000", "'14023000' is not an hour as YYMMDDHH"),
         ("hour", "2014102100", "'2014102100' is not an hour as YYMMDDHH"),
@@ -89,15 +84,15 @@ def replaced(line: str, column: str, value: str) -> str:
     ],
 )
 def test_an_error_names_the_line(tmp_path: Path, lines: list[str], column: str, value: str, message: str) -> None:
-    lines[77] = replaced(lines[77], column, value)
-    with pytest.raises(DataError, match=rf"train\.csv: line 78: (column '{column}': )?{message}"):
+    replaced(lines, 78, column, value)
+    with pytest.raises(DataError, match=rf"train\.csv: (column '{column}'|cannot be read), line 78: {message}"):
         load(AvazuData(path=written(tmp_path / "train.csv", lines)))
 
 
 def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path, lines: list[str]) -> None:
-    lines[101] = replaced(lines[101], "id", lines[7].split(",")[0])
+    replaced(lines, 102, "id", lines[7].split(",")[0])
     path = written(tmp_path / "train.csv", lines)
-    message = rf"train\.csv: id {lines[7].split(',')[0]} stands in line 8 and in line 102; 1 lines repeat an id"
+    message = rf"train\.csv: id '{lines[7].split(',')[0]}' stands in line 8 and in line 102; 1 lines repeat an id"
     for of_party in (load, load_feature_party, load_label_party):
         with pytest.raises(DataError, match=message):
             of_party(AvazuData(path=path))
@@ -105,12 +100,11 @@ def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path, lines: list[str]
 
 
 def test_the_header_must_be_the_genuine_one(tmp_path: Path, lines: list[str]) -> None:
-    for changed in (lines[1:], ["id,click,hour", *lines[1:]]):
-        with pytest.raises(DataError, match=r"train\.csv: line 1 is not the header of avazu's file, 'id,click,hour,C1"):
+    for changed in (lines[1:], ["id,click", *lines[1:]], []):
+        with pytest.raises(DataError, match=r"train\.csv: there is no column '(id|hour)'; the columns are"):
             load(AvazuData(path=written(tmp_path / "train.csv", changed)))
-    for empty in (lines[:1], []):
-        with pytest.raises(DataError, match=r"train\.csv: the file has no records"):
-            load(AvazuData(path=written(tmp_path / "train.csv", empty)))
+    with pytest.raises(DataError, match=r"train\.csv: the file has no records"):
+        load(AvazuData(path=written(tmp_path / "train.csv", lines[:1])))
 
 
 LOADERS = [load, load_feature_party, load_label_party]
@@ -125,7 +119,7 @@ def test_a_file_that_is_not_in_order_of_time_is_not_split_by_time(
     config = AvazuData(path=written(tmp_path / "train.csv", [header, *shuffled]))
     if converted:
         config = convert(config, tmp_path / "converted")
-    sentence = f"^{config.path}: record 72 is earlier than the one before it, .* set data.split to random$"
+    sentence = f"^{config.path}.*: record 72 is earlier than the one before it, .* set data.split to random$"
     for loader in LOADERS:
         with pytest.raises(DataError, match=sentence):
             loader(config)
@@ -135,24 +129,12 @@ def test_a_file_that_is_not_in_order_of_time_is_not_split_by_time(
             loader(config.model_copy(update={"rows": 72}))
 
 
-def test_a_seam_between_blocks_is_seen() -> None:
-    order = TimeOrder()
-    order.follow(np.array([14102100, 14102100, 14102103]))
-    order.follow(np.array([14102103, 14102105]))
-    assert order.first_too_early is None
-    order.follow(np.array([14102104, 14102103]))
-    assert order.first_too_early == 5
-
-
 def test_a_folder_that_does_not_say_whether_it_is_in_order_is_not_split_by_time(
     tmp_path: Path, lines: list[str]
 ) -> None:
     config = convert(AvazuData(path=written(tmp_path / "train.csv", lines)), tmp_path / "converted")
-    for name in ("feature", "label"):
-        path = config.path / f"{name}.parquet"
-        table = pyarrow.parquet.read_table(path)
-        pyarrow.parquet.write_table(table.replace_schema_metadata(None), path, row_group_size=BATCH_ROWS)
-    for loader in LOADERS:
-        with pytest.raises(DataError, match="does not say whether its records are in order of time; convert"):
-            loader(config)
-        assert loader(config.model_copy(update={"split": "random"}))
+    path = config.path / "label.parquet"
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(path).drop_columns("hour"), path)
+    with pytest.raises(DataError, match="there is no column 'hour'"):
+        load_label_party(config)
+    assert load_label_party(config.model_copy(update={"split": "random"}))

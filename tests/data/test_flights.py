@@ -76,7 +76,8 @@ def test_features_are_the_flights_own(original: dict[str, dict[str, str]]) -> No
 
 
 def test_weather_is_that_of_the_scheduled_hour() -> None:
-    raw = airport_table("natural").in_canonical_order()
+    raw = airport_table("natural")
+    raw = raw.take(raw.canonical_order())
     row = raw.ids.to_pylist().index("2013-01-01 05:15 EWR UA 1545")
     # Newark, 2013-01-01, 5 a.m., as it stands in the package's weather table.
     expected = {"temp": 39.02, "dewp": 28.04, "humid": 64.43, "pressure": 1011.9, "visib": 10.0}

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpsl.data import flights, synthetic
-from tpsl.data.clicklog.converting import convert
+from tpsl.data.clicklog import convert
 from tpsl.data.config import (
     AvazuData,
     CriteoData,

@@ -98,7 +98,7 @@ def avazu(
 
 def _convert(source: str, path: Path, out: Path, rows: int | None, json: bool) -> None:
     """Stream a click log of any size to one Parquet file for each party, and write the job that trains on them."""
-    from tpsl.data.clicklog.converting import convert
+    from tpsl.data.clicklog import convert
     from tpsl.data.config import AvazuData, CriteoData
 
     with progress_bar(f"converting {path.name}") as progress:

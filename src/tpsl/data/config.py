@@ -97,13 +97,18 @@ class SyntheticData(_Model):
 class TableFile(_Model):
     """One party's table: a CSV file with a header line or a Parquet file, and the role of its columns."""
 
-    path: DataPath = Field(description="CSV (.csv, .csv.gz) or Parquet (.parquet, .pq).")
+    path: DataPath = Field(description="CSV (.csv, .tsv; also .gz, .bz2, .zst, .zip) or Parquet (.parquet, .pq).")
     party: str = Field(default="feature", min_length=1, description="Name of the party that holds the file.")
     id: str = Field(
         default="id", description="Column with the record id, of integer or text type, that all parties share."
     )
     categorical: Names = Field(default=(), description="Columns with categories.")
     numeric: Names = Field(default=(), description="Columns with numbers.")
+    dates: Names = Field(
+        default=(),
+        description="Columns with dates or timestamps (text: ISO 8601): hour and weekday become categories, day of the "
+        "year and elapsed time become numbers.",
+    )
     time: str | None = Field(
         default=None, description="Column to order by for a chronological split, the same at each party."
     )
@@ -121,7 +126,7 @@ class TableFile(_Model):
         return self
 
     def _role_columns(self) -> list[str]:
-        return [self.id, *self.categorical, *self.numeric]
+        return [self.id, *self.categorical, *self.numeric, *self.dates]
 
 
 class LabelFile(TableFile):
@@ -179,9 +184,9 @@ class TableData(_Model):
                     f"party {party!r} appears {parties.count(party)} times: give each file its own `party`"
                 )
         for file in self.features:
-            if not file.categorical and not file.numeric:
+            if not (file.categorical or file.numeric or file.dates):
                 raise ValueError(
-                    f"{file.path}: the file of party {file.party!r} names no categorical and no numeric column"
+                    f"{file.path}: the file of party {file.party!r} names no categorical, numeric or date column"
                 )
         if self.split == "chronological":
             for file in (*self.features, self.label):
@@ -220,9 +225,8 @@ class OwnData(_Model):
 
 class _ClickData(_Model):
     path: DataPath = Field(
-        description="The publisher's training file, plain or compressed (.gz, .bz2, .zst, .zip): then everything is "
-        "held in memory, about half a kilobyte a record; or the folder that it was converted into: then the encoded "
-        "records are kept in that folder and memory-mapped.",
+        description="The publisher's training file, plain or compressed (.gz, .bz2, .zst, .zip), or the folder that it "
+        "was converted into.",
     )
     split: Literal["random", "chronological"] = Field(
         default="chronological",

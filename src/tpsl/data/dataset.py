@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data import flights, own, synthetic, table
-from tpsl.data.clicklog import sides as clicklog
+from tpsl.data import clicklog, flights, own, synthetic, table
 from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
@@ -21,7 +20,7 @@ from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
-from tpsl.progress import Progress
+from tpsl.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def taken_on_trust(config: DataConfig) -> str | None:
 def load_feature_party(
     config: DataConfig,
     party: str = "feature",
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     source: Any = None,
     relabelling: Relabelling | None = None,
@@ -125,13 +124,13 @@ def load_feature_party(
     if isinstance(config, SyntheticData):
         return synthetic.feature_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
-        return clicklog.feature_side(config, progress)
-    return table.feature_side(config, party, relabelling)
+        return clicklog.feature_side(config, progress, relabelling)
+    return table.feature_side(config, party, progress, relabelling)
 
 
 def load_label_party(
     config: DataConfig,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     late_labels: bool = False,
     source: Any = None,
@@ -149,13 +148,13 @@ def load_label_party(
     if isinstance(config, SyntheticData):
         return synthetic.label_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
-        return clicklog.label_side(config, progress)
-    return table.label_side(config, late_labels=late_labels, relabelling=relabelling)
+        return clicklog.label_side(config, progress, relabelling)
+    return table.label_side(config, progress, late_labels=late_labels, relabelling=relabelling)
 
 
 def load(
     config: DataConfig,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     late_labels: bool = False,
     sources: Mapping[str, Any] = MappingProxyType({}),
@@ -167,17 +166,13 @@ def load(
     names, the label party's as `label`. With a `relabelling` the source has other labels from the beginning, before
     anything is derived from them.
     """
-    if isinstance(config, CriteoData | AvazuData):
-        feature, label = clicklog.both_sides(config, progress, relabelling)
-        sides = [feature]
-    else:
-        label = load_label_party(
-            config, progress, late_labels=late_labels, source=sources.get("label"), relabelling=relabelling
-        )
-        sides = [
-            load_feature_party(config, party, progress, source=sources.get(party), relabelling=relabelling)
-            for party in feature_party_names(config)
-        ]
+    label = load_label_party(
+        config, progress, late_labels=late_labels, source=sources.get("label"), relabelling=relabelling
+    )
+    sides = [
+        load_feature_party(config, party, progress, source=sources.get(party), relabelling=relabelling)
+        for party in feature_party_names(config)
+    ]
     ids, chronological = label.records.ids, config.split == "chronological"
     for side in sides:
         same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, chronological)

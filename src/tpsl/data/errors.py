@@ -1,5 +1,3 @@
-"""The one error of this room."""
+"""The one error of this room, which is that of the tables it reads."""
 
-
-class DataError(ValueError):
-    """Data cannot be used as asked; the message is one sentence naming the file, column, row or option at fault."""
+from tpsl.tables import DataError as DataError

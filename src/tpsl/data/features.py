@@ -5,6 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.arrays import release_pages
+
+_ROWS_AT_ONCE = 1 << 18
+
 
 @dataclass(frozen=True)
 class Features:
@@ -14,7 +18,7 @@ class Features:
     table, and the rows of two fields never overlap. Numeric columns are standardised with statistics of the
     training records; a missing number is 0 (the training mean), and a column with missing numbers in training is
     followed by a 0/1 indicator column of its own, called `"<name> missing"`. Construction checks shapes, types and
-    ranges.
+    ranges. Large arrays are memory-mapped.
     """
 
     categorical: npt.NDArray[np.int32]
@@ -30,8 +34,11 @@ class Features:
         expected = ((rows, len(self.categorical_fields)), (rows, len(self.numeric_fields)))
         if (self.categorical.shape, self.numeric.shape) != expected:
             raise ValueError(f"features of shapes {self.categorical.shape}, {self.numeric.shape} do not fit {expected}")
-        if self.categorical.size and not 0 <= self.categorical.min() <= self.categorical.max() < self.embedding_rows:
-            raise ValueError(f"a category lies outside the {self.embedding_rows} rows of the embedding table")
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            part = self.categorical[start : start + _ROWS_AT_ONCE]
+            if part.size and not 0 <= part.min() <= part.max() < self.embedding_rows:
+                raise ValueError(f"a category lies outside the {self.embedding_rows} rows of the embedding table")
+            self.release_pages()
 
     def __len__(self) -> int:
         return len(self.categorical)
@@ -39,3 +46,8 @@ class Features:
     def take(self, rows: npt.NDArray[np.int64]) -> "Features":
         """Return the features of these row positions, in this order."""
         return replace(self, categorical=self.categorical[rows], numeric=self.numeric[rows])
+
+    def release_pages(self) -> None:
+        """Take what was read of memory-mapped arrays out of this process's memory; it is read again when needed."""
+        release_pages(self.categorical)
+        release_pages(self.numeric)

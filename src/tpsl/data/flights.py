@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from tpsl.data.config import FlightsData
-from tpsl.data.encode import IndexedCategories
+from tpsl.data.encoder import IndexedCategories
 from tpsl.data.errors import DataError
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data.columns import class_numbers, record_ids, times
 from tpsl.data.config import OwnData
 from tpsl.data.errors import DataError
 from tpsl.data.rawtable import RawTable
@@ -16,14 +15,15 @@ from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.source import SourceInputs
 from tpsl.data.split import Rows, split_rows
 from tpsl.data.true_labels import TrueLabels
+from tpsl.tables.columns import Place, class_numbers, record_ids, times
 
 
 def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
     """Return a feature party's side; `given` is its source, or a callable that makes it."""
     name, source = _made(party, given)
-    raw, order = _in_canonical_order(config, name, source)
-    train, test = split_rows(len(raw), config.split, config.test_fraction, config.split_seed)
-    return FeatureSide(party, raw.ids, SourceInputs(name, source, order), train, test)
+    ids, order = _in_canonical_order(config, name, source)
+    train, test = split_rows(len(ids), config.split, config.test_fraction, config.split_seed)
+    return FeatureSide(party, ids, SourceInputs(name, source, order), train, test)
 
 
 def label_side(
@@ -32,17 +32,17 @@ def label_side(
     """Return the label party's side; a label that is None comes late."""
     name, source = _made("label", given)
     names = config.class_values or tuple(str(number) for number in range(config.classes))
-    labels = class_numbers(_column(name, source, "labels"), name, "labels", names, late=late_labels)
+    labels = class_numbers(_column(name, source, "labels"), Place(name, "labels"), names, late=late_labels)
     if relabelling is not None:
         labels = relabelling(labels, config.classes)
         source = _with_other_labels(source, labels, config.class_values)
-    raw, order = _in_canonical_order(config, name, source)
-    train, test = split_rows(len(raw), config.split, config.test_fraction, config.split_seed)
+    ids, order = _in_canonical_order(config, name, source)
+    train, test = split_rows(len(ids), config.split, config.test_fraction, config.split_seed)
     features = SourceInputs(name, source, order) if config.label_features else None
     units = None
     if getattr(source, "units", None) is not None:
-        units = record_ids(_column(name, source, "units"), name, "units", "unit").take(pa.array(order))
-    records = LabelRecords(raw.ids, features, names, train, test, units)
+        units = record_ids(_column(name, source, "units"), Place(name, "units"), "unit").take(pa.array(order))
+    records = LabelRecords(ids, features, names, train, test, units)
     return LabelSide(records, TrueLabels(labels[order], names))
 
 
@@ -57,15 +57,15 @@ def _made(party: str, given: Any) -> tuple[str, Any]:
     return name, given() if callable(given) and not hasattr(given, "ids") else given
 
 
-def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[RawTable, Rows]:
+def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, Rows]:
     """Return the ids in the canonical order, and where each record stands in the source."""
-    ids = record_ids(_column(name, source, "ids"), name, "ids")
+    ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
     moments = None
     if config.split == "chronological":
-        moments = times(_column(name, source, "times"), name, "times")
-    positions = np.arange(len(ids), dtype=np.float64)
-    raw = RawTable(name, ids, {}, {"position": positions}, times=moments).in_canonical_order()
-    return raw, raw.numeric["position"].astype(np.int64)
+        moments = times(_column(name, source, "times"), Place(name, "times"))
+    order = RawTable(name, ids, times=moments).canonical_order()
+    order = np.arange(len(ids), dtype=np.int64) if order is None else order
+    return ids.take(order), order
 
 
 def _column(name: str, source: Any, attribute: str) -> Any:

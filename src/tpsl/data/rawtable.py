@@ -1,10 +1,11 @@
-"""One party's table before encoding: canonical ids, text categories, numbers, in the canonical order.
+"""One party's table before encoding, and the canonical order of its records.
 
 Two parties that hold the same ids put their rows in the same order without talking to each other: sorted by id as
 UTF-8 bytes, or by (time, id) for a chronological split.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,60 +14,94 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
+from tpsl.tables.columns import NO_LABEL as NO_LABEL
+from tpsl.tables.columns import Times
+from tpsl.tables.reading import PLAIN, Dialect
 
-NO_LABEL = -1
-"""Stands for a label that is not known yet."""
+Order = npt.NDArray[np.int64]
 
-Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+class Fields(Mapping[str, Any]):
+    """Fields that are made of a table's columns when they are asked for, and not kept."""
+
+    def __init__(self, fields: Mapping[str, tuple[str, Callable[[Any], Any]]], columns: Mapping[str, Any]) -> None:
+        self._fields, self._columns = fields, columns
+
+    def __getitem__(self, name: str) -> Any:
+        column, make = self._fields[name]
+        return make(self._columns[column])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """Rows of one party; `name` is the file (or source) that errors name."""
+    """Rows of one party; `name` is the file (or source) that errors name.
+
+    Fields may lie on disk: one is read whole when it is asked for. `columns` says of which kinds the columns are that
+    they were made of (`tpsl.data.kinds`), and `missing` which texts stood for a missing value.
+    """
 
     name: str
-    ids: Any  # pa.Array of pa.string(), no nulls
-    categorical: dict[str, Any]  # column -> pa.Array of text, plain or dictionary; null = missing
-    numeric: dict[str, npt.NDArray[np.float64]]  # column -> numbers, NaN = missing
+    ids: Any  # pa.Array of text, no nulls
+    categorical: Mapping[str, Any] = field(default_factory=dict)  # pa.Array of text, plain or dictionary; null: missing
+    numeric: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # NaN: missing
     labels: npt.NDArray[np.int64] | None = None
     times: Times | None = None
-    units: Any | None = None  # pa.Array of pa.string(), no nulls: whom a record is about
+    units: Any | None = None  # pa.Array of text, no nulls: whom a record is about
+    columns: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    dialect: Dialect = PLAIN
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "RawTable":
-        """Return these rows in this order."""
+        """Return these rows in this order, in memory."""
         positions = pa.array(rows)
         return RawTable(
             self.name,
             self.ids.take(positions),
-            {column: values.take(positions) for column, values in self.categorical.items()},
-            {column: values[rows] for column, values in self.numeric.items()},
+            {name: values.take(positions) for name, values in self.categorical.items()},
+            {name: values[rows] for name, values in self.numeric.items()},
             None if self.labels is None else self.labels[rows],
             None if self.times is None else self.times[rows],
             None if self.units is None else self.units.take(positions),
         )
 
-    def in_canonical_order(self) -> "RawTable":
-        """Return the rows sorted by id, or by (time, id) where times are given; a repeated id is an error."""
-        by_id = pc.array_sort_indices(self.ids).to_numpy()
-        repeated_id_is_error(self.name, self.ids, by_id)
-        order = by_id if self.times is None else by_id[np.argsort(self.times[by_id], kind="stable")]
-        return self.take(order.astype(np.int64))
+    def canonical_order(self) -> Order | None:
+        """Return the rows sorted by id, or by (time, id) where times are given; a repeated id is an error.
+
+        None: they are in this order.
+        """
+        order = sorted_by_id(self.name, self.ids, self.dialect)
+        if self.times is not None:
+            times = self.times if order is None else self.times[order]
+            if (times[1:] < times[:-1]).any():
+                by_time = np.argsort(times, kind="stable")
+                order = by_time if order is None else order[by_time]
+        return order
 
 
-def repeated_id_is_error(name: str, ids: Any, by_id: npt.NDArray[np.uint64]) -> None:
-    """Raise if an id occurs twice; `by_id` are the positions of the ids in sorted order."""
+def sorted_by_id(name: str, ids: Any, dialect: Dialect = PLAIN) -> Order | None:
+    """Return the positions of ids in the order of their UTF-8 bytes, None for the order they have; each occurs once."""
+    if pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False:
+        return None
+    by_id: Order = pc.array_sort_indices(ids).to_numpy().astype(np.int64)
     in_order = ids.take(pa.array(by_id))
     repeats = pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False)
     if repeats.any():
         at = int(np.flatnonzero(repeats)[0])
-        first, second = sorted((int(by_id[at]) + 1, int(by_id[at + 1]) + 1))
+        first, second = (dialect.place(number + 1) for number in sorted(by_id[at : at + 2].tolist()))
         raise DataError(
-            f"{name}: id {in_order[at].as_py()!r} stands in row {first} and in row {second}; "
-            f"{int(repeats.sum())} rows repeat an id, and an id must be unique"
+            f"{name}: id {in_order[at].as_py()!r} stands in {first} and in {second}; "
+            f"{int(repeats.sum())} {first.split()[0]}s repeat an id, and an id must be unique"
         )
+    return by_id
 
 
 def same_ids_or_error(name: str, ids: Any, other_name: str, other_ids: Any, chronological: bool = False) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data.rawtable import NO_LABEL
+from tpsl.tables.columns import NO_LABEL
 
 _AT_ONCE = 1 << 16
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
@@ -21,6 +22,7 @@ class FeatureSide:
     features: Features | Inputs
     train: Rows
     test: Rows
+    encoder: EncoderState | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class LabelRecords:
     train: Rows
     test: Rows
     units: Any | None = None  # pa.Array of strings
+    encoder: EncoderState | None = None
 
     @property
     def classes(self) -> int:

@@ -29,7 +29,7 @@ from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.split import split_rows
 from tpsl.data.true_labels import TrueLabels
-from tpsl.progress import Progress
+from tpsl.progress import Progress, no_progress
 
 FEATURE_PARTY = "feature"
 CHUNK_ROWS = 1 << 16
@@ -89,7 +89,7 @@ class World:
         """Names as in Criteo's logs: C1, C2, ..."""
         return tuple(f"C{number + 1}" for number in range(self.config.categorical_fields))
 
-    def chunks(self, progress: Progress | None = None) -> Iterator[Chunk]:
+    def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """Yield the records of the configuration in order, at most `CHUNK_ROWS` at a time."""
         rows = self.config.rows
         for number in range(-(-rows // CHUNK_ROWS)):
@@ -97,8 +97,7 @@ class World:
             if self._relabelling is not None:
                 chunk = replace(chunk, labels=self._relabelling(chunk.labels, self.config.classes, chunk.first))
             yield chunk
-            if progress is not None:
-                progress(chunk.first + len(chunk), rows, "drawing synthetic records")
+            progress(chunk.first + len(chunk), rows, "drawing synthetic records")
 
     def _chunk(self, number: int, rows: int) -> Chunk:
         # The whole chunk is drawn and scored, then cut: its first records must not depend on how many are wanted, and
@@ -164,7 +163,7 @@ class World:
 
 
 def feature_side(
-    config: SyntheticData, progress: Progress | None = None, relabelling: Relabelling | None = None
+    config: SyntheticData, progress: Progress = no_progress, relabelling: Relabelling | None = None
 ) -> FeatureSide:
     """Draw all records and keep the features; every field has as many embedding rows as its vocabulary has values."""
     world = World(config, relabelling)
@@ -181,7 +180,7 @@ def feature_side(
 
 
 def label_side(
-    config: SyntheticData, progress: Progress | None = None, relabelling: Relabelling | None = None
+    config: SyntheticData, progress: Progress = no_progress, relabelling: Relabelling | None = None
 ) -> LabelSide:
     """Draw all records and keep the labels; the facts have the figures of the best possible classifier."""
     labels = np.empty(config.rows, dtype=np.int64)

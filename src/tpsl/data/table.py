@@ -1,51 +1,55 @@
 """Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
 
-from tpsl.data.columns import class_numbers, numbers, record_ids, texts, times
 from tpsl.data.config import LabelFile, TableData, TableFile
-from tpsl.data.encode import HashedCategories, IndexedCategories
+from tpsl.data.encoder import Categories, HashedCategories, IndexedCategories
+from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.preparation import Preparation
-from tpsl.data.rawtable import RawTable
-from tpsl.data.reading import read_columns
-from tpsl.data.relabelling import Relabelling, as_text
+from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.progress import Progress, no_progress
+from tpsl.tables.reading import dialect_of
 
 
-def feature_side(config: TableData, party: str, relabelling: Relabelling | None = None) -> FeatureSide:
+def feature_side(
+    config: TableData, party: str, progress: Progress = no_progress, relabelling: Relabelling | None = None
+) -> FeatureSide:
     """Load a feature party's side from its file."""
     file = next(file for file in config.features if file.party == party)
-    return _preparation(config).feature_side(party, read_party(file, config, relabelling=relabelling))
+    described = party_file(file, config, Labels(config.label.label, _class_names(config), relabelling=relabelling))
+    return _preparation(config).load_feature_side(party, described, progress)
 
 
-def label_side(config: TableData, *, late_labels: bool = False, relabelling: Relabelling | None = None) -> LabelSide:
+def label_side(
+    config: TableData,
+    progress: Progress = no_progress,
+    *,
+    late_labels: bool = False,
+    relabelling: Relabelling | None = None,
+) -> LabelSide:
     """Load the label party's side from its file; `late_labels` may be missing."""
-    raw = read_party(config.label, config, late_labels=late_labels, relabelling=relabelling)
-    return _preparation(config).label_side(raw, _class_names(config))
+    labels = Labels(config.label.label, _class_names(config), late_labels, relabelling)
+    return _preparation(config).load_label_side(party_file(config.label, config, labels), labels.classes, progress)
 
 
-def read_party(
-    file: TableFile, config: TableData, *, late_labels: bool = False, relabelling: Relabelling | None = None
-) -> RawTable:
-    """Read and check one party's file; an error names the file, the column and the row (the first record is row 1).
-
-    With a `relabelling` the label column has other labels from the beginning, whatever is read from it.
-    """
-    time = file.time if config.split == "chronological" else None
-    label, unit = (file.label, file.unit) if isinstance(file, LabelFile) else (None, None)
-    needed = [file.id, *file.categorical, *file.numeric, *(name for name in (label, time, unit) if name is not None)]
-    columns = read_columns(file.path, list(dict.fromkeys(needed)))
-    name, relabelled = str(file.path), config.label.label
-    if relabelling is not None and file.path == config.label.path and relabelled in columns:
-        before = class_numbers(columns[relabelled], name, relabelled, _class_names(config), late=late_labels)
-        columns[relabelled] = as_text(relabelling(before, config.classes), _class_names(config))
-    return RawTable(
-        name,
-        record_ids(columns[file.id], name, file.id),
-        {column: texts(columns[column], name, column, file.missing) for column in file.categorical},
-        {column: numbers(columns[column], name, column, file.missing) for column in file.numeric},
-        None if label is None else class_numbers(columns[label], name, label, _class_names(config), late=late_labels),
-        None if time is None else times(columns[time], name, time),
-        None if unit is None else record_ids(columns[unit], name, unit, "unit"),
+def party_file(file: TableFile, config: TableData, labels: Labels) -> PartyFile:
+    """Return what a party's file holds; a relabelling changes the label column, whoever reads it."""
+    columns = dict.fromkeys(file.categorical, "category") | dict.fromkeys(file.numeric, "number")
+    return PartyFile(
+        file.path,
+        columns | dict.fromkeys(file.dates, "date"),
+        file.id,
+        file.time if config.split == "chronological" else None,
+        unit=file.unit if isinstance(file, LabelFile) else None,
+        labels=labels if file.path == config.label.path else None,
+        missing=file.missing,
+        dialect=dialect_of(file.path),
     )
+
+
+def categories_of(config: TableData) -> Categories:
+    """Return how categories are numbered."""
+    hashed = config.categories == "hash"
+    return HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
 
 
 def _class_names(config: TableData) -> tuple[str, ...]:
@@ -53,6 +57,4 @@ def _class_names(config: TableData) -> tuple[str, ...]:
 
 
 def _preparation(config: TableData) -> Preparation:
-    hashed = config.categories == "hash"
-    categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
-    return Preparation(config.split, config.test_fraction, config.split_seed, categories)
+    return Preparation(config.split, config.test_fraction, config.split_seed, categories_of(config))

@@ -13,7 +13,7 @@ from tpsl.data.bayes import BayesOptimum, Facts
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
 from tpsl.data.parquetfile import new_parquet
 from tpsl.data.rawtable import RawTable
-from tpsl.progress import Progress
+from tpsl.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def write_flights(
     layout: Literal["all", "natural"] = "natural",
     task: Literal["late", "delay5"] = "late",
     rows: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Written:
     """Write `airport.parquet` (feature party) and `airline.parquet` (label party) into `folder`.
 
@@ -40,11 +40,11 @@ def write_flights(
     airport, airline = flights.airport_table(layout, rows, seed), flights.airline_table(layout, task, rows, seed)
     airport_path, airline_path = folder / "airport.parquet", folder / "airline.parquet"
     for done, (path, raw) in enumerate(((airport_path, airport), (airline_path, airline))):
-        table = _flights_columns(raw.in_canonical_order())
+        order = raw.canonical_order()
+        table = _flights_columns(raw if order is None else raw.take(order))
         with new_parquet(path, table.schema) as writer:
             writer.write_table(table, row_group_size=synthetic.CHUNK_ROWS)
-        if progress is not None:
-            progress((done + 1) * len(raw), 2 * len(raw), "writing flights")
+        progress((done + 1) * len(raw), 2 * len(raw), "writing flights")
     roles = [
         {"categorical": tuple(raw.categorical), "numeric": tuple(raw.numeric), "time": "scheduled_departure"}
         for raw in (airport, airline)
@@ -60,7 +60,7 @@ def write_flights(
     return Written(config, {"rows": len(airport)})
 
 
-def write_synthetic(folder: Path, config: SyntheticData, progress: Progress | None = None) -> Written:
+def write_synthetic(folder: Path, config: SyntheticData, progress: Progress = no_progress) -> Written:
     """Write `feature.parquet` and `label.parquet` into `folder`, in memory bounded by one chunk of records.
 
     The records are those that loading `config` gives, in the same order and, where the returned configuration is

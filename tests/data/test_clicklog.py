@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.data.clicklog import lines
-from tpsl.data.clicklog.converting import convert
+from tpsl.data import arrays
+from tpsl.data.clicklog import convert
 from tpsl.data.config import AvazuData, ClickData, CriteoData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import lines, reading
 
 Lines = Callable[..., list[str]]
 
@@ -65,20 +66,19 @@ def test_a_converted_folder_loads_as_the_file_does(
     source: str,
     options: dict[str, object],
 ) -> None:
-    for module in ("columns", "converting"):  # several row groups, which are not the blocks of the text
-        monkeypatch.setattr(f"tpsl.data.clicklog.{module}.BATCH_ROWS", 64)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 30_000)
+    monkeypatch.setattr(reading, "BLOCK_ROWS", 64)  # several batches, which are not the blocks of the text
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 30_000)
     monkeypatch.setattr(lines, "PIECE_BYTES", 10_000)
     config: ClickData = request.getfixturevalue(source)
     converted = convert(config, tmp_path / "new" / "folder")
     of_file = load(config.model_copy(update=options))
+    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
     first, second = (load(converted.model_copy(update=options)) for _ in range(2))
     assert same(first, of_file)
     assert same(second, of_file)
     assert is_mapped(second.feature_parties["feature"].categorical)
     assert is_mapped(second.feature_parties["feature"].numeric)
-    assert is_mapped(reveal(second.labels))
-    assert not list(converted.path.glob("*.unfinished"))
+    assert len(list(arrays.cache_folder().iterdir())) == 1
 
 
 def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) -> None:
@@ -96,28 +96,33 @@ def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) 
     assert found.ids.equals(both.ids)
 
 
-def test_what_is_kept_is_read_and_not_computed_again(criteo: CriteoData, tmp_path: Path) -> None:
-    converted = convert(criteo, tmp_path / "folder")
+@pytest.fixture
+def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("_everything_is_large")
+def test_what_is_kept_is_read_and_not_computed_again(criteo: CriteoData) -> None:
     told: list[str] = []
-    for _ in range(2):
-        load(converted, lambda done, total, what: told.append(what))
-    assert told == ["encoding folder"]
-    load(converted.model_copy(update={"min_count": 4}), lambda done, total, what: told.append(what))
-    assert told == ["encoding folder"] * 2
+    for min_count, encoded in ((3, True), (3, False), (4, True)):
+        told.clear()
+        load(criteo.model_copy(update={"min_count": min_count}), lambda done, total, what: told.append(what))
+        assert ("encoding train.txt" in told) == encoded
 
 
-def test_a_folder_that_was_converted_again_is_encoded_again(
-    criteo: CriteoData, tmp_path: Path, criteo_lines: Lines
-) -> None:
-    load(convert(criteo, tmp_path / "folder"))
+@pytest.mark.usefixtures("_everything_is_large")
+def test_a_file_that_was_changed_is_encoded_again(criteo: CriteoData, criteo_lines: Lines) -> None:
+    first = load(criteo)
+    assert same(first, load(criteo))
     criteo.path.write_text("\n".join(criteo_lines(300, 1)))
-    assert same(load(convert(criteo, tmp_path / "folder")), load(criteo))
+    assert not same(first, load(criteo))
 
 
-def test_writing_to_mapped_features_does_not_change_what_is_kept(criteo: CriteoData, tmp_path: Path) -> None:
-    converted = convert(criteo, tmp_path / "folder")
-    load(converted).feature_parties["feature"].numeric[:] = 7
-    assert same(load(converted), load(criteo))
+@pytest.mark.usefixtures("_everything_is_large")
+def test_writing_to_mapped_features_does_not_change_what_is_kept(criteo: CriteoData) -> None:
+    before = load(criteo)
+    load(criteo).feature_parties["feature"].numeric[:] = 7
+    assert same(load(criteo), before)
 
 
 def test_progress_is_told_in_bytes(criteo: CriteoData, tmp_path: Path) -> None:
@@ -137,25 +142,26 @@ def test_an_error_leaves_nothing_behind(avazu: AvazuData, tmp_path: Path) -> Non
         convert(avazu, avazu.path)
 
 
-def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, tmp_path: Path) -> None:
-    converted = convert(criteo, tmp_path / "folder")
-
+@pytest.mark.usefixtures("_everything_is_large")
+@pytest.mark.parametrize("task", ["reading", "encoding"])
+def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, task: str) -> None:
     def stop(done: int, total: int, what: str) -> None:
-        raise KeyboardInterrupt
+        if what.startswith(task):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        load_feature_party(converted, progress=stop)
-    assert sorted(path.name for path in converted.path.iterdir()) == ["feature.parquet", "label.parquet"]
+        load_feature_party(criteo, progress=stop)
+    assert not arrays.cache_folder().exists() or not list(arrays.cache_folder().iterdir())
 
 
 def test_another_folder_is_refused(criteo: CriteoData, avazu: AvazuData, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"feature\.parquet: there is no such file"):
-        load(CriteoData(path=tmp_path))
+        load_feature_party(CriteoData(path=tmp_path))
     folder = convert(avazu, tmp_path / "folder").path
-    with pytest.raises(DataError, match=r"feature\.parquet: the columns are not those that converting a click log"):
-        load(CriteoData(path=folder))
+    with pytest.raises(DataError, match=r"feature\.parquet: there is no column 'I1'; the columns are"):
+        load_feature_party(CriteoData(path=folder))
     with pytest.raises(DataError, match=r"feature\.parquet: rows: 301 records were asked for, there are 300"):
-        load(AvazuData(path=folder, rows=301))
+        load_feature_party(AvazuData(path=folder, rows=301))
     whole = (folder / "feature.parquet").read_bytes()
     for cut in (whole[: len(whole) // 2], whole[:100] + bytes(len(whole) // 2) + whole[100 + len(whole) // 2 :]):
         (folder / "feature.parquet").write_bytes(cut)
@@ -176,12 +182,13 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, criteo_lines: Lines)
     code = """
 import resource, sys
 from pathlib import Path
-from tpsl.data.clicklog import converting, lines
+from tpsl.data import clicklog
 from tpsl.data.config import CriteoData
-lines.BLOCK_BYTES, converting.BATCH_ROWS = 1 << 20, 1 << 13
+from tpsl.tables import reading
+reading.BLOCK_BYTES = 1 << 20
 peaks = []
 def listen(what, done, total): peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-converting.convert(CriteoData(path=Path(sys.argv[1])), Path(sys.argv[2]), listen)
+clicklog.convert(CriteoData(path=Path(sys.argv[1])), Path(sys.argv[2]), listen)
 print(len(peaks), peaks[-1] - peaks[len(peaks) // 2])
 """
     piece = pa.compress("".join(line + "\n" for line in criteo_lines(2000)).encode(), codec="zstd", asbytes=True)

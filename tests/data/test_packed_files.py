@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tpsl.data.clicklog import lines as lines_module
-from tpsl.data.clicklog.lines import Block, line_blocks
 from tpsl.data.config import AvazuData, CriteoData
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.errors import DataError
 from tpsl.data.true_labels import reveal
+from tpsl.tables import lines as lines_module
+from tpsl.tables import reading
 
 Lines = Callable[..., list[str]]
 
@@ -59,24 +59,11 @@ def test_where_blocks_end_does_not_matter(
     whole = [load(config) for config in configs]
     broken = tmp_path / "broken.txt"
     broken.write_text("\n".join([*criteo_lines(59), "2"]))
-    monkeypatch.setattr(lines_module, "BLOCK_BYTES", size)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", size)
     monkeypatch.setattr(lines_module, "PIECE_BYTES", size // 3)
     assert all(same(load(config), before) for config, before in zip(configs, whole, strict=True))
-    with pytest.raises(DataError, match=r"broken\.txt: line 60: 1 columns instead of 40"):
+    with pytest.raises(DataError, match=r"broken\.txt: cannot be read, line 60: 1 columns instead of 40"):
         load(CriteoData(path=broken))
-
-
-def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(lines_module, "PIECE_BYTES", 1000)
-    path = tmp_path / "text"
-    path.write_bytes(b"abcdefgh\n" * 1000)
-    told: list[tuple[str, int, int]] = []
-    blocks = list(line_blocks(path, "reading", lambda done, total, what: told.append((what, done, total))))
-    assert [what for what, _, _ in told] == ["reading"] * len(blocks)
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-    assert told[-1][1:] == (9000, 9000)
-    assert [block.first_line for block in blocks] == list(np.cumsum([1, *(block.lines for block in blocks[:-1])]))
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "zst", "zip"])
@@ -90,7 +77,9 @@ def test_a_cut_off_compressed_file_says_how_far_it_goes(tmp_path: Path, criteo_l
         path.write_bytes(compress.get(ending, lambda t: pa.compress(t, codec="zstd", asbytes=True))(text))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 9 // 10])
-    with pytest.raises(DataError, match=rf"train\.{ending}: is damaged or cut off soon after line (\d+) \(") as error:
+    with pytest.raises(
+        DataError, match=rf"train\.{ending}: cannot be read, it is damaged or cut off soon after line (\d+) \("
+    ) as error:
         load(CriteoData(path=path))
     line = int(str(error.value).split("line ")[1].split(" ")[0])
     assert line == 0 if ending == "zip" else 1000 < line < 4000  # a cut archive has lost its table of contents
@@ -99,25 +88,19 @@ def test_a_cut_off_compressed_file_says_how_far_it_goes(tmp_path: Path, criteo_l
 def test_damage_comes_after_what_is_wrong_before_it(tmp_path: Path, criteo_lines: Lines) -> None:
     text = "\n".join(["rubbish", *criteo_lines(2000)]).encode()
     (tmp_path / "train.gz").write_bytes(gzip.compress(text)[:-100])
-    with pytest.raises(DataError, match=r"train\.gz: line 1: 1 columns instead of 40"):
+    with pytest.raises(DataError, match=r"train\.gz: cannot be read, line 1: 1 columns instead of 40"):
         load(CriteoData(path=tmp_path / "train.gz"))
 
 
 def test_what_is_not_what_its_ending_says_is_named(tmp_path: Path) -> None:
     for ending in ("gz", "bz2", "zst", "zip"):
         (tmp_path / f"train.{ending}").write_bytes(b"0\t1\t2\n" * 100)
-        with pytest.raises(DataError, match=rf"train\.{ending}: is damaged or cut off soon after line 0"):
+        with pytest.raises(
+            DataError, match=rf"train\.{ending}: cannot be read, it is damaged or cut off soon after line 0"
+        ):
             load(CriteoData(path=tmp_path / f"train.{ending}"))
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
         archive.writestr("train.txt", "")
         archive.writestr("test.txt", "")
     with pytest.raises(DataError, match=r"two\.zip: the archive holds 2 files and must hold one"):
         load(CriteoData(path=tmp_path / "two.zip"))
-
-
-def test_a_block_knows_its_lines() -> None:
-    assert Block(5, b"a\nb\n").lines == 2
-    assert Block(5, b"a\nb").lines == 2
-    assert Block(5, b"a\nb").unfinished
-    assert Block(5, b"a\nb\nc").first(2) == Block(5, b"a\nb\n")
-    assert Block(5, b"a\nb").first(2) == Block(5, b"a\nb")

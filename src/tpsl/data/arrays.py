@@ -1,0 +1,150 @@
+"""Arrays too large for memory: made column by column, kept on disk row by row, read as memory maps."""
+
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.data.errors import DataError
+from tpsl.files import make_private_folder, open_private, sync_folder
+
+LARGE_BYTES = 1 << 29
+"""What takes more than this is kept on disk."""
+
+_ROWS_AT_ONCE = 1 << 16
+_UNFINISHED = ".unfinished"
+
+Array = npt.NDArray[Any]
+
+
+class ColumnStack:
+    """Columns of one type and length that become an array [rows, columns], in memory or on disk as a `.npy` file."""
+
+    def __init__(self, dtype: npt.DTypeLike, rows: int, path: Path | None = None) -> None:
+        self._dtype, self._rows, self._path, self._count = np.dtype(dtype), rows, path, 0
+        self._columns: list[Array] = []
+        self._file = None if path is None else open_private(path.with_suffix(".columns"), "xb")
+
+    def add(self, column: Array) -> None:
+        """Add the next column."""
+        self._count += 1
+        column = np.ascontiguousarray(column, dtype=self._dtype)
+        if self._file is None:
+            self._columns.append(column)
+        else:
+            self._file.write(column.data)
+
+    def finish(self) -> Array:
+        """Return the array; one on disk is memory-mapped, and its content is durable."""
+        if self._file is None or self._path is None:
+            return np.stack(self._columns, axis=1) if self._count else np.empty((self._rows, 0), dtype=self._dtype)
+        self._file.close()
+        columns = Path(self._file.name)
+        with open_private(self._path, "xb") as file:
+            described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**described, "shape": (self._rows, self._count)})
+            if self._count and self._rows:
+                by_column = np.memmap(columns, self._dtype, "r", shape=(self._count, self._rows))
+                for start in range(0, self._rows, _ROWS_AT_ONCE):
+                    file.write(np.ascontiguousarray(by_column[:, start : start + _ROWS_AT_ONCE].T).data)
+                    release_pages(by_column)
+            file.flush()
+            os.fsync(file.fileno())
+        columns.unlink()
+        return mapped(self._path)
+
+
+def mapped(path: Path) -> Array:
+    """Return the array in a `.npy` file without reading it.
+
+    It is mapped copy-on-write, because PyTorch takes no read-only array without a copy; it is not for writing.
+    """
+    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+
+
+def release_pages(array: Array) -> None:
+    """Take what was read of a memory-mapped array out of this process's memory; it is read again when needed."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def cache_folder() -> Path:
+    """Return the folder where encoded tables that are too large for memory are kept: `TPSL_CACHE`."""
+    named = os.environ.get("TPSL_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpsl"
+
+
+class Draft(tempfile.TemporaryDirectory[str]):
+    """A folder in the cache for what is being made. One whose process was killed is removed when the next is made."""
+
+    def __init__(self) -> None:
+        folder = cache_folder()
+        try:
+            make_private_folder(folder)
+            for draft in folder.glob(f".*{_UNFINISHED}"):
+                _remove_if_abandoned(draft)
+            super().__init__(prefix=".", suffix=_UNFINISHED, dir=folder)
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be written ({error}); TPSL_CACHE names another folder") from error
+        self._lock = os.open(self.name, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def cleanup(self) -> None:
+        """Remove the folder."""
+        super().cleanup()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove_if_abandoned(draft: Path) -> None:
+    try:
+        descriptor = os.open(draft, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(draft, ignore_errors=True)
+    except BlockingIOError:
+        pass  # somebody works in it
+    finally:
+        os.close(descriptor)
+
+
+def cached(key: dict[str, Any]) -> Path:
+    """Return the folder in the cache that belongs to `key`, whether or not it is there."""
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_folder() / digest[:32]
+
+
+def keep(place: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill the folder `place` of the cache.
+
+    The folder appears only once it is complete, so an interrupted process leaves none, and processes that do the same
+    at the same time do not disturb each other.
+    """
+    try:
+        with Draft() as unfinished:
+            filled = Path(unfinished) / "filled"
+            make_private_folder(filled)
+            write(filled)
+            try:
+                filled.rename(place)
+            except OSError:
+                if not place.is_dir():  # else another process was faster, with the same content
+                    raise
+        sync_folder(place.parent)
+    except OSError as error:
+        raise DataError(f"{place}: cannot be written ({error})") from error

@@ -1,1 +1,0 @@
-"""Click logs as their publishers give them out: read in bounded memory, errors named by line."""

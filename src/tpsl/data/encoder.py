@@ -1,0 +1,294 @@
+"""From raw fields to `Features`, by what was learned from training rows only, and saved with a run.
+
+Index: a field of v kept values takes v + 2 rows of the embedding table: row 0 for unseen and rare values, row 1 for a
+missing value, then the values in order of their text. Hash: a field takes buckets + 1 rows: row 0 for a missing value,
+row 1 + h(value) otherwise, where h is BLAKE2b with an 8-byte digest of the UTF-8 text, read as a little-endian integer,
+modulo the number of buckets. Neither depends on the process, the platform or the order of the rows. A number is
+standardised by mean and deviation; one that is missing becomes 0.
+
+**Rules of evolution.** A saved state is read for ever, and gives the same numbers for ever. Allowed: a new kind of
+column, of category or of number, under a new name; a new key with a default that keeps the old meaning. Never: another
+meaning of a kind or key that exists, another hash, another order of vocabularies, fields or columns; each needs a new
+version, beside the code that reads the old one. A version or kind that is not known is refused.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from tpsl.data.arrays import ColumnStack
+from tpsl.data.errors import DataError
+from tpsl.data.features import Features
+from tpsl.data.kinds import KINDS
+from tpsl.data.parquetfile import new_parquet
+from tpsl.data.rawtable import Order, RawTable
+from tpsl.data.split import Rows
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.progress import Progress, no_progress
+
+VERSION = 1
+UNSEEN, MISSING, FIRST_VALUE = 0, 1, 2
+
+# A training value is at most sqrt(rows) deviations from the mean, so this cuts none of up to 100 million; a test value
+# further away is an accident that would overflow in the network.
+MOST_DEVIATIONS = 1e4
+
+_STATE, _VOCABULARIES = "encoder.json", "vocabularies.parquet"
+
+FieldRows = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The values that enough training records have, in order of their text."""
+
+    values: Any  # pa.Array of text
+
+    @property
+    def size(self) -> int:
+        """Number of rows of the field."""
+        return FIRST_VALUE + len(self.values)
+
+    def rows(self, values: Any) -> FieldRows:
+        """Return each record's row within the field."""
+        codes, distinct = codes_and_values(values)
+        known = pc.index_in(distinct, value_set=self.values.cast(distinct.type)).fill_null(UNSEEN - FIRST_VALUE)
+        row_of_code = np.append(FIRST_VALUE + known.to_numpy(zero_copy_only=False), MISSING)  # code -1
+        return row_of_code.astype(np.int32)[codes]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A fixed number of buckets."""
+
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Number of rows of the field."""
+        return 1 + self.count
+
+    def rows(self, values: Any) -> FieldRows:
+        """Return each record's row within the field."""
+        codes, distinct = codes_and_values(values)
+        row_of_code = np.zeros(len(distinct) + 1, dtype=np.int32)
+        row_of_code[:-1] = [1 + stable_hash(text) % self.count for text in distinct.to_pylist()]
+        return row_of_code[codes]
+
+
+@dataclass(frozen=True)
+class IndexedCategories:
+    """A vocabulary of the values that at least `min_count` training records have."""
+
+    min_count: int = 1
+
+    def learn(self, values: Any, train: Rows) -> Vocabulary:
+        """Learn from these rows of a field."""
+        codes, distinct = codes_and_values(values)
+        counts = np.bincount(codes[train] + 1, minlength=len(distinct) + 1)[1:]
+        by_text = pc.array_sort_indices(distinct)
+        return Vocabulary(distinct.take(by_text.filter(pa.array(counts[by_text.to_numpy()] >= self.min_count))))
+
+
+@dataclass(frozen=True)
+class HashedCategories:
+    """A fixed number of buckets for each field; needs no training data and no memory of values."""
+
+    buckets: int
+
+    def learn(self, values: Any, train: Rows) -> Buckets:
+        """Learn nothing."""
+        return Buckets(self.buckets)
+
+
+Categories = IndexedCategories | HashedCategories
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What standardises a number: mean and deviation in training, and whether one was missing there."""
+
+    mean: float
+    deviation: float
+    indicated: bool
+
+    @classmethod
+    def learn(cls, values: npt.NDArray[np.float64]) -> "Standard":
+        """Learn from the values of the training rows."""
+        missing = np.isnan(values)
+        known = values[~missing]
+        mean, deviation = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
+        return cls(mean, deviation, bool(missing.any()))
+
+    def column_names(self, name: str) -> tuple[str, ...]:
+        """Return the names of the encoded columns that `name` becomes."""
+        return (name, f"{name} missing") if self.indicated else (name,)
+
+    def columns(self, values: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float32]]:
+        """Return the standardised values, and the indicator if there is one."""
+        missing = np.isnan(values)
+        # A column that is constant up to rounding carries nothing: dividing by its deviation would only amplify dust.
+        scale = self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
+        standardised = np.clip((values - self.mean) / scale, -MOST_DEVIATIONS, MOST_DEVIATIONS)
+        encoded = np.where(missing, 0.0, standardised).astype(np.float32)
+        return [encoded, missing.astype(np.float32)] if self.indicated else [encoded]
+
+
+@dataclass(frozen=True)
+class EncoderState:
+    """All that was learned from one party's training rows: enough to encode any record as they were encoded.
+
+    `columns` says of which kind (`tpsl.data.kinds`) the columns of the party's file are, and `missing` which texts
+    stand for a missing value in it; fields are in the order of the columns.
+    """
+
+    categories: Mapping[str, Vocabulary | Buckets]
+    numbers: Mapping[str, Standard]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+    @property
+    def embedding_rows(self) -> int:
+        """Number of rows of the embedding table that all fields share."""
+        return sum(field.size for field in self.categories.values())
+
+    @property
+    def numeric_fields(self) -> tuple[str, ...]:
+        """Names of the encoded numbers, indicators of missing ones among them."""
+        return tuple(column for name, standard in self.numbers.items() for column in standard.column_names(name))
+
+    def encode(self, table: RawTable) -> Features:
+        """Return the features of a table, whose fields may be in another order and more than were learned from."""
+        categorical, numeric = ColumnStack(np.int32, len(table)), ColumnStack(np.float32, len(table))
+        first_row = 0
+        for name, category in self.categories.items():
+            categorical.add(category.rows(_present(table, table.categorical, name)) + np.int32(first_row))
+            first_row += category.size
+        for name, standard in self.numbers.items():
+            for column in standard.columns(_present(table, table.numeric, name)):
+                numeric.add(column)
+        return self.features(categorical.finish(), numeric.finish())
+
+    def features(self, categorical: npt.NDArray[np.int32], numeric: npt.NDArray[np.float32]) -> Features:
+        """Return arrays that this state has encoded as features."""
+        return Features(categorical, numeric, self.embedding_rows, tuple(self.categories), self.numeric_fields)
+
+    def save(self, folder: Path) -> None:
+        """Write the state into a folder, for its owner only; it is whole once `encoder.json` is there."""
+        make_private_folder(folder)
+        indexed = {name: part.values for name, part in self.categories.items() if isinstance(part, Vocabulary)}
+        schema = pa.schema([("field", pa.string()), ("value", pa.string())])
+        with new_parquet(folder / _VOCABULARIES, schema) as writer:
+            for name, values in indexed.items():
+                names = pa.repeat(pa.scalar(name), len(values))
+                writer.write_table(pa.table([names, values.cast(pa.string())], schema=schema))
+        content = {
+            "version": VERSION,
+            "columns": dict(self.columns),
+            "missing": list(self.missing),
+            "categories": {
+                name: {"index": len(part.values)} if isinstance(part, Vocabulary) else {"buckets": part.count}
+                for name, part in self.categories.items()
+            },
+            "numbers": {name: asdict(standard) for name, standard in self.numbers.items()},
+            "vocabularies": _digest(folder / _VOCABULARIES),
+        }
+        write_atomically(folder / _STATE, json.dumps(content, indent=1, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> "EncoderState":
+        """Read a saved state; one that is damaged, or of a version or kind that is not known, is an error."""
+        path = folder / _STATE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["version"] != VERSION:
+                raise DataError(f"{path}: is of version {content['version']}, and this program reads version {VERSION}")
+            if _digest(folder / _VOCABULARIES) != content["vocabularies"]:
+                raise DataError(f"{folder / _VOCABULARIES}: is not the file that was saved with {_STATE}")
+            unknown = [kind for kind in content["columns"].values() if kind not in KINDS]
+            if unknown:
+                raise DataError(f"{path}: there is no kind of column {unknown[0]!r}, only {', '.join(KINDS)}")
+            values = pyarrow.parquet.read_table(folder / _VOCABULARIES).column("value").combine_chunks()
+            categories: dict[str, Vocabulary | Buckets] = {}
+            done = 0
+            for name, part in content["categories"].items():
+                size = part.get("index", 0)
+                categories[name] = (
+                    Vocabulary(values[done : done + size]) if "index" in part else Buckets(part["buckets"])
+                )
+                done += size
+            numbers = {name: Standard(**standard) for name, standard in content["numbers"].items()}
+            return cls(categories, numbers, content["columns"], tuple(content["missing"]))
+        except (OSError, pa.ArrowException, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: cannot be read, it is no saved encoder ({error})") from error
+
+
+def learn(
+    table: RawTable,
+    categories: Categories,
+    train: Rows,
+    order: Order | None = None,
+    folder: Path | None = None,
+    progress: Progress = no_progress,
+) -> tuple[EncoderState, Features]:
+    """Learn from the `train` rows of a table and encode all of it, field by field.
+
+    `order` puts the rows into their order first; `train` counts in that order. With a `folder` the encoded arrays go
+    there, and memory is bounded by one field.
+    """
+    chosen = train if order is None else order[train]
+    in_order: Callable[[Any], Any] = (lambda values: values) if order is None else (lambda values: values[order])
+    categorical, numeric = (
+        ColumnStack(dtype, len(table), None if folder is None else folder / f"{name}.npy")
+        for name, dtype in (("categorical", np.int32), ("numeric", np.float32))
+    )
+    what, fields = f"encoding {Path(table.name).name}", len(table.categorical) + len(table.numeric)
+    learned: dict[str, Vocabulary | Buckets] = {}
+    first_row = 0
+    for name, values in table.categorical.items():
+        learned[name] = categories.learn(values, chosen)
+        if first_row + learned[name].size > np.iinfo(np.int32).max:
+            raise DataError(f"{table.name}: with column {name!r} the embedding table has more than 2**31 rows")
+        categorical.add(in_order(learned[name].rows(values)) + np.int32(first_row))
+        first_row += learned[name].size
+        progress(len(learned), fields, what)
+    standards: dict[str, Standard] = {}
+    for name, values in table.numeric.items():
+        standards[name] = Standard.learn(values[chosen])
+        for column in standards[name].columns(values):
+            numeric.add(in_order(column))
+        progress(len(learned) + len(standards), fields, what)
+    columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
+    state = EncoderState(learned, standards, columns, table.missing)
+    return state, state.features(categorical.finish(), numeric.finish())
+
+
+def stable_hash(text: str) -> int:
+    """Return the 64-bit hash that bucket numbers come from: the same in every process, version and language."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def codes_and_values(values: Any) -> tuple[npt.NDArray[np.int32], Any]:
+    """Number the distinct values; a missing one gets -1."""
+    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
+
+
+def _present(table: RawTable, fields: Mapping[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise DataError(f"{table.name}: there is no column {name!r}, which the encoder has learned from")
+    return fields[name]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,281 @@
+"""One party's file, of any size: what its columns mean, and reading it into a raw table.
+
+Ids, labels, times and units are held in memory. The columns that features are made of are, too, as long as they are
+small; those of a large text file are written to a Parquet file in the cache first, and those of a large Parquet file
+stay where they are: each is read when it is needed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from tpsl.data import arrays
+from tpsl.data.arrays import Draft
+from tpsl.data.encoder import EncoderState
+from tpsl.data.errors import DataError
+from tpsl.data.features import Features
+from tpsl.data.kinds import KINDS, category_fields, number_fields
+from tpsl.data.rawtable import Fields, RawTable
+from tpsl.data.relabelling import Relabelling, as_text
+from tpsl.files import open_private
+from tpsl.progress import Progress, no_progress
+from tpsl.tables.columns import Place, class_numbers, first_true, parsed_or_null, record_ids, shown, times
+from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, is_parquet, read_blocks, rows_in_parquet
+
+Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
+
+_GROUP_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Which column has the labels, and the classes in the words of the file; `late` ones may be missing."""
+
+    column: str
+    classes: tuple[str, ...]
+    late: bool = False
+    relabelling: Relabelling | None = None
+    """Other labels from the beginning, whatever is read from the column."""
+
+
+@dataclass(frozen=True)
+class PartyFile:
+    """Where a party's table lies, how it is written, and what its columns mean; `rows`: only the first ones.
+
+    Without an `id` column the number of a record is its id, twelve digits, so that text order is file order. `labels`
+    describe the label column also where it is not this party's business to read it, as long as it is in this file.
+    """
+
+    path: Path
+    columns: Mapping[str, str]  # that features are made of -> kind
+    id: str | None = "id"
+    time: str | None = None
+    time_kind: str | None = None
+    unit: str | None = None
+    labels: Labels | None = None
+    missing: tuple[str, ...] = ("",)
+    dialect: Dialect = PLAIN
+    rows: int | None = None
+    numbered: bool = False
+    """Whether ids must be whole numbers of up to 64 bits."""
+
+    def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
+        """Read and check the file in one pass, without labels or features where they are not asked for."""
+        bytes_each = 8 * len(self.columns)
+        large = features and is_parquet(self.path) and rows_in_parquet(self.path) * bytes_each > arrays.LARGE_BYTES
+        streamed = {} if large or not features else self.columns
+        record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
+        label_columns = [self.labels.column] if label and self.labels is not None else []
+        typed, records = _Collected(self), _Records(self, label)
+        for block in self.blocks([*record_columns, *label_columns, *streamed], progress):
+            records.add(block)
+            typed.add(side_by_side(lambda name, block=block: self.typed(block, name), streamed))  # type: ignore[misc]
+        columns = _Stored(self) if large else typed.finish()
+        shown = self.columns if features else {}
+        return RawTable(
+            str(self.path),
+            **records.finish(),
+            categorical=Fields(category_fields(shown), columns),
+            numeric=Fields(number_fields(shown), columns),
+            columns=self.columns,
+            missing=self.missing,
+            dialect=self.dialect,
+        )
+
+    def blocks(self, columns: list[str], progress: Progress = no_progress) -> Iterator[Block]:
+        """Yield these columns block by block, with other labels if a relabelling says so."""
+        labels = self.labels
+        for block in read_blocks(
+            self.path, list(dict.fromkeys(columns)), self.dialect, rows=self.rows, progress=progress
+        ):
+            if labels is not None and labels.relabelling is not None and labels.column in block.columns:
+                before = self.class_numbers(block)
+                after = labels.relabelling(before, len(labels.classes), block.first - 1)
+                block.columns[labels.column] = as_text(after, labels.classes)
+            yield block
+
+    def typed(self, block: Block, name: str) -> Any:
+        """Return a column that features are made of, as its kind reads it."""
+        return KINDS[self.columns[name]].read(block.columns[name], self.place(block, name), self.missing)
+
+    def ids(self, block: Block) -> Any:
+        """Return the id of each record of a block."""
+        if self.id is None:
+            return numbered_ids(block.first, block.first + block.rows)
+        place = self.place(block, self.id)
+        ids = record_ids(block.columns[self.id], place)
+        unnumbered = pc.is_null(parsed_or_null(ids, pa.uint64())) if self.numbered else pa.array([], pa.bool_())
+        if pc.any(unnumbered).as_py():
+            at = first_true(unnumbered)
+            raise place.fault(at, f"{shown(ids[at].as_py())} is not a record id, a whole number of up to 64 bits")
+        return ids
+
+    def class_numbers(self, block: Block) -> Any:
+        """Return the class of each record of a block."""
+        if self.labels is None:
+            raise ValueError(f"{self.path}: there is no label column")
+        column = self.labels.column
+        place = self.place(block, column)
+        return class_numbers(block.columns[column], place, self.labels.classes, late=self.labels.late)
+
+    def place(self, block: Block, name: str) -> Place:
+        """Return where the values of a column stand."""
+        return Place(str(self.path), name, block.first, self.dialect, block.unfinished)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells the features of this file from all others, and from what it held at another time."""
+        if not self.path.is_file():
+            raise DataError(f"{self.path}: there is no such file")
+        status = self.path.stat()
+        told = self.labels is not None and self.labels.column in self.columns and self.labels.relabelling
+        return {
+            "path": str(self.path),
+            "bytes": status.st_size,
+            "modified": status.st_mtime_ns,
+            "columns": list(self.columns.items()),
+            "missing": self.missing,
+            "rows": self.rows,
+            "time": self.time,
+            "id": self.id,
+            "relabelling": told.seed if told else None,
+        }
+
+
+def encode_file(state: EncoderState, path: Path, id: str = "id") -> Iterator[tuple[Any, Features]]:
+    """Encode the records of a new file as `state` has learned to: yield their ids and features, block by block.
+
+    The file is CSV or Parquet; other columns, and another order of columns, do not matter.
+    """
+    file = PartyFile(path, state.columns, id, missing=state.missing, dialect=dialect_of(path))
+    for block in file.blocks([id, *state.columns]):
+        typed = {name: file.typed(block, name) for name in state.columns}
+        ids = file.ids(block)
+        fields = Fields(category_fields(state.columns), typed), Fields(number_fields(state.columns), typed)
+        yield ids, state.encode(RawTable(str(path), ids, *fields))
+
+
+def side_by_side(work: Callable[[str], Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `work` makes of each name; PyArrow and NumPy let other threads run while they work on one."""
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return dict(zip(names, pool.map(work, names), strict=True))
+
+
+class _Records:
+    """What is held in memory of each record: id, label, time, unit."""
+
+    def __init__(self, file: PartyFile, label: bool) -> None:
+        self._file, self._label = file, label
+        self._ids: list[Any] = []
+        self._labels: list[Any] = []
+        self._times: list[Any] = []
+        self._units: list[Any] = []
+
+    def add(self, block: Block) -> None:
+        """Take in the next records."""
+        file = self._file
+        self._ids.append(file.ids(block))
+        if self._label:
+            self._labels.append(file.class_numbers(block))
+        if file.time is not None:
+            column, place = block.columns[file.time], file.place(block, file.time)
+            self._times.append(column if file.time_kind is None else KINDS[file.time_kind].read(column, place, ()))
+        if file.unit is not None:
+            self._units.append(record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
+
+    def finish(self) -> dict[str, Any]:
+        """Return all records' as parts of a raw table."""
+        file = self._file
+        in_time = None
+        if file.time is not None:
+            in_time = times(_joined(self._times), Place(str(file.path), file.time, 1, file.dialect))
+        return {
+            "ids": _joined(self._ids),
+            "labels": np.concatenate(self._labels) if self._label else None,
+            "times": in_time,
+            "units": _joined(self._units) if self._units else None,
+        }
+
+
+class _Collected:
+    """Typed columns, block by block: in memory, or in a Parquet file of the cache once they are large."""
+
+    def __init__(self, file: PartyFile) -> None:
+        self._file = file
+        self._waiting: list[Any] = []
+        self._bytes, self._writer = 0, None
+        self._draft: Draft | None = None
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Take in the next records."""
+        if not columns:
+            return
+        self._waiting.append(pa.table(columns))
+        self._bytes += self._waiting[-1].nbytes
+        if self._bytes > (arrays.LARGE_BYTES if self._draft is None else _GROUP_BYTES):
+            self._write()
+
+    def finish(self) -> Typed:
+        """Return the columns."""
+        if self._draft is None:
+            whole = pa.concat_tables(self._waiting) if self._waiting else pa.table({})
+            return {name: _joined(whole[name].chunks) for name in whole.column_names}
+        self._write()
+        self._writer.close()  # type: ignore[attr-defined]
+        file = replace(
+            self._file, path=Path(self._draft.name) / "columns.parquet", dialect=PLAIN, missing=(), rows=None
+        )
+        return _Stored(file, self._draft)
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        if self._draft is None:
+            self._draft = Draft()
+            file = open_private(Path(self._draft.name) / "columns.parquet", "wb")
+            texts = [name for name, values in zip(*self._named(), strict=True) if pa.types.is_dictionary(values.type)]
+            self._writer = pyarrow.parquet.ParquetWriter(
+                file, self._waiting[0].schema, compression="lz4", use_dictionary=texts
+            )
+        whole = pa.concat_tables(self._waiting).unify_dictionaries()
+        self._writer.write_table(whole, row_group_size=len(whole))  # type: ignore[attr-defined]
+        self._waiting, self._bytes = [], 0
+
+    def _named(self) -> tuple[list[str], list[Any]]:
+        return self._waiting[0].column_names, self._waiting[0].columns
+
+
+class _Stored(Mapping[str, Any]):
+    """Columns of a Parquet file; each is read, block by block, when it is asked for, and not kept."""
+
+    def __init__(self, file: PartyFile, draft: Draft | None = None) -> None:
+        self._file, self._draft = file, draft  # the folder goes when nobody needs it any more
+
+    def __getitem__(self, name: str) -> Any:
+        return _joined([self._file.typed(block, name) for block in self._file.blocks([name])])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.columns)
+
+    def __len__(self) -> int:
+        return len(self._file.columns)
+
+
+def numbered_ids(first: int, stop: int) -> Any:
+    """Return numbers as text of twelve digits, so that their order as text is their order."""
+    return pc.utf8_lpad(pa.array(np.arange(first, stop)).cast(pa.string()), width=12, padding="0")
+
+
+def _joined(pieces: list[Any]) -> Any:
+    """Return pieces of a column as one array; text beyond what one array of `pa.string` holds is `pa.large_string`."""
+    if sum(piece.nbytes for piece in pieces) > np.iinfo(np.int32).max and pa.types.is_string(pieces[0].type):
+        pieces = [piece.cast(pa.large_string()) for piece in pieces]
+    whole = pa.chunked_array(pieces).unify_dictionaries().combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole

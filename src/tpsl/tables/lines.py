@@ -1,0 +1,113 @@
+"""A text file, plain or compressed, as a stream of whole lines in bounded memory."""
+
+import io
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from tpsl.tables.errors import DataError
+
+# A compressed stream that breaks off takes the whole piece with it, so pieces are small.
+PIECE_BYTES = 1 << 16
+
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+COMPRESSIONS = ("", *_CODECS, ".zip")
+_FAULT = re.compile(rb"\r(?!\n)|(?:\A|(?<=\n))\r?\n")
+_DAMAGED = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
+
+
+class LineStream(io.RawIOBase):
+    """The text of a file; `read` returns whole lines, and only the last line of the file may lack its end.
+
+    The ending tells how the file is compressed: `.gz`, `.bz2`, `.zst`, `.zip` (an archive of one file). Where a
+    compressed file is damaged or cut off, the text ends with the last whole line before that place; `finish` then
+    raises. With `strict_lines` an empty line, and a carriage return inside a line, are errors that name the line.
+    """
+
+    def __init__(self, path: Path, strict_lines: bool = False) -> None:
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such file")
+        if path.name.lower().endswith((".tar.gz", ".tgz", ".tar")):
+            raise DataError(f"{path}: this is an archive of several files; unpack it and give the training file in it")
+        self.path, self.lines, self.size = path, 0, path.stat().st_size
+        self.unfinished_line: int | None = None
+        """The number of the last line, once it is read, if it has no end."""
+        self._file = path.open("rb")
+        self._strict = strict_lines
+        self._rest, self._ended, self._failure = b"", False, None
+        try:
+            self._text: Any = _uncompressed(path, self._file)
+        except _DAMAGED as error:
+            self._text, self._ended, self._failure = None, True, error
+
+    @property
+    def position(self) -> int:
+        """Number of bytes of the file, as it lies on disk, that were read."""
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        """Return true: this is what it is for."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most `size` bytes of whole lines; none at the end."""
+        pieces = [self._rest]
+        space = max(size, PIECE_BYTES) - len(self._rest)
+        while space > 0 and not self._ended:
+            try:
+                pieces.append(self._text.read(min(space, PIECE_BYTES)))
+            except _DAMAGED as error:
+                self._failure = error
+            self._ended = self._failure is not None or not pieces[-1]
+            space -= len(pieces[-1])
+        text = b"".join(pieces)
+        cut = len(text) if self._ended and self._failure is None else text.rfind(b"\n") + 1
+        if not cut and not self._ended:
+            raise DataError(f"{self.path}: a line is longer than {len(text)} bytes, so this is not a table")
+        self._rest = b"" if self._ended else text[cut:]
+        if self._strict:
+            self._check_lines(text[:cut])
+        self.lines += text.count(b"\n", 0, cut)
+        if cut and not text.endswith(b"\n", 0, cut):
+            self.unfinished_line = self.lines + 1
+        return text[:cut]
+
+    def finish(self) -> None:
+        """Raise if the text ended because the file is damaged."""
+        if self._failure is not None:
+            reason = " ".join(str(self._failure).split()) or type(self._failure).__name__
+            raise DataError(
+                f"{self.path}: cannot be read, it is damaged or cut off soon after line {self.lines} ({reason})"
+            ) from self._failure
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+    def _check_lines(self, text: bytes) -> None:
+        begins_empty = text.startswith((b"\n", b"\r\n")) or b"\n\n" in text or b"\n\r\n" in text
+        if not begins_empty and text.count(b"\r") == text.count(b"\r\n"):
+            return
+        fault = _FAULT.search(text)
+        if fault is not None:
+            sentence = "the line is empty" if b"\n" in fault.group() else "a carriage return stands inside the line"
+            line = self.lines + text.count(b"\n", 0, fault.start()) + 1
+            raise DataError(f"{self.path}: line {line}: {sentence}")
+
+
+def _uncompressed(path: Path, file: IO[bytes]) -> Any:
+    ending = path.suffix.lower()
+    if ending in _CODECS:
+        return pa.CompressedInputStream(file, _CODECS[ending])
+    if ending == ".zip":
+        archive = zipfile.ZipFile(file)
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if len(members) != 1:
+            raise DataError(f"{path}: the archive holds {len(members)} files and must hold one")
+        return archive.open(members[0])
+    return file

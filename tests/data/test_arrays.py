@@ -1,0 +1,93 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpsl.data import arrays
+from tpsl.data.arrays import ColumnStack, cache_folder, cached, keep, mapped, release_pages
+from tpsl.data.errors import DataError
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 100])
+@pytest.mark.parametrize("count", [0, 1, 26])
+def test_columns_become_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, count: int) -> None:
+    monkeypatch.setattr(arrays, "_ROWS_AT_ONCE", 7)
+    columns = [np.random.default_rng(number).random(rows) for number in range(count)]
+    in_memory, on_disk = ColumnStack(np.float32, rows), ColumnStack(np.float32, rows, tmp_path / "a.npy")
+    for column in columns:
+        in_memory.add(column)
+        on_disk.add(column)
+    whole = np.array(columns, dtype=np.float32).reshape(count, rows).T
+    for found in (in_memory.finish(), on_disk.finish(), mapped(tmp_path / "a.npy"), np.load(tmp_path / "a.npy")):
+        assert found.dtype == np.float32
+        assert np.array_equal(found, whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_an_array_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a.columns").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        ColumnStack(np.int32, 1, tmp_path / "a.npy")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is read from /proc")
+def test_released_pages_are_no_longer_in_memory_and_come_back(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    np.save(tmp_path / "a.npy", np.arange(1 << 24, dtype=np.int32))
+    array = mapped(tmp_path / "a.npy")
+    before = resident()
+    total = int(array.sum(dtype=np.int64))
+    assert resident() - before > 32e6
+    release_pages(array[3:])
+    assert resident() - before < 16e6
+    assert int(array.sum(dtype=np.int64)) == total == (1 << 23) * ((1 << 24) - 1)
+    release_pages(np.arange(3))  # an array in memory stays as it is
+
+
+def test_a_folder_is_filled_once_for_each_key() -> None:
+    places = [cached(key) for key in ({"a": 1}, {"a": 2}, {"a": 1})]
+    assert places[0] == places[2] != places[1]
+    for place in places[:2]:
+        keep(place, lambda folder: (folder / "content").write_text("") and None)
+    assert sorted(cache_folder().iterdir()) == sorted(places[:2])
+    assert cache_folder().stat().st_mode & 0o777 == 0o700
+    assert places[0].stat().st_mode & 0o777 == 0o700
+
+
+def test_a_faster_process_wins() -> None:
+    place = cached({})
+
+    def write(folder: Path) -> None:
+        (folder / "mine").write_text("")
+        keep(place, lambda other: (other / "theirs").write_text("") and None)
+
+    keep(place, write)
+    assert [path.name for path in place.iterdir()] == ["theirs"]
+    assert [path.name for path in cache_folder().iterdir()] == [place.name]
+
+
+def test_what_a_killed_process_leaves_is_removed_by_the_next() -> None:
+    code = "import time, tpsl.data.arrays as a; draft = a.Draft(); print(draft.name, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        draft = Path(process.stdout.readline().strip())
+        (draft / "half").write_text("")
+        keep(cached({"a": 1}), lambda folder: None)
+        assert draft.is_dir()  # its process is alive
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    keep(cached({"a": 2}), lambda folder: None)
+    assert not draft.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"file: cannot be written .* TPSL_CACHE names another folder"):
+        keep(cached({}), lambda folder: None)
