@@ -17,7 +17,7 @@ from tpsl.mechanisms import (
     randomized_response,
     subset_selection,
 )
-from tpsl.perturb import BinaryCrossEntropy, LogitGradient, Loss, SoftmaxCrossEntropy, grad_perturb
+from tpsl.perturb import BinaryCrossEntropy, LogitGradient, Loss, SoftmaxCrossEntropy, cross_entropy, grad_perturb
 
 BINARY = [
     laplace(0.5),
@@ -197,6 +197,50 @@ def test_a_loss_given_by_its_derivatives_gives_the_same_gradient(mechanism: Mech
         rtol=1e-4,
         atol=1e-5,
     )
+
+
+class Focal(Loss):
+    """`-(1 - p_j)^γ ln p_j` (Lin et al. 2017): a user's loss, written without any derivative."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    def log_probabilities(self, z: torch.Tensor) -> torch.Tensor:
+        return functional.logsigmoid(torch.stack([-z, z], dim=1)) if z.ndim == 1 else torch.log_softmax(z, dim=1)
+
+    def losses(self, z: torch.Tensor) -> torch.Tensor:
+        logarithms = self.log_probabilities(z)
+        return -((1 - logarithms.exp()) ** self.gamma) * logarithms
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 4)])
+def test_a_loss_without_derivatives_gets_them_from_autograd(shape: tuple[int, ...]) -> None:
+    z = torch.randn(shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    with torch.no_grad():
+        found = Focal(2.0).derivatives(z)
+    assert found.shape == ((2, 9) if len(shape) == 1 else (4, 9, 4))
+    step = 1e-6
+    for column in range(1 if z.ndim == 1 else 4):
+        aside = torch.full((1,), step).double() if z.ndim == 1 else step * torch.eye(4)[column].double()
+        slopes = (Focal(2.0).losses(z + aside) - Focal(2.0).losses(z - aside)) / (2 * step)
+        of_labels = found.T if z.ndim == 1 else found[:, :, column].T
+        torch.testing.assert_close(of_labels, slopes, rtol=0, atol=1e-8)
+    plain = cross_entropy(2 if z.ndim == 1 else 4)
+    torch.testing.assert_close(Focal(0.0).derivatives(z), plain.derivatives(z))
+    torch.testing.assert_close(Focal(2.0).probabilities(z), plain.probabilities(z))
+
+
+class Probit(Loss):
+    """Another link than the logistic one: `P(1 | z) = Φ(z)`."""
+
+    def log_probabilities(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.special.log_ndtr(torch.stack([-z, z], dim=1))
+
+
+def test_predictions_are_those_of_the_losss_own_link() -> None:
+    z = torch.linspace(-3, 3, 9).double()
+    torch.testing.assert_close(Probit().probabilities(z), torch.special.ndtr(z))
+    torch.testing.assert_close(Probit().log_odds(z), torch.logit(torch.special.ndtr(z)))
 
 
 def test_derivatives_are_those_of_autograd() -> None:

@@ -1,8 +1,14 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import load, save
+from torch import nn
 
 from tpsl.models import Bottom, Bottoms, ModelConfig, Top, Tops
+from tpsl.registry import ExtensionError
 
 CONFIG = ModelConfig(embedding_dim=4, bottom=(16, 8), top=(16,), members=3)
 
@@ -82,3 +88,60 @@ def test_a_batch_without_records() -> None:
 def test_too_few_and_too_many_members_are_refused(members: int) -> None:
     with pytest.raises(ValidationError, match="members"):
         ModelConfig(members=members)
+
+
+class Fails(nn.Linear):
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        raise KeyError("no such layer")
+
+
+class Half(nn.Module):
+    """A linear layer, and something after it."""
+
+    def __init__(self, after: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.after = nn.Linear(3, 8), after
+
+    def forward(self, batch: torch.Tensor) -> Any:
+        return self.after(self.linear(batch))
+
+
+@pytest.mark.parametrize(
+    ("half", "reason"),
+    [
+        (Fails(3, 8), r"fails on a batch of 5 records \(KeyError: 'no such layer'\)"),
+        (nn.Linear(2, 8), r"fails on a batch of 5 records \(RuntimeError: .*shapes cannot be multiplied"),
+        (nn.Linear(3, 7), r"returns float32 of shape \[5, 7\] for 5 records, not float32 of shape \[5, 8\]"),
+        (Half(torch.Tensor.double), r"returns float64 of shape \[5, 8\] for 5 records"),
+        (Half(list), "returns list, not a tensor"),
+        (Half(nn.Dropout(0.5)), "draws random numbers from PyTorch's generator in its forward pass, as dropout does"),
+    ],
+)
+def test_what_is_wrong_with_a_half_is_one_sentence_that_names_it(half: nn.Module, reason: str) -> None:
+    bottom = Bottoms([half], 8, "the bottom half of left, networks:half,")
+    with pytest.raises(ExtensionError, match=f"^the bottom half of left, networks:half, {reason}"):
+        bottom(torch.ones(5, 3))
+
+
+def test_dropout_that_does_nothing_in_prediction_is_no_reason() -> None:
+    assert Bottoms([Half(nn.Dropout(0.5))], 8).eval()(torch.ones(5, 3)).shape == (5, 8)
+
+
+@pytest.mark.parametrize(("classes", "width", "shape"), [(2, 1, (1, 5)), (3, 3, (1, 5, 3))])
+def test_any_module_is_a_top_half(classes: int, width: int, shape: tuple[int, ...]) -> None:
+    layer = nn.Linear(8, width)
+    found = Tops([layer], classes)([torch.ones(5, 3), torch.ones(5, 5)])
+    assert found.shape == shape
+    assert torch.equal(found.reshape(5, width), layer(torch.ones(5, 8)))
+    with pytest.raises(ExtensionError, match=r"^the top half returns float32 of shape \[5, 2\] for 5 records, not "):
+        Tops([nn.Linear(8, 2)], classes)([torch.ones(5, 8)])
+
+
+def test_weights_that_layers_share_are_saved_and_read_back() -> None:
+    table = nn.Linear(4, 4)
+    shared = Bottoms([nn.Sequential(table, nn.ReLU(), table)], 4)
+    other = nn.Linear(4, 4)
+    read = Bottoms([nn.Sequential(other, nn.ReLU(), other)], 4)
+    read.load_state_dict(load(save(shared.state_dict())))
+    assert torch.equal(read(torch.ones(2, 4)), shared(torch.ones(2, 4)))
+    assert len(list(shared.parameters())) == 2

@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tpsl.registry import ExtensionError
 
@@ -26,7 +27,10 @@ def make_members(factory: Callable[[], Any], seeds: Sequence[int], what: str) ->
     members = [seeded(factory, seed) for seed in seeds]
     for member in members:
         _check(member, what)
-    if not same_weights(members[0], seeded(factory, seeds[0])):
+    again = seeded(factory, seeds[0])
+    if again is members[0]:
+        raise ExtensionError(f"{what} is the same module each time it is made: a run would begin with trained weights")
+    if not same_weights(members[0], again):
         raise ExtensionError(f"{what} has other weights each time it is made: draw them from PyTorch's generator alone")
     if any(same_weights(one, other) for one, other in pairwise(members)):
         raise ExtensionError(f"{what} has the same weights in each member: members need a factory that draws them")
@@ -49,8 +53,13 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
 def _check(half: object, what: str) -> None:
     if not isinstance(half, nn.Module):
         raise ExtensionError(f"{what} is of the type {type(half).__name__}, not a torch.nn.Module")
+    if any(map(is_lazy, half.parameters())):
+        raise ExtensionError(f"{what} has lazy layers, whose weights do not exist yet: give their sizes")
     if not any(parameter.requires_grad for parameter in half.parameters()):
         raise ExtensionError(f"{what} has no parameters to train")
+    for name, value in half.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ExtensionError(f"{what} keeps {name} in its state, which is no tensor: no checkpoint can hold it")
     for name, part in half.named_modules():
         for buffer in sorted(part._non_persistent_buffers_set):
             where = f"{name}.{buffer}" if name else buffer

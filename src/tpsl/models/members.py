@@ -28,6 +28,7 @@ class Members(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self._what, self._draws_nothing = what, False
+        self.register_state_dict_post_hook(_each_in_memory_of_its_own)  # type: ignore[no-untyped-call]
 
     def _outputs(self, inputs: Iterable[Sequence[Tensor]], *shapes: tuple[int, ...]) -> list[Tensor]:
         """Return what each member makes of its own inputs, if it is float32 of one of these shapes.
@@ -95,6 +96,15 @@ class Tops(Members):
         if self._classes > 2:
             return torch.stack(self._outputs(cuts, (records, self._classes)))
         return torch.stack([z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))])
+
+
+def _each_in_memory_of_its_own(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
+    """Files of weights hold each tensor in one piece and on its own; halves may share weights between layers."""
+    seen = set()
+    for name, tensor in state.items():
+        memory = tensor.untyped_storage().data_ptr()
+        state[name] = tensor.clone() if memory in seen else tensor.contiguous()
+        seen.add(memory)
 
 
 def _generator_states() -> list[Tensor]:

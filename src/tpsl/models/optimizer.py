@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
@@ -50,9 +50,14 @@ class ScheduleConfig(BaseModel):
     name: str = Field(description="A class of torch.optim.lr_scheduler, or a registered schedule.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="What it takes besides the optimiser.")
 
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        return _known(name, SCHEDULES, _TORCH_SCHEDULES)[0]
+
     def build(self, optimizer: Optimizer) -> lr_scheduler.LRScheduler:
         """Return the schedule of an optimiser; it is stepped once for each step of training."""
-        make = _found(self.name, SCHEDULES, _TORCH_SCHEDULES)
+        _, make = _known(self.name, SCHEDULES, _TORCH_SCHEDULES)
         made: lr_scheduler.LRScheduler = _made(f"the schedule {self.name}", make, optimizer, **self.arguments)
         return made
 
@@ -70,26 +75,33 @@ class OptimizerConfig(BaseModel):
     )
     schedule: ScheduleConfig | None = Field(None, description="Changes the learning rate in every step.")
 
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        return _known(name, OPTIMIZERS, _TORCH_OPTIMIZERS)[0]
+
     @model_validator(mode="after")
     def _works(self) -> Self:
-        """Try what is not known to work: a step, and the state that a checkpoint would hold."""
-        if self.name.lower() in _TORCH_OPTIMIZERS and self.name not in OPTIMIZERS:
-            object.__setattr__(self, "name", self.name.lower())
-        if self.name not in ("sgd", "adam", "adagrad") or self.arguments or self.schedule:
+        if not self.is_tested or self.schedule:
             self.try_out(sparse=False)
         return self
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether this is known to work: trying it would cost time whenever a job is read."""
+        return self.name in ("sgd", "adam", "adagrad") and not self.arguments
 
     def build(self, parameters: list[nn.Parameter], weight_decay: float, *, sparse: bool) -> Optimizer:
         """Return the optimiser of these parameters, which get sparse gradients or dense ones."""
         for own, key in (("lr", "learning_rate"), ("weight_decay", "weight_decay")):
             if own in self.arguments:
                 raise ValueError(f"the optimizer {self.name} gets its {own} from {key}, not from its arguments")
-        make = _found(self.name, OPTIMIZERS, _TORCH_OPTIMIZERS)
+        _, make = _known(self.name, OPTIMIZERS, _TORCH_OPTIMIZERS)
         if sparse and make is torch.optim.Adam:
             make = torch.optim.SparseAdam
         decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
         arguments = {"lr": self.learning_rate, **decay, **self.arguments}
-        made: Optimizer = _made(f"the optimizer {make.__name__}", make, parameters, **arguments)
+        made: Optimizer = _made(f"the optimizer {self.name}", make, parameters, **arguments)
         return made
 
     def try_out(self, *, sparse: bool) -> None:
@@ -99,8 +111,8 @@ class OptimizerConfig(BaseModel):
             parameter.grad = torch.ones_like(parameter).to_sparse(1) if sparse else torch.ones_like(parameter)
         optimizer = self.build(parameters, 0.0 if sparse else self.weight_decay, sparse=sparse)
         schedule = self.schedule.build(optimizer) if self.schedule else None
-        gradients = "sparse gradients, as lazy embedding tables have them" if sparse else "a step"
-        _made(f"the optimizer {self.name}, for {gradients},", optimizer.step)
+        on = " with the sparse gradients of lazy embedding tables" if sparse else ""
+        _made(f"a step of the optimizer {self.name}{on}", optimizer.step)
         if schedule is not None and self.schedule is not None:
             _made(f"the schedule {self.schedule.name}", schedule.step)
             packed(schedule.state_dict(), f"schedule {self.schedule.name}", {})
@@ -117,7 +129,7 @@ class HalfOptimizer:
         tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
         lazy = {key for key, table in tables.items() if table.sparse}
         self.parameters: list[nn.Parameter] = [p for p in half.parameters() if p.requires_grad]
-        if lazy and config.name not in ("sgd", "adam", "adagrad"):
+        if lazy and not config.is_tested:
             config.try_out(sparse=True)
         self._parts: list[Optimizer] = []
         if dense := [p for p in self.parameters if id(p) not in tables]:
@@ -125,6 +137,7 @@ class HalfOptimizer:
         for table in (p for p in self.parameters if id(p) in tables):
             self._parts.append(config.build([table], 0.0, sparse=id(table) in lazy))
         self._schedules = [config.schedule.build(part) for part in self._parts] if config.schedule else []
+        self._schedule_name = config.schedule.name if config.schedule else ""
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -135,7 +148,7 @@ class HalfOptimizer:
         for part in self._parts:
             part.step()
         for schedule in self._schedules:
-            schedule.step()
+            _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
             parameter.grad = None
         if self._average is not None:
@@ -178,13 +191,16 @@ class HalfOptimizer:
             schedule.load_state_dict(unpacked(state, tensors))
 
 
-def _found(name: str, registered: Registry[Callable[..., Any]], of_torch: dict[str, Any]) -> Callable[..., Any]:
+def _known(
+    name: str, registered: Registry[Callable[..., Any]], of_torch: Mapping[str, Callable[..., Any]]
+) -> tuple[str, Callable[..., Any]]:
+    """Return a name as it is compared between parties, and what it names."""
     if name in registered:
-        return registered.get(name)
-    if name.lower() in of_torch:
-        return of_torch[name.lower()]  # type: ignore[no-any-return]
-    known = ", ".join([*registered, *of_torch])
-    raise UnknownName(f"unknown {registered.kind} {name!r}; known are {known}")
+        return name, registered.get(name)
+    if name.lower() not in of_torch:
+        known = ", ".join([*registered, *of_torch])
+        raise UnknownName(f"unknown {registered.kind} {name!r}; known are {known}")
+    return name.lower(), of_torch[name.lower()]
 
 
 def _takes(make: Callable[..., Any], name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,17 +18,15 @@ class Batches:
 
     def __init__(self, inputs: Features | Inputs, device: torch.device | None = None) -> None:
         self._inputs, self._device = inputs, device
-        self._features: list[Tensor] = []
-        if isinstance(inputs, Features):
-            arrays = (inputs.categorical, inputs.numeric)
-            self._features = [torch.from_numpy(np.require(a, requirements=["W", "C"])).to(device) for a in arrays]
+        arrays = (inputs.categorical, inputs.numeric) if isinstance(inputs, Features) else ()
+        self._features = [self._tensor(array) for array in arrays]
 
     def batch(self, rows: Rows) -> tuple[Tensor, ...]:
         """Return what a bottom half is called with for these rows: of features, categories and numbers."""
         if isinstance(self._inputs, Features):
-            index = torch.from_numpy(np.require(rows, requirements=["W"])).to(self._device)
+            index = self._tensor(rows)
             return tuple(values.index_select(0, index) for values in self._features)
-        parts = self._inputs.batch(rows)
-        return tuple(
-            torch.as_tensor(part).to(self._device) for part in (parts if isinstance(parts, tuple) else (parts,))
-        )
+        return tuple(map(self._tensor, self._inputs.batch(rows)))
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.from_numpy(np.require(array, requirements=["W", "C"])).to(self._device)

@@ -18,6 +18,8 @@ from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.models import HalfOptimizer
 
 _KEEP = 2
+_FORMAT = 2
+"""What reads a checkpoint must know its format; any change of the files raises the number."""
 Halves = Mapping[str, tuple[nn.Module, HalfOptimizer]]
 
 
@@ -52,7 +54,13 @@ def _write(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
             content = save(tensors)
             digests[file] = hashlib.sha256(content).hexdigest()
             write_durably(folder / file, content)
-    description = {"step": step, "job": job_digest, "sha256": digests, "optimizer_settings": settings}
+    description = {
+        "format": _FORMAT,
+        "step": step,
+        "job": job_digest,
+        "sha256": digests,
+        "optimizer_settings": settings,
+    }
     content = json.dumps(description, indent=1).encode()
     write_durably(folder / "checkpoint.json", content)
     write_durably(folder / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
@@ -80,13 +88,18 @@ def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
     target = folder / f"step-{step:09d}"
     expected = _read(target / "checkpoint.json.sha256")
     description = json.loads(_verified(target / "checkpoint.json", expected.decode(errors="replace")))
+    if description.get("format") != _FORMAT:
+        raise CheckpointError(f"{target}: was written by another version of tpsl")
     if description["job"] != job_digest:
         raise CheckpointError(f"{target}: belongs to another job")
     if description["step"] != step:
         raise CheckpointError(f"{target}: holds step {description['step']}, its name says {step}")
     contents = {name: _verified(target / name, digest) for name, digest in description["sha256"].items()}
     for name, (half, optimizer) in halves.items():
-        half.load_state_dict(load(contents[f"{name}.safetensors"]))
+        try:
+            half.load_state_dict(load(contents[f"{name}.safetensors"]))
+        except RuntimeError as error:
+            raise CheckpointError(f"{target}: holds the weights of another {name} half than that of now") from error
         optimizer.load_state(load(contents[f"{name}-optimizer.safetensors"]), description["optimizer_settings"][name])
     _tidy(folder)
 
