@@ -1,4 +1,4 @@
-"""`tpsl data`: write the built-in data sets as two files, one for each party, with the job that reads them."""
+"""`tpsl data`: check the data of a job; write example data as two files, with the job that reads them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from tpsl.cli.console import JsonFlag, print_json, progress_bar, say
+from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
 from tpsl.files import write_atomically
 
 if TYPE_CHECKING:
+    from tpsl.data.check import DataReport
     from tpsl.data.writing import Written
 
 app = typer.Typer(
-    help="Write example data as two files, one for each party, and the job file that trains on them.",
+    help="Check the data of a job, or write example data as two files, one for each party, and their job file.",
     no_args_is_help=True,
 )
 
@@ -36,6 +37,65 @@ class Task(StrEnum):
 
     late = "late"
     delay5 = "delay5"
+
+
+@app.command()
+def check(
+    job: Annotated[Path, typer.Argument(help="The job file.")],
+    local: Annotated[
+        list[Path] | None, typer.Option(help="A party's local file, for its own data or inputs; may be repeated.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Look at the data of a job before anything is released: counts, and what is strange.
+
+    Reads the data of every party that is here, the true labels too where the label party's is: then what is printed
+    must stay with the label party. Exit status 1 if there are errors, 0 if there are none or only warnings.
+    """
+    from tpsl.data.check import check_data
+    from tpsl.training import load_job
+    from tpsl.training.local import load_local, own_data, party_of
+
+    agreed = load_job(job)
+    sources: dict[str, Any] = {}
+    for path in local or []:
+        mine = load_local(path)
+        party = party_of(agreed, mine, None)
+        agreed, source = own_data(agreed, party, mine.data), mine.own_parts().source(party)
+        sources |= {} if source is None else {party: source}
+    with progress_bar("reading") as progress:
+        found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
+    if json:
+        print_json(found.as_dict())
+    else:
+        _show(found)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _show(found: DataReport) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    for party in found.parties:
+        say(f"{party.party}: {party.records:,} records in {party.source}")
+        table = Table("column", "kind", "missing", "different values", box=SIMPLE_HEAD)
+        for column in party.columns:
+            distinct = "" if column.distinct is None else f"{column.distinct:,}"
+            table.add_row(column.name, column.kind, f"{column.missing:,}", distinct)
+        if party.columns:
+            stdout.print(table)
+    for name in found.not_here:
+        say(f"{name}: its data is not here, and was not checked")
+    if not (found.parties or found.not_here):
+        say("the data of this job come with tpsl: there is nothing to check")
+    if found.classes:
+        say("labels: " + ", ".join(f"{name}: {count:,}" for name, count in found.classes.items()))
+    for finding in found.findings:
+        say(f"{finding.level}: {finding.text}")
+    say("no errors" if found.passed else "the job cannot run on these data")
+    if found.classes:
+        notice("true labels were read: this stays with the label party")
 
 
 @app.command()
