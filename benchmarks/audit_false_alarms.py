@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from tpsl.audit import examine
-from tpsl.audit.audit import Claim, guess_coins
 from tpsl.audit.canaries import plant_canaries
+from tpsl.audit.canary_bound import Claim, guess_coins
 from tpsl.audit.levels import CANARIES, RELEASES
-from tpsl.audit.releases import examine_draws
+from tpsl.audit.repeated_releases import examine_draws
 from tpsl.data.dataset import Dataset
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal

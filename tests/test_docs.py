@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import os
 import re
@@ -22,6 +23,7 @@ import typer
 import yaml
 from markdown_it import MarkdownIt
 
+from tpsl.cli.keys import all_keys
 from tpsl.cli.main import app, main
 from tpsl.training import Job, load_job, make_job
 from tpsl.training.local import load_local
@@ -266,13 +268,21 @@ def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch:
     Page(tmp_path, "7443", quick_programs).run(shell + [block for block in blocks if block.language != "sh"])
 
 
-def test_the_job_page_shows_every_key_and_its_default() -> None:
+def test_the_job_page_shows_defaults() -> None:
     shown = yaml.safe_load(blocks_of(ROOT / "docs" / "job.md")[0].text)
-    defaults = Job().model_dump(mode="json", exclude={"data"})
-    del defaults["privacy"]["noise_seed"]  # makes a run NOT private: only the option for experiments sets it
-    for unused in ("sigma", "delta"):
-        del defaults["privacy"][unused]
-    assert {part: shown[part] for part in defaults} == defaults
+    assert make_job(shown, {}, "the page") == Job()
+
+
+def test_the_site_shows_every_key_and_its_default(site: Path) -> None:
+    cells = {
+        html.unescape(found)
+        for page in ("job.html", "two-parties.html")
+        for found in re.findall(r"<td><code>(.*?)</code></td>", (site / page).read_text(encoding="utf-8"))
+    }
+    keys = [key for key in all_keys() if "." in key.name]
+    assert len(keys) > 100
+    assert [key.name for key in keys if key.name not in cells] == []
+    assert [key.name for key in keys if key.default and key.default not in cells] == []
 
 
 def test_links_of_the_readme() -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
-from tpsl.cli.data_options import NEEDS_PATH, DataName, data_fields, tell_what_is_trusted
-from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
-from tpsl.cli.release_options import NotPrivateFlag, require_not_private
+from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import make_private_folder, write_atomically
 
 if TYPE_CHECKING:
     from tpsl.training import Job
+    from tpsl.training.local import Local
     from tpsl_research.drawing import Format
     from tpsl_research.frontier import Part
 
@@ -25,64 +25,51 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-
-class Preset(StrEnum):
-    """How to train in an experiment."""
-
-    paper = "paper"
-    small = "small"
-    adam = "adam"
-
-
-PathArgument = Annotated[Path | None, typer.Argument(help="The data file, for criteo and avazu.")]
-DataOption = Annotated[DataName, typer.Option(help="Data set.")]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Runs at the same time. Default: one for each core.")]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Number of seeds, from 0; each repeats everything.")]
-RowsOption = Annotated[int | None, typer.Option(help="Use only the first n records (a quick try).")]
-PresetOption = Annotated[
-    Preset,
-    typer.Option(help="'paper': batch 8192, SGD, each record once. 'small': batch 512. 'adam': 'small' with Adam."),
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Runs at the same time. Default: one for each core.")
 ]
-EpochsOption = Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the preset's.")]
+SeedsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, from 0; each repeats everything.")]
 OutOption = Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")]
 
+_PARTS = ("data", "model", "training", "local")
+_FLAGS = {"rows": "data.rows", "epochs": "training.epochs", "not_private": "local.not_private"}
+_DATA_FLAGS = {"data": "data.source", "path": "data.path"}
+_PUBLIC = ("flights", "synthetic")
+"""Data that comes with the package."""
 
-@app.command()
+
+@app.command(cls=settings_command(*_PARTS, **_FLAGS))
 def paper(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="The data files of criteo and avazu, in the order of their --data.")
-    ] = None,
+    context: typer.Context,
     data: Annotated[
-        list[DataName] | None, typer.Option(help="Data set; can be given more than once. Default: flights.")
+        list[str] | None,
+        typer.Option(metavar="NAME[=PATH]", help="Data set, as criteo=train.txt; may be repeated. Default: flights."),
     ] = None,
     seeds: SeedsOption = 3,
-    preset: PresetOption = Preset.small,
-    epochs: EpochsOption = None,
-    rows: RowsOption = None,
+    preset: Annotated[
+        Literal["paper", "small", "adam"],
+        typer.Option(help="paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam."),
+    ] = "small",
     defences: Annotated[
         bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
     ] = False,
     workers: WorkersOption = None,
-    not_private: NotPrivateFlag = False,
     out: OutOption = Path("runs/paper"),
     json: JsonFlag = False,
 ) -> None:
     """Reproduce the paper's three tables and its trade-off figure, the printed values beside ours.
 
     Noise is seeded, and one row has none: data that does not come with the package needs --not-private.
-    Example: tpsl research paper --data criteo train.txt --not-private
+    Example: tpsl research paper --data criteo=train.txt --not-private
     """
     from tpsl_research.paper import SKIPPED_BATCHES, leakage_table, paper_settings, results_table, tables_csv
     from tpsl_research.paper_figure import trade_off_figure
     from tpsl_research.sweep import sweep as run_sweep
 
-    remaining = list(paths or [])
     bases = {}
-    for name in data or [DataName.flights]:
-        path = remaining.pop(0) if name in NEEDS_PATH and remaining else None
-        bases[str(name)] = _base(name, path, rows, _training(preset, epochs), not_private)
-    if remaining:
-        raise ValueError(f"there is a path too many: {remaining[0]}")
+    for name, _, path in (text.partition("=") for text in data or ["flights"]):
+        chosen = {"source": name, **({"path": path} if path else {})}
+        bases[name], _ = _base(Settings.of(context), _training(preset), chosen)
     settings = paper_settings(range(seeds), defences=defences)
     results, tables = {}, []
     for source, base in bases.items():
@@ -100,23 +87,18 @@ def paper(
     _show({"tables": content}, text, files, json)
 
 
-@app.command()
+@app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS))
 def sweep(
-    path: PathArgument = None,
-    data: DataOption = DataName.flights,
+    context: typer.Context,
     mechanism: Annotated[
-        list[str] | None, typer.Option(help="none, laplace, discrete or gaussian; can be given more than once.")
+        list[str] | None, typer.Option(help="Mechanism; may be repeated. Default: none, laplace and discrete.")
     ] = None,
-    epsilon: Annotated[list[float] | None, typer.Option(help="Can be given more than once.")] = None,
+    epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated. Default: 0.1, 1 and 10.")] = None,
     estimator: Annotated[
-        list[str] | None, typer.Option(help="linear, unbiased or posterior; can be given more than once.")
+        list[str] | None, typer.Option(help="Estimator; may be repeated. Default: linear and posterior.")
     ] = None,
     seeds: SeedsOption = 3,
-    preset: PresetOption = Preset.small,
-    epochs: EpochsOption = None,
-    rows: RowsOption = None,
     workers: WorkersOption = None,
-    not_private: NotPrivateFlag = False,
     out: OutOption = Path("runs/sweep"),
     json: JsonFlag = False,
 ) -> None:
@@ -134,24 +116,20 @@ def sweep(
         estimator or ["linear", "posterior"],
         range(seeds),
     )
-    base = _base(data, path, rows, _training(preset, epochs), not_private)
+    base, _ = _base(Settings.of(context), _training("small"))
     with progress_bar("sweep") as progress:
         results = run_sweep(settings, base, out, workers=workers, progress=progress)
     content = {"out": str(out), "runs": len(results), "results": results}
     _show(content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"], json)
 
 
-@app.command()
+@app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS, device="local.device"))
 def frontier(
-    path: PathArgument = None,
-    data: DataOption = DataName.flights,
+    context: typer.Context,
     seeds: SeedsOption = 5,
     epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
     parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
-    rows: RowsOption = None,
     workers: WorkersOption = None,
-    device: DeviceOption = DeviceName.cpu,
-    not_private: NotPrivateFlag = False,
     out: OutOption = Path("runs/frontier"),
     json: JsonFlag = False,
 ) -> None:
@@ -161,15 +139,17 @@ def frontier(
     frontier.md, .csv, .json, .png and .svg. Noise is seeded so that results repeat: not private, so data that does not
     come with the package needs --not-private.
     """
+    import torch
+
     from tpsl_research.frontier import TRAINING
     from tpsl_research.frontier import frontier as run_frontier
     from tpsl_research.frontier_figure import frontier_figure
     from tpsl_research.frontier_report import markdown, summary, write_tables
 
-    base = _base(data, path, rows, TRAINING, not_private)
-    levels, heads = _levels(epsilons), _parts(parts)
+    base, local = _base(Settings.of(context), TRAINING)
+    levels, heads, name = _levels(epsilons), _parts(parts), base.data.source
     found: list[dict[str, Any]] = []
-    with progress_bar(f"the frontier on {data}") as progress:
+    with progress_bar(f"the frontier on {name}") as progress:
         for found in run_frontier(
             base,
             out,
@@ -177,13 +157,13 @@ def frontier(
             epsilons=levels,
             parts=heads,
             workers=workers or os.cpu_count() or 1,
-            device=torch_device(device),
+            device=None if local.device == "cpu" else torch.device(local.device),
             progress=progress,
         ):
-            files = [*write_tables(found, str(data), out).values()]
+            files = [*write_tables(found, name, out).values()]
     figures = [out / "frontier.png", out / "frontier.svg"]
-    frontier_figure(found, str(data), figures)
-    _show(summary(found, str(data)), markdown(found, str(data)), [*files, *figures], json)
+    frontier_figure(found, name, figures)
+    _show(summary(found, name), markdown(found, name), [*files, *figures], json)
 
 
 @app.command()
@@ -220,22 +200,31 @@ def figures(
             notice(f"{name}: not drawn, it {reason}")
 
 
-def _base(data: DataName, path: Path | None, rows: int | None, training: dict[str, Any], not_private: bool) -> Job:
-    """Return the job that all runs of an experiment start from; data of one's own needs a permission."""
-    from tpsl.training import make_job
+def _base(settings: Settings, training: dict[str, Any], data: Mapping[str, Any] | None = None) -> tuple[Job, Local]:
+    """Return the job that all runs of an experiment start from, and this side's file.
 
-    fields = {**data_fields(data, path), **({"rows": rows} if rows else {})}
-    job = make_job({"data": fields, "training": training}, {}, "options")
-    require_not_private(job.data, not_private)
+    Every experiment has runs without noise, or with noise from a seed: data that is not public needs a permission.
+    """
+    from tpsl.data.dataset import taken_on_trust
+
+    chosen = {**settings.job.get("data", {}), **(data or {})}
+    job = replace(settings, job={**settings.job, "data": chosen}).load_job({"training": training})
+    local = settings.load_local(None)
+    if job.data.source not in _PUBLIC and not local.not_private:
+        raise ValueError(
+            f"this experiment trains without noise, or with noise from a seed, on {job.data.source}: that is NOT "
+            "PRIVATE, and for data that does not come with the package it needs --not-private"
+        )
     notice("noise is seeded so that results repeat; these runs are not private")
-    tell_what_is_trusted(job)
-    return job
+    if trusted := taken_on_trust(job.data):
+        notice(trusted)
+    return job, local
 
 
-def _training(preset: Preset, epochs: int | None) -> dict[str, Any]:
+def _training(preset: str) -> dict[str, Any]:
     from tpsl_research.paper import PRESETS
 
-    return {**PRESETS[preset], "checkpoint_every": 1 << 30, **({"epochs": epochs} if epochs else {})}
+    return {**PRESETS[preset], "checkpoint_every": 1 << 30}
 
 
 def _show(content: dict[str, Any], text: str, files: list[Path], json: bool) -> None:

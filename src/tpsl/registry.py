@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +36,11 @@ class Registry(Generic[Part]):
         self.kind = kind
         self._parts: dict[str, Part] = {}
         self._asked_packages = False
+
+    @property
+    def group(self) -> str:
+        """The group of entry points that packages declare such parts in: the plural of the kind."""
+        return f"tpsl.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
 
     def register(self, name: str, part: Part) -> Part:
         """Make a part known; a name that is taken by another one is an error."""
@@ -67,7 +72,7 @@ class Registry(Generic[Part]):
         if self._asked_packages:
             return
         self._asked_packages = True
-        for point in entry_points(group=f"tpsl.{self.kind.replace(' ', '_')}s"):
+        for point in entry_points(group=self.group):
             try:
                 part = point.load()
             except Exception as error:
@@ -92,6 +97,19 @@ def imported(path: str, what: str) -> Any:
         raise ExtensionError(f"{what} {path}: the module {module} has no {name}") from None
 
 
+def called(what: str, part: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+    """Return what a part makes of what it is given; `what` (as "the logger 'csv'") begins the sentence if that fails.
+
+    A ValueError passes as it is: that is how a part says itself what is wrong.
+    """
+    try:
+        return part(*given, **named)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ExtensionError(f"{what} fails ({_named(error)})") from error
+
+
 def _module(name: str, what: str) -> Any:
     here = os.getcwd()  # noqa: PTH109 - mechanisms, which use this, know no paths
     if here not in sys.path:
@@ -103,5 +121,8 @@ def _module(name: str, what: str) -> Any:
 
 
 def _failed(error: Exception) -> str:
-    reason = " ".join(str(error).split()) or "no reason given"
-    return f"cannot be imported ({type(error).__name__}: {reason})"
+    return f"cannot be imported ({_named(error)})"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"

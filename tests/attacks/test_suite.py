@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.attacks import ATTACKS, AttackError, AttackResult, KnownLabels, run_attacks
+from tpsl.attacks import ATTACKS, Attack, AttackedRun, AttackError, AttackResult, KnownLabels, run_attacks
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling, predicted_auc
+from tpsl.registry import UnknownName
 from tpsl.training import make_job, train
 
 SIGMAS = 4.9  # α = 1e-6
@@ -104,7 +105,7 @@ def test_the_attackers_own_knowledge_is_not_scored(recorded: Callable[..., Any])
 def test_true_labels_only_score(recorded: Callable[..., Any]) -> None:
     """With all labels exchanged the same guesses are wrong by as much as they were right."""
     run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
-    which = [name for name, needs in ATTACKS.items() if "known" not in needs]
+    which = [name for name in ATTACKS if "known" not in ATTACKS.get(name).needs]
     right = run_attacks(run.path, run.data.labels, which=which)
     wrong = run_attacks(run.path, TrueLabels(1 - reveal(run.data.labels), ("0", "1")), which=which)
     for name in which:
@@ -131,7 +132,7 @@ def test_label_features_leave_no_white_box(tmp_path: Path) -> None:
     data = load(job.data)
     train(job, tmp_path / "run", record_steps=10**9, data=data)
     report = run_attacks(tmp_path / "run", data.labels, features=data.feature_parties)
-    assert set(report.not_run) == {name for name, needs in ATTACKS.items() if "weights" in needs}
+    assert set(report.not_run) == {name for name in ATTACKS if "weights" in ATTACKS.get(name).needs}
     with pytest.raises(AttackError, match="features of its own"):
         run_attacks(tmp_path / "run", data.labels, which=["likelihood"])
 
@@ -183,7 +184,7 @@ def test_attacks_that_need_features_are_left_out_where_there_are_none(tmp_path: 
 
 def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Path) -> None:
     run = recorded({"mechanism": "none"})
-    with pytest.raises(AttackError, match="unknown attack 'nrom'; known are norm, "):
+    with pytest.raises(UnknownName, match="unknown attack 'nrom'; known are norm, "):
         run_attacks(run.path, run.data.labels, which=["nrom"])
     with pytest.raises(AttackError, match="12 recorded steps, so none is left after skipping 12"):
         run_attacks(run.path, run.data.labels, which=["norm"], skip=12)
@@ -192,3 +193,24 @@ def test_requests_that_cannot_be_met(recorded: Callable[..., Any], tmp_path: Pat
     train(run.job, tmp_path / "silent", data=run.data)
     with pytest.raises(ValueError, match="holds no transcript"):
         run_attacks(tmp_path / "silent", run.data.labels, which=["norm"])
+
+
+def test_an_attack_that_is_registered_is_one_of_the_suite(
+    recorded: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets what it asks the run for, is scored like the others, and what it knows is not scored."""
+    monkeypatch.setattr(ATTACKS, "_parts", dict(ATTACKS._parts))
+    run = recorded({"mechanism": "none"})
+
+    def prepare(seen_run: AttackedRun) -> Callable[[Any], Any]:
+        assert not hasattr(seen_run, "true_labels")
+        positive = {int(row) for row, label in zip(seen_run.known.rows, seen_run.known.labels, strict=True) if label}
+        assert len(positive) == 20
+        logits = seen_run.reader.evidence
+        return lambda seen: -logits(seen)
+
+    ATTACKS.register("contrary", Attack("transcript+weights+known labels", prepare))
+    report = run_attacks(run.path, run.data.labels, which=["likelihood", "contrary"])
+    assert report["contrary"].auc == pytest.approx(1 - report["likelihood"].auc)
+    assert (report.known_labels, report["contrary"].records) == (40, 6000 - 40)
+    assert report["contrary"].needs == "transcript+weights+known labels"

@@ -10,7 +10,7 @@ import pytest
 
 from tpsl.attacks import AttackResult, run_attacks
 from tpsl.attacks.as_features import embeddings_as_features
-from tpsl.attacks.attack import Attack, evaluate_attacks
+from tpsl.attacks.transcript_walk import PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import (
     RowScores,
     drawn_evidence,
@@ -96,7 +96,9 @@ def test_the_estimated_ceiling_is_near_the_true_one(telling: Any) -> None:
     mechanism = job.privacy.build(2)
     rows = np.unique(np.concatenate([seen.rows for seen in telling.transcript]))
     best = np.log(probabilities[rows]) + drawn_evidence(mechanism, reveal(data.labels)[rows])
-    (true,) = evaluate_attacks(telling.transcript, [Attack("best", "", RowScores(rows, best))], reveal(data.labels))
+    (true,) = evaluate_attacks(
+        telling.transcript, [PreparedAttack("best", "", RowScores(rows, best))], reveal(data.labels)
+    )
     found = run_attacks(telling.path, data.labels, which=["norm"], features=data.feature_parties)["norm"]
     chance = SIGMAS * math.hypot(deviation(true), ceiling_deviation(found))
     assert true.auc - 0.02 - chance < found.ceiling < true.auc + chance

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tpsl.audit import AuditError, audit
-from tpsl.audit.audit import Claim, guess_coins
 from tpsl.audit.canaries import plant_canaries
+from tpsl.audit.canary_bound import Claim, guess_coins
 from tpsl.data.dataset import load
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.true_labels import reveal

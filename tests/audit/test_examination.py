@@ -34,8 +34,8 @@ EVERYTHING = {
 
 @pytest.fixture(autouse=True)
 def _few_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpsl.audit.releases._FEWEST", 6)
-    monkeypatch.setattr("tpsl.audit.releases._RECORDS", 500)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._FEWEST", 6)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._RECORDS", 500)
 
 
 def test_all_levels_together_are_far_below_one_in_a_thousand() -> None:

@@ -14,7 +14,7 @@ from tpsl.training.run_folder import RunFolder
 
 @pytest.fixture(autouse=True)
 def _few_made_up_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpsl.audit.releases._RECORDS", 500)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._RECORDS", 500)
 
 
 def test_a_sound_job_passes_every_part(tpsl: Any, small_job: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_run_whose_vault_was_tampered_with_fails(tpsl: Any, small_job: Path, t
 
 
 def test_replay_as_json(tpsl: Any, small_job: Path) -> None:
-    content = tpsl("audit", small_job, "--replay", "--json").json()
+    content = tpsl("audit", small_job, "--only", "replay", "--json").json()
     assert content["passed"]
     assert content["canaries"] is None and content["releases"] is None
     assert content["replay"]["differences"] == []
@@ -78,7 +78,7 @@ def accused(tpsl: Any, job: Path, monkeypatch: pytest.MonkeyPatch, found: Examin
 def test_a_bound_above_the_claim_is_a_red_line_and_status_1(
     tpsl: Any, small_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tpsl.audit.audit import judged
+    from tpsl.audit.canary_bound import judged
 
     found = judged(AuditResult(1.0, 0.0, 1.8, 0.95, True, 100, 100, 90, 0.9, 1e-9, 0.0, "laplace", "linear", 1, 1))
     shown = accused(tpsl, small_job, monkeypatch, Examination(canaries=found))

@@ -14,7 +14,7 @@ from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import label_facts
 
-SMALL = ("--epochs", 1, "--batch-size", 256, "--json")
+SMALL = ("--epochs", 1, "--set", "training.batch_size=256", "--json")
 
 
 def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc(tpsl: Any, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_click_log_is_converted_and_trains(tpsl: Any, tmp_path: Path) -> None:
     log.write_text(criteo_lines(300))
     content = tpsl("data", "criteo", log, "--out", tmp_path / "criteo", "--json").json()
     assert [Path(file).name for file in content["files"]] == ["feature.parquet", "label.parquet"]
-    options = ("--epochs", 1, "--batch-size", 64, "--json")
+    options = ("--epochs", 1, "--set", "training.batch_size=64", "--json")
     converted = tpsl("train", content["job"], *options, "--out", tmp_path / "one").json()
     direct = tpsl("train", "--data", "criteo", "--path", log, *options, "--out", tmp_path / "two").json()
     assert converted["train_records"] == direct["train_records"] == 240

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpsl.cli.keys import UnknownKey, all_keys, key_named, require_key, settable_keys
+from tpsl.cli.keys import UnknownKey, all_keys, key_above, key_named, settable_keys
 from tpsl.training import Job
 from tpsl.training.local import Local
 
@@ -29,6 +29,7 @@ def test_every_key_has_a_description() -> None:
 def test_a_key_says_what_it_takes() -> None:
     assert key_named("training.epochs").values == "integer"
     assert key_named("privacy.estimator").choices == ("linear", "unbiased", "posterior")
+    assert key_named("model.bottom").default == "[128, 128]"
     assert (key_named("local.wait").values, key_named("local.wait").default) == ("number", "3600.0")
     assert (key_named("model.wide").values, key_named("model.wide").default) == ("true or false", "false")
     assert key_named("data.rows", "criteo").description.startswith("Use only the first n records")
@@ -42,14 +43,14 @@ def test_a_key_says_what_it_takes() -> None:
         ("epochs", "training.epochs, training.pretrain.epochs"),
         ("privacy.epsilonn", "privacy.epsilon"),
         ("local.wiat", "local.wait"),
-        ("data.features[].path", "data.path, data.label.path"),
+        ("data.features[].path", "data.label.path, data.path"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest(name: str, near: str) -> None:
     with pytest.raises(UnknownKey, match=f"there is no key .*; near are {near}"):
-        require_key(name)
+        key_above(name)
 
 
 def test_a_key_like_no_other() -> None:
     with pytest.raises(UnknownKey, match="`tpsl keys` lists them"):
-        require_key("zzz")
+        key_above("zzz")

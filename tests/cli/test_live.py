@@ -13,9 +13,9 @@ from typing import Any, Literal
 import pytest
 from rich.console import Console
 
-from tpsl.cli.live import FEATURE_FACTS, Live
+from tpsl.cli.live import Live
 from tpsl.training.evaluation import TestMetrics
-from tpsl.training.observer import Observer, Silent
+from tpsl.training.observer import FEATURE_FACTS, Observer, Silent
 
 
 def log(**options: Any) -> tuple[Live, io.StringIO]:

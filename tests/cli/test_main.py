@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tpsl import __version__
+from tpsl.cli.main import app
 
-COMMANDS = [
-    (),
-    ("demo",),
-    ("train",),
-    ("data",),
-    ("data", "flights"),
-    ("data", "synthetic"),
-    ("vault",),
-    ("vault", "create"),
-    ("vault", "add"),
-    ("vault", "release"),
-    ("vault", "ledger"),
-    ("vault", "verify"),
-]
+
+def commands_of(group: Any, name: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """All commands and groups below a group, and itself."""
+    below = [(known, group.get_command(None, known)) for known in group.list_commands(None)]
+    deeper = [
+        commands_of(command, (*name, known)) if hasattr(command, "list_commands") else [(*name, known)]
+        for known, command in below
+    ]
+    return [name, *(command for commands in deeper for command in commands)]
+
+
+GROUPS = [(), ("data",), ("vault",), ("label",), ("feature",), ("research",)]
+COMMANDS = commands_of(typer.main.get_command(app))
 
 
 def installed(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -32,14 +34,101 @@ def installed(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([script, *map(str, arguments)], capture_output=True, text=True)
 
 
+def test_all_commands_are_looked_at() -> None:
+    assert len(COMMANDS) > 25
+    assert set(GROUPS) < set(COMMANDS)
+    assert ("vault", "release") in COMMANDS
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_every_command_explains_itself(tpsl: Any, command: tuple[str, ...], flag: str) -> None:
-    outcome = tpsl(*command, flag)
+def test_every_command_explains_itself_in_80_columns(
+    tpsl: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = tpsl(*command, "--help")
     assert outcome.status == 0
     assert " ".join(["Usage: tpsl", *command]) in outcome.stdout
-    if command and command not in [("data",), ("vault",)]:
-        assert "--json" in outcome.stdout
+    assert ("--json" in outcome.stdout) == (command not in GROUPS)
+    lines = outcome.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    borders = [line for line in lines if line.startswith(("│", "╭", "╰"))]
+    assert {len(line) for line in borders} == {80}
+    # Words are whole, and stand beside what they explain: no column is narrower than a word, none is left alone.
+    flags = [line.split()[1] for line in borders if line.startswith("│ --")]
+    assert all(re.fullmatch(r"--[a-z-]+(,--[a-z-]+)*", flag) for flag in flags)
+    assert all(len(line[2:-2].split()) > 2 for line in borders if line.startswith("│ --"))
+
+
+def test_short_help_is_help(tpsl: Any) -> None:
+    assert tpsl("train", "-h").stdout == tpsl("train", "--help").stdout
+
+
+def test_daily_commands_come_first_and_other_packages_apart(tpsl: Any) -> None:
+    shown = tpsl("--help").stdout
+    places = [
+        shown.index(text) for text in ("╭─ Train ", "╭─ Look at runs ", "╭─ Labels and data ", "╭─ From installed")
+    ]
+    assert places == sorted(places)
+    assert shown.index("│ research ") > places[-1] > shown.index("│ vault ")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("tr", {"train"}),
+        ("vault rel", {"release"}),
+        ("resea", {"research"}),
+        ("train --max", {"--max-epsilon"}),
+        ("train --mechanism lap", {"laplace"}),
+        ("train --set training.ep", {"training.epochs="}),
+        ("train --set privacy.estimator=p", {"privacy.estimator=posterior"}),
+        ("label serve job.yaml --set local.metr", {"local.metrics_port="}),
+        ("vault release vault --set training.ep", set()),
+        ("attack runs/fi", {"runs/first"}),
+        ("report ru", {"runs/first", "runs/other"}),
+    ],
+)
+def test_the_shell_completes(
+    words: str,
+    completed: set[str],
+    tpsl: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As bash asks: the words so far in the environment, the answers on standard output."""
+    for run in ("runs/first", "runs/other"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "job.yaml").touch()
+    (tmp_path / "runs" / "figures").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_TPSL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"tpsl {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    outcome = tpsl()
+    assert outcome.status == 0, outcome.stderr
+    assert set(outcome.stdout.split()) == completed
+
+
+MODULE = """
+from tpsl.mechanisms import MECHANISMS
+
+MECHANISMS.register("{name}", lambda epsilon, classes: [[3 << 62, 1 << 62], [1 << 62, 3 << 62]])
+"""
+
+
+def test_modules_of_the_user_are_imported_before_a_command(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("coin_a", "coin_b"):
+        (tmp_path / f"house_{name}.py").write_text(MODULE.format(name=name))
+    named = ("train", small_job, "--mechanism", "coin_a", "--epsilon", 2)
+    assert "'coin_a' is not one of" in tpsl(*named).error(2)
+    assert tpsl("--use", "house_coin_a", *named, "--out", "a", "--json").json()["mechanism"] == "coin_a"
+    monkeypatch.setenv("TPSL_USE", "house_coin_b,house_coin_a")
+    assert "coin_b" in tpsl("train", "--help").stdout
+    assert "the module 'nowhere' cannot be imported" in tpsl("--use", "nowhere", "keys").error()
 
 
 def test_the_installed_script_shows_help_and_version() -> None:
@@ -68,15 +157,35 @@ def test_help_does_not_wait_for_torch() -> None:
         (("train", "--nonsense"), "--nonsense"),
         (("train", "--mechanism", "magic"), "'magic' is not one of 'auto', 'none', 'laplace', 'discrete'"),
         (("train", "--epsilon", "much"), "--epsilon"),
-        (("train", "--draws", "3"), "--draws"),
+        (("train", "--set", "privacy.draws"), "--set takes KEY=VALUE"),
         (("vault", "create"), "vault"),
-        (("data", "synthetic", "--rows", "3"), "--rows"),
-        (("data", "synthetic", "--classes", "1"), "--classes"),
+        (("data", "synthetic", "--rows", "few"), "--rows"),
         (("data", "flights", "--layout", "odd"), "'odd' is not one of 'all', 'natural'"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_that_names_it(tpsl: Any, arguments: tuple[str, ...], culprit: str) -> None:
     assert culprit in tpsl(*arguments).error(status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("train --set privacy.draws=3", "options: privacy.draws: Input should be 1 or 2, got 3"),
+        ("data synthetic --rows 3", "options: data.rows: Input should be greater than or equal to 10, got 3"),
+        ("data synthetic --classes 1", "options: data.classes: Input should be greater than or equal to 2, got 1"),
+        ("data synthetic --set data.source=flights", "data.source: this command writes synthetic, not flights"),
+        ("train --set training.epoch=3", "there is no key 'training.epoch'; near are training.epochs"),
+        ("train --epochs 3 --set training.epochs=4", "training.epochs is given twice"),
+        ("train --set local.wait=[1", "--set local.wait: the value is not YAML"),
+        ("label serve job.yaml --set local.wait=-1", "job.yaml: cannot be read"),
+        (
+            "vault release v --set training.epochs=4",
+            "training.epochs: this command takes only keys of privacy and local",
+        ),
+    ],
+)
+def test_a_key_that_cannot_be_set_is_one_sentence(tpsl: Any, arguments: str, sentence: str) -> None:
+    assert sentence in tpsl(*arguments.split()).error()
 
 
 @pytest.mark.parametrize("group", [(), ("vault",), ("data",)], ids=["tpsl", "vault", "data"])

@@ -40,9 +40,9 @@ def test_a_run_with_all_that_is_found_and_shown_of_it(tpsl: Any, small_job: Path
     content["model"] |= {"wide": True, "members": 2}
     small_job.write_text(yaml.safe_dump(content))
     commands: list[tuple[Any, ...]] = [
-        ("train", small_job, "--out", "runs/run", "--record-transcript", "--tensorboard"),
+        ("train", small_job, "--out", "runs/run", "--record-transcript", "--log", "tensorboard"),
         ("attack", "runs/run"),
-        ("audit", "runs/run", "--replay"),
+        ("audit", "runs/run", "--only", "replay"),
         ("report", "runs/run", "--out", "page.html"),
         ("research", "figures", "runs/run", "--out", "drawn/here"),
     ]
@@ -104,7 +104,7 @@ def test_data_for_two_parties(tpsl: Any, tmp_path: Path) -> None:
     for command in (("synthetic", "--rows", 100), ("flights", "--rows", 100), ("criteo", tmp_path / "train.txt")):
         shown = tpsl("data", *command)
         assert shown.status == 0, shown.stderr
-    model = ("--epochs", 1, "--batch-size", 20)
+    model = ("--epochs", 1, "--set", "training.batch_size=20")
     shown = tpsl("train", "criteo/job.yaml", *model, "--out", "run")
     assert shown.status == 0, shown.stderr
     found = written(tmp_path / "here")

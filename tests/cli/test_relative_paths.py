@@ -36,7 +36,17 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere"
 
 
-OPTIONS = ("--data", "criteo", "--path", "train.txt", "--epochs", 1, "--batch-size", 32, "--record-transcript")
+OPTIONS = (
+    "--data",
+    "criteo",
+    "--path",
+    "train.txt",
+    "--epochs",
+    1,
+    "--set",
+    "training.batch_size=32",
+    "--record-transcript",
+)
 
 
 def test_a_run_on_a_relative_path_is_used_from_anywhere(
@@ -48,7 +58,7 @@ def test_a_run_on_a_relative_path_is_used_from_anywhere(
     assert tpsl("train", *OPTIONS, "--out", "run", "--json").json() == first
     assert load_job(here / "run" / "job.yaml").data.path == here / "train.txt"  # type: ignore[union-attr]
     monkeypatch.chdir(elsewhere)
-    for command in (("attack", here / "run"), ("audit", here / "run", "--replay"), ("report", here / "run")):
+    for command in (("attack", here / "run"), ("audit", here / "run", "--only", "replay"), ("report", here / "run")):
         shown = tpsl(*command)
         assert shown.status == 0, shown.stderr
     run = notebook.load(here / "run")
@@ -87,8 +97,9 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {"frontier": ("--epsilons", 1), "sweep": ("--mechanism", "laplace", "--epsilon", 1), "paper": ()}[command]
-    options = ("--data", "criteo", "--not-private", "--seeds", 1, "--workers", 1, *small)
-    shown = tpsl("research", command, "train.txt", *options, "--json")
+    data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
+    options = (*data, "--not-private", "--seeds", 1, "--workers", 1, *small)
+    shown = tpsl("research", command, *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr
 

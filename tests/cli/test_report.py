@@ -37,7 +37,7 @@ def data_of(page: Path) -> dict[str, Any]:
 def test_what_attack_and_audit_found_is_in_the_report(
     tpsl: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpsl.audit.releases._RECORDS", 500)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._RECORDS", 500)
     attacked = tpsl("attack", run, "--attack", "norm", "--attack", "likelihood", "--json").json()
     found = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
     audited, replayed = found["canaries"], found["replay"]

@@ -59,17 +59,20 @@ def test_the_paper_gives_tables_and_figures(tpsl: Any, tmp_path: Path, monkeypat
 
 
 def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> None:
-    assert "--data criteo needs the path" in tpsl("research", "paper", "--data", "criteo", "--out", tmp_path).error()
-    assert "a path too many: train.txt" in tpsl("research", "paper", "train.txt", "--out", tmp_path).error()
-    assert "--data flights takes no path" in tpsl("research", "sweep", "train.txt", "--out", tmp_path).error()
+    out = ("--out", tmp_path)
+    assert "data.path: Field required" in tpsl("research", "paper", "--data", "criteo", *out).error()
+    assert "data.path: Extra inputs" in tpsl("research", "paper", "--data", "flights=train.txt", *out).error()
+    assert "(train.txt)" in tpsl("research", "paper", "train.txt", *out).error(status=2)
+    assert "data.path: Extra inputs" in tpsl("research", "sweep", "--path", "train.txt", *out).error()
     options = ("--not-private", "--workers", 1, "--out", tmp_path)
-    assert "missing.txt" in tpsl("research", "sweep", "missing.txt", "--data", "criteo", *options).error()
+    assert "missing.txt" in tpsl("research", "sweep", "--path", "missing.txt", "--data", "criteo", *options).error()
 
 
 @pytest.mark.parametrize("command", ["sweep", "paper", "frontier"])
 def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: Path, command: str) -> None:
     """These experiments contain runs without noise, or with seeded noise; public data needs no permission."""
-    sentence = tpsl("research", command, "train.txt", "--data", "criteo", "--out", tmp_path).error()
+    data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
+    sentence = tpsl("research", command, *data, "--out", tmp_path).error()
     assert "NOT PRIVATE" in sentence
     assert "--not-private" in sentence
 
@@ -79,7 +82,7 @@ def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> N
     assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
     assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
     assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
-    assert "needs the path" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
+    assert "data.path: Field required" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
     assert not list(tmp_path.glob("cells/*.json"))
 
 

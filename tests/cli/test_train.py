@@ -41,7 +41,8 @@ def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
 
 
 def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(programs: Any, tmp_path: Path) -> None:
-    options = "--data flights --rows 6000 --mechanism laplace --epsilon 1 --estimator linear --epochs 1 --seed 0 --json"
+    options = "--data flights --rows 6000 --mechanism laplace --epsilon 1 --epochs 1 --seed 0 --json"
+    options += " --set privacy.estimator=linear"
     done = programs(tmp_path, "train", *options.split(), "--out", tmp_path / "run").outcome()
     result = done.json()
     assert set(result) >= PROMISED
@@ -59,8 +60,10 @@ def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(progr
 
 
 def test_the_quick_flags_on_synthetic_data_for_people(tpsl: Any, tmp_path: Path) -> None:
-    options = ("--rows", 5000, "--mechanism", "none", "--not-private", "--batch-size", 200, "--optimizer", "adam")
-    shown = tpsl("train", "--data", "synthetic", *options, "--learning-rate", 0.003, "--out", tmp_path / "run")
+    options = ["--rows", 5000, "--mechanism", "none", "--not-private", "--set", "training.batch_size=200"]
+    for half in ("feature", "label"):
+        options += ["--set", f"training.{half}_optimizer={{name: adam, learning_rate: 0.003}}"]
+    shown = tpsl("train", "--data", "synthetic", *options, "--out", tmp_path / "run")
     assert shown.status == 0, shown.stderr
     lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
     assert lines["run"] == str(tmp_path / "run")
@@ -85,8 +88,11 @@ def test_a_run_without_out_gets_a_folder_of_its_own(
         ("--mechanism laplace --epsilon 0.5", "laplace", laplace(0.5).epsilon, 0.0),
         ("--mechanism discrete --epsilon 0.5", "discrete", randomized_response(0.5).epsilon, 0.0),
         ("--mechanism randomized_response --epsilon 3", "discrete", randomized_response(3.0).epsilon, 0.0),
-        ("--mechanism gaussian --sigma 2 --delta 1e-5", "gaussian", gaussian(2.0, 1e-5).epsilon, 1e-5),
-        ("--epsilon 1 --draws 2", "laplace", 2 * laplace(1.0).epsilon, 0.0),
+        (
+            "--mechanism gaussian --set privacy.sigma=2 --set privacy.delta=1e-5",
+            *("gaussian", gaussian(2.0, 1e-5).epsilon, 1e-5),
+        ),
+        ("--epsilon 1 --set privacy.draws=2", "laplace", 2 * laplace(1.0).epsilon, 0.0),
     ],
 )
 def test_the_result_states_the_guarantee_of_the_mechanism(
@@ -106,7 +112,7 @@ def test_the_result_states_the_guarantee_of_the_mechanism(
 def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
-    options = ("--seed", 5, "--insecure-seeded-noise", "--not-private")
+    options = ("--seed", 5, "--set", "privacy.noise_seed=5", "--not-private")
     for name in ("a", "b"):
         vault = ("--vault", tmp_path / name / "vault")
         seeded = tpsl("train", small_job, *options, *vault, "--out", tmp_path / name / "run", "--json")
@@ -144,7 +150,18 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
 
 @pytest.mark.parametrize("mechanism", ["laplace", "discrete"])
 def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> None:
-    options = ("--data", "flights", "--rows", 3000, "--task", "delay5", "--mechanism", mechanism, "--epsilon", 2)
+    options = (
+        "--data",
+        "flights",
+        "--rows",
+        3000,
+        "--mechanism",
+        mechanism,
+        "--epsilon",
+        2,
+        "--set",
+        "data.task=delay5",
+    )
     result = tpsl("train", *options, "--epochs", 1, "--out", tmp_path / "run", "--json").json()
     assert (result["classes"], result["mechanism"], result["private"]) == (5, mechanism, True)
     assert 0.999 * 2 <= result["epsilon"] <= 2
@@ -152,14 +169,17 @@ def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> Non
 
 
 def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:
-    options = ("--data", "flights", "--rows", 2000, "--layout", "natural", "--split", "chronological", "--epochs", 1)
+    options = ["--data", "flights", "--rows", 2000, "--epochs", 1]
+    options += ["--set", "data.layout=natural", "--set", "data.split=chronological"]
     assert tpsl("train", *options, "--out", tmp_path / "run", "--json").json()["mechanism"] == "discrete"
     weights = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").glob("*/*.safetensors")}
     assert weights == {"feature/bottom.safetensors", "label/bottom.safetensors", "label/top.safetensors"}
 
 
 def test_options_override_single_fields_of_the_job_file(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    options = "--rows 300 --epsilon 1.5 --estimator posterior --epochs 2 --batch-size 64 --seed 9 --optimizer sgd"
+    options = "--rows 300 --epsilon 1.5 --set privacy.estimator=posterior --epochs 2 --seed 9"
+    options += " --set training.batch_size=64"
+    options += " --set training.feature_optimizer.name=sgd --set training.label_optimizer.name=sgd"
     result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
     assert (result["epsilon"], result["estimator"], result["epochs"]) == (1.5, "posterior", 2)
     assert result["train_records"] + result["test_records"] == 300
@@ -247,9 +267,9 @@ def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_count
     ("options", "permission"),
     [
         ("--mechanism none", "--not-private"),
-        ("--insecure-seeded-noise", "--not-private"),
+        ("--set privacy.noise_seed=0", "--not-private"),
         ("--epsilon 11", "--max-epsilon 12"),
-        ("--epsilon 6 --draws 2", "--max-epsilon 12"),
+        ("--epsilon 6 --set privacy.draws=2", "--max-epsilon 12"),
     ],
 )
 def test_what_the_label_party_does_not_permit_is_refused(

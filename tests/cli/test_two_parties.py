@@ -29,7 +29,7 @@ SMALL = {
 }
 SYNTHETIC = {"data": {"source": "synthetic", "rows": 4000, "numeric_fields": 3, "categorical_fields": 2}, **SMALL}
 
-LOGGED = ("--log-json", "--threads", 1)
+LOGGED = ("--log-json", "--set", "local.threads=1")
 
 
 class Office:
@@ -65,7 +65,7 @@ class Office:
 
     def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
         """Return the weights of one process, which finds the vault that the label party has used."""
-        self.tpsl("train", job, "--out", "one", "--threads", 1, *options).result()
+        self.tpsl("train", job, "--out", "one", "--set", "local.threads=1", *options).result()
         return self.weights("one")
 
     def weights(self, *runs: str) -> dict[str, bytes]:
@@ -104,8 +104,8 @@ def test_two_programs_train_the_weights_of_one(office: Office) -> None:
     office.tpsl("certs", "job.yaml").result()
     with socket.create_server(("127.0.0.1", 0)) as free:
         office.port = str(free.getsockname()[1])
-    label = office.serve("--metrics-port", "0", installed=True)
-    feature = office.join("feature", "--metrics-port", "0", "--record-transcript", installed=True)
+    label = office.serve("--set", "local.metrics_port=0", installed=True)
+    feature = office.join("feature", "--set", "local.metrics_port=0", "--record-transcript", installed=True)
     labels, features = label.result(), feature.result()
     assert labels["steps"] == features["steps"] == 26
     assert "test_auc" in labels
@@ -220,16 +220,16 @@ def test_other_records_are_refused(office: Office) -> None:
         ("fewer", "number of records differs: the label party has '300'"),
         ("other", "record ids differ"),
     ):
-        assert sentence in office.join("feature", "--data", f"{file}.parquet", "--out", file).error()
+        assert sentence in office.join("feature", "--set", f"local.data={file}.parquet", "--out", file).error()
     assert label.is_running()
     label.signal(signal.SIGINT)
     assert label.outcome().status == 130
 
 
 def test_a_party_that_does_not_come_is_named(office: Office) -> None:
-    label = office.serve("--wait", "1")
+    label = office.serve("--set", "local.wait=1")
     office.port = "9"
-    feature = office.join("feature", "--wait", "1")
+    feature = office.join("feature", "--set", "local.wait=1")
     assert "feature party 'feature' did not come within 1 s" in label.error()
     assert "could not be reached within 1 s" in feature.error()
 
@@ -291,7 +291,7 @@ def test_a_side_that_is_told_to_end_is_waited_for(office: Office, who: str) -> N
 def test_a_side_frozen_for_longer_than_silence_goes_on(office: Office) -> None:
     """Each side is stopped once (SIGSTOP) and wakes up again; the weights are those of one process."""
     office.write_job(SYNTHETIC, epochs=15)
-    patience = ("--silence", "1", "--wait", "60")
+    patience = ("--set", "local.silence=1", "--set", "local.wait=60")
     sides = {"label": office.listening(office.serve(*patience)), "feature": office.join("feature", *patience)}
     sides["feature"].wait_for("checkpoint")
     for frozen, other in (("label", "feature"), ("feature", "label")):
@@ -335,7 +335,7 @@ def test_a_plain_log_ends_with_how_to_go_on(office: Office) -> None:
 @pytest.mark.parametrize("frozen", ["label", "feature"])
 def test_a_side_frozen_for_longer_than_every_limit_ends_both_with_a_sentence(office: Office, frozen: str) -> None:
     office.write_job(SYNTHETIC, epochs=15)
-    patience = ("--silence", "1", "--wait", "1")
+    patience = ("--set", "local.silence=1", "--set", "local.wait=1")
     sides = {"label": office.listening(office.serve(*patience)), "feature": office.join("feature", *patience)}
     described = {"label": "the label party", "feature": "feature party 'feature'"}
     other = "feature" if frozen == "label" else "label"
@@ -351,8 +351,8 @@ def test_a_side_frozen_for_longer_than_every_limit_ends_both_with_a_sentence(off
 
 def test_metrics_of_the_feature_side_know_nothing_of_labels(office: Office) -> None:
     office.write_job(SYNTHETIC, epochs=400)
-    label = office.listening(office.serve("--metrics-port", "0"))
-    feature = office.join("feature", "--metrics-port", "0")
+    label = office.listening(office.serve("--set", "local.metrics_port=0"))
+    feature = office.join("feature", "--set", "local.metrics_port=0")
     label.wait_for("epoch")
     pages = []
     for program in (label, feature):

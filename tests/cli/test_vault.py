@@ -84,7 +84,7 @@ def test_another_release_is_refused_with_the_count_unless_composed(tpsl: Any, va
 
 
 def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
-    tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 0.5, "--draws", 2)
+    tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 0.5, "--set", "privacy.draws=2")
     shown = tpsl("vault", "ledger", vault)
     assert shown.status == 0
     assert "largest ε of any record: 1\n" in shown.stdout
@@ -96,15 +96,15 @@ def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
     ("options", "private"),
     [
         (("--mechanism", "none", "--not-private"), False),
-        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7, "--not-private"), False),
-        (("--mechanism", "gaussian", "--sigma", 2, "--delta", 1e-5), True),
-        (("--mechanism", "laplace", "--epsilon", 1, "--draws", 2), True),
+        (("--mechanism", "discrete", "--epsilon", 1, "--set", "privacy.noise_seed=7", "--not-private"), False),
+        (("--mechanism", "gaussian", "--set", "privacy.sigma=2", "--set", "privacy.delta=1e-5"), True),
+        (("--mechanism", "laplace", "--epsilon", 1, "--set", "privacy.draws=2"), True),
     ],
 )
 def test_private_or_not_is_said_everywhere(tpsl: Any, vault: Path, options: tuple[object, ...], private: bool) -> None:
     released = tpsl("vault", "release", vault, *options, "--json")
     assert released.json()["private"] is private
-    assert ("NOT PRIVATE" in released.stderr) == ("--insecure-noise-seed" in options)
+    assert ("NOT PRIVATE" in released.stderr) == ("privacy.noise_seed=7" in options)
     assert tpsl("vault", "ledger", vault, "--json").json()["private"] is private
     assert ("NOT PRIVATE" in tpsl("vault", "ledger", vault).stdout) != private
     assert tpsl("vault", "verify", vault).status == 0
@@ -114,9 +114,9 @@ def test_private_or_not_is_said_everywhere(tpsl: Any, vault: Path, options: tupl
     ("options", "permission"),
     [
         (("--mechanism", "none"), ("--not-private",)),
-        (("--mechanism", "discrete", "--epsilon", 1, "--insecure-noise-seed", 7), ("--not-private",)),
+        (("--mechanism", "discrete", "--epsilon", 1, "--set", "privacy.noise_seed=7"), ("--not-private",)),
         (("--mechanism", "laplace", "--epsilon", 11), ("--max-epsilon", 11)),
-        (("--mechanism", "laplace", "--epsilon", 6, "--draws", 2), ("--max-epsilon", 12)),
+        (("--mechanism", "laplace", "--epsilon", 6, "--set", "privacy.draws=2"), ("--max-epsilon", 12)),
     ],
 )
 def test_a_release_that_was_not_permitted_is_refused(
@@ -132,7 +132,7 @@ def test_the_same_seed_gives_the_same_noise(tpsl: Any, tmp_path: Path) -> None:
     drawn = []
     for name in ("a", "b"):
         tpsl("vault", "create", tmp_path / name, table, *COLUMNS)
-        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--insecure-noise-seed", 7, "--not-private")
+        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--set", "privacy.noise_seed=7", "--not-private")
         with Vault.open(tmp_path / name) as opened:
             ids = [f"r{row}" for row in range(RECORDS)]
             drawn.append(opened.noisy_labels(randomized_response(1.0), ids, seed=7).draws[0])
@@ -209,15 +209,18 @@ def test_a_clock_that_was_set_back_is_a_remark(tpsl: Any, vault: Path, monkeypat
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [
-        (("--mechanism", "laplace"), "mechanism 'laplace' needs --epsilon"),
-        ((), "mechanism 'discrete' needs --epsilon"),
-        (("--mechanism", "gaussian", "--sigma", 1), "mechanism 'gaussian' needs --delta"),
-        (("--mechanism", "none", "--epsilon", 1), "mechanism 'none' does not take --epsilon"),
-        (("--mechanism", "laplace", "--epsilon", 1, "--sigma", 1), "mechanism 'laplace' does not take --sigma"),
+        (("--mechanism", "laplace"), "mechanism 'laplace' needs epsilon"),
+        ((), "mechanism 'auto' needs epsilon"),
+        (("--mechanism", "gaussian", "--set", "privacy.sigma=1"), "mechanism 'gaussian' needs delta"),
+        (("--mechanism", "none", "--epsilon", 1), "mechanism 'none' does not take epsilon"),
+        (
+            ("--mechanism", "laplace", "--epsilon", 1, "--set", "privacy.sigma=1"),
+            "mechanism 'laplace' does not take sigma",
+        ),
         (("--epsilon", 0), "0"),
         (("--epsilon", -1), "-1"),
         (("--epsilon", "nan"), "nan"),
-        (("--mechanism", "gaussian", "--sigma", 0, "--delta", 1e-5), "sigma"),
+        (("--mechanism", "gaussian", "--set", "privacy.sigma=0", "--set", "privacy.delta=1e-5"), "sigma"),
     ],
 )
 def test_a_release_needs_its_parameters(tpsl: Any, vault: Path, options: tuple[object, ...], culprit: str) -> None:
@@ -270,21 +273,21 @@ def test_ids_that_look_alike_are_reported_and_not_released_unless_allowed(tpsl: 
     assert "warning: 2 ids look like an earlier one, for example '007' like '7'" in added.stderr
     refused = tpsl("vault", "release", vault, *DISCRETE).error()
     assert "2 ids look like" in refused
-    assert "--allow-lookalikes" in refused
+    assert "--set local.allow_lookalikes=true" in refused
     assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
-    released = tpsl("vault", "release", vault, *DISCRETE, "--allow-lookalikes", "--json")
+    released = tpsl("vault", "release", vault, *DISCRETE, "--set", "local.allow_lookalikes=true", "--json")
     assert (released.json()["released"], released.json()["lookalikes"]) == (4, 2)
     assert "warning: 2 ids look like" in released.stderr
 
 
 def test_a_large_delta_is_refused_unless_it_is_asked_for(tpsl: Any, vault: Path) -> None:
-    half = ("--mechanism", "gaussian", "--sigma", 1, "--delta", 0.5)
+    half = ("--mechanism", "gaussian", "--set", "privacy.sigma=1", "--set", "privacy.delta=0.5")
     sentence = tpsl("vault", "release", vault, *half).error()
     assert "a record would have δ = 0.5 in all, more than 1/records = 0.0167 for 60 records" in sentence
-    assert "--max-delta" in sentence
-    assert "more than 0.4" in tpsl("vault", "release", vault, *half, "--max-delta", 0.4).error()
+    assert "--set local.max_delta=" in sentence
+    assert "more than 0.4" in tpsl("vault", "release", vault, *half, "--set", "local.max_delta=0.4").error()
     assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
-    assert tpsl("vault", "release", vault, *half, "--max-delta", 0.5, "--json").json()["delta"] == 0.5
+    assert tpsl("vault", "release", vault, *half, "--set", "local.max_delta=0.5", "--json").json()["delta"] == 0.5
 
 
 def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:

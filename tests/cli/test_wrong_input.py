@@ -13,7 +13,7 @@ import pytest
 
 from tpsl.training import make_job, train
 
-RUN_COMMANDS = ("attack", "audit", "report", "figures", "ui")
+RUN_COMMANDS = ("attack", "audit", "report", "research figures", "ui")
 """The commands that take a run; the others take a job, data or a vault."""
 
 
@@ -63,12 +63,12 @@ def odd_metrics(run: Path) -> None:
 
 
 BREAK: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
-    "old format": (old_format, "another version of tpsl wrote it", ("report", "figures")),
-    "newer job": (newer_job, "future", ("attack", "audit", "report", "figures")),
-    "no JSON": (no_json, "result.json: is damaged", ("report", "figures")),
-    "no YAML": (no_yaml, "is not YAML", ("attack", "audit", "report", "figures")),
-    "odd metrics": (odd_metrics, "metrics.jsonl, line 1: is damaged", ("report", "figures")),
-    "damaged metrics": (damaged_metrics, "metrics.jsonl, line 1: is damaged", ("report", "figures")),
+    "old format": (old_format, "another version of tpsl wrote it", ("report", "research figures")),
+    "newer job": (newer_job, "future", ("attack", "audit", "report", "research figures")),
+    "no JSON": (no_json, "result.json: is damaged", ("report", "research figures")),
+    "no YAML": (no_yaml, "is not YAML", ("attack", "audit", "report", "research figures")),
+    "odd metrics": (odd_metrics, "metrics.jsonl, line 1: is damaged", ("report", "research figures")),
+    "damaged metrics": (damaged_metrics, "metrics.jsonl, line 1: is damaged", ("report", "research figures")),
 }
 
 
@@ -78,21 +78,21 @@ def test_a_broken_run_is_one_sentence(tpsl: Any, finished: Path, tmp_path: Path,
     shutil.copytree(finished, run)
     breaking, words, _ = BREAK[damage]
     breaking(run)
-    sentence = tpsl(command, run).error()
+    sentence = tpsl(*command.split(), run).error()
     assert str(run) in sentence
     assert words in sentence
 
 
 @pytest.mark.parametrize("command", RUN_COMMANDS)
 def test_a_run_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, command: str) -> None:
-    sentence = tpsl(command, tmp_path / "absent").error()
+    sentence = tpsl(*command.split(), tmp_path / "absent").error()
     assert str(tmp_path / "absent") in sentence
 
 
 @pytest.mark.parametrize("command", [command for command in RUN_COMMANDS if command != "ui"])
 def test_a_folder_that_is_no_run_is_one_sentence(tpsl: Any, tmp_path: Path, command: str) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"\xff\xd8")
-    sentence = tpsl(command, tmp_path).error()
+    sentence = tpsl(*command.split(), tmp_path).error()
     assert str(tmp_path) in sentence
 
 
@@ -103,8 +103,8 @@ def test_a_folder_that_is_no_run_is_one_sentence(tpsl: Any, tmp_path: Path, comm
         ("train", "--data", "criteo", "--path", "{absent}"),
         ("train", "--data", "avazu", "--path", "{absent}"),
         ("tune", "{absent}", "--out", "{out}"),
-        ("frontier", "{absent}", "--data", "criteo", "--not-private", "--out", "{out}"),
-        ("paper", "{absent}", "--data", "criteo", "--not-private", "--out", "{out}"),
+        ("research", "frontier", "{absent}", "--data", "criteo", "--not-private", "--out", "{out}"),
+        ("research", "paper", "{absent}", "--data", "criteo", "--not-private", "--out", "{out}"),
         ("certs", "{absent}"),
         ("label", "serve", "{absent}"),
         ("feature", "join", "{absent}"),

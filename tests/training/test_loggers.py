@@ -18,9 +18,12 @@ from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import build_label_party
 from tpsl.training.feature_role import FeatureRole
 from tpsl.training.label_role import LabelRole
-from tpsl.training.loggers import LoggerError, RunLogger, TensorBoard, run_logger
+from tpsl.training.loggers import LOGGERS, OBSERVERS, RunLogger, run_logger
+from tpsl.training.observer import Fact, Silent
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.sink import LoggedRun, LoggerError
+from tpsl.training.tensorboard_sink import TensorBoard
 from tpsl.transport import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
@@ -203,13 +206,13 @@ def test_a_missing_library_is_one_sentence(job: Job, tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with (
         pytest.raises(LoggerError, match=r"^MLflow is not installed: `pip install 'tpsl\[mlflow\]'` gets it$"),
-        run_logger(job, tmp_path / "run", "label", pytest.fail, mlflow="http://127.0.0.1:1"),
+        run_logger(job, tmp_path / "run", "label", pytest.fail, ["mlflow=http://127.0.0.1:1"]),
     ):
         pytest.fail("it began")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with (
         pytest.raises(LoggerError, match=r"^TensorBoard is not installed"),
-        run_logger(job, tmp_path / "run", "label", pytest.fail, tensorboard=True),
+        run_logger(job, tmp_path / "run", "label", pytest.fail, ["tensorboard"]),
     ):
         pytest.fail("it began")
     # It was not asked for: then nothing is missing.
@@ -223,7 +226,7 @@ def test_tensorboard_is_used_where_it_is_installed(job: Job, tmp_path: Path) -> 
         assert not (tmp_path / "run").exists()  # training makes it, and refuses one that it has not made
         logger.at_step(1, 2, 10)
     assert list((tmp_path / "run" / "airport" / "tensorboard").glob("events.out.tfevents.*"))
-    with run_logger(job, tmp_path / "other", "airport", pytest.fail, tensorboard=False) as logger:
+    with run_logger(job, tmp_path / "other", "airport", pytest.fail, ["none"]) as logger:
         logger.at_step(1, 2, 10)
     assert not (tmp_path / "other").exists()
 
@@ -235,7 +238,7 @@ def test_mlflow_gets_the_agreement_and_the_metrics(job: Job, tmp_path: Path, mon
 
     def attempt(step: int, last: bool) -> None:
         (tmp_path / "run" / "label").mkdir(parents=True, exist_ok=True)
-        with run_logger(job, tmp_path / "run", "label", pytest.fail, tensorboard=False, mlflow=uri) as logger:
+        with run_logger(job, tmp_path / "run", "label", pytest.fail, [f"mlflow={uri}"]) as logger:
             logger.at_step(step, 2, 10)
             logger.event("epoch", epoch=step, test_auc=0.5 + step / 10)
             if last:
@@ -302,14 +305,14 @@ def test_a_resumed_run_goes_on_in_mlflow(job: Job, tmp_path: Path, mlflow_in_mem
     (tmp_path / "label").mkdir()
     told: list[str] = []
     for step in (1, 2):
-        with run_logger(job, tmp_path, "label", told.append, tensorboard=False, mlflow="http://server") as logger:
+        with run_logger(job, tmp_path, "label", told.append, ["mlflow=http://server"]) as logger:
             logger.at_step(step, 2, 10)
             logger.event("epoch", epoch=step, test_auc=0.5 + step / 10)
             if step == 2:
                 logger.event("finished")
         assert mlflow_in_memory.runs[0]["status"] == ("KILLED" if step == 1 else "FINISHED")
     # A finished run that is only read says nothing.
-    with run_logger(job, tmp_path, "label", told.append, tensorboard=False, mlflow="http://server"):
+    with run_logger(job, tmp_path, "label", told.append, ["mlflow=http://server"]):
         pass
     (run,) = mlflow_in_memory.runs
     assert run["status"] == "FINISHED"
@@ -335,7 +338,7 @@ def test_a_store_on_this_machine_is_made_for_its_owner_only(
     before = os.umask(0)
     try:
         for uri in (*stores.values(), "http://server:5000", "databricks"):
-            with run_logger(job, tmp_path / "run", "label", pytest.fail, tensorboard=False, mlflow=uri):
+            with run_logger(job, tmp_path / "run", "label", pytest.fail, [f"mlflow={uri}"]):
                 pass
     finally:
         os.umask(before)
@@ -350,6 +353,74 @@ def test_a_server_that_is_not_there_is_one_sentence_without_the_password(
     mlflow_in_memory.available = False
     with (
         pytest.raises(LoggerError, match=r"^MLflow cannot be used at https://server \(Max retries exceeded\)$"),
-        run_logger(job, tmp_path, "label", pytest.fail, mlflow="https://me:secret@server"),
+        run_logger(job, tmp_path, "label", pytest.fail, ["mlflow=https://me:secret@server"]),
     ):
+        pytest.fail("it began")
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A logger and an observer of a user's own, and what they were made from and told."""
+    seen: list[Any] = []
+
+    class Hearing(Silent):
+        def at_step(self, done: int, total: int, records: int) -> None:
+            if done == 3:
+                raise KeyError("three")
+
+        def event(self, name: str, **facts: Fact) -> None:
+            seen.append((name, facts))
+
+    def curves(run: LoggedRun, argument: str) -> Remembering:
+        sink = Remembering()
+        seen.extend([run, argument, sink])
+        return sink
+
+    for registry, name, part in (
+        (LOGGERS, "curves", curves),
+        (OBSERVERS, "hearing", lambda run, argument: Hearing()),
+        (LOGGERS, "broken", lambda run, argument: {}[argument]),
+    ):
+        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
+        registry.register(name, part)  # type: ignore[arg-type]
+    return seen
+
+
+def test_a_logger_of_a_users_own_gets_the_curves_and_what_the_party_may_know(
+    job: Job, tmp_path: Path, registered: list[Any]
+) -> None:
+    with run_logger(job, tmp_path / "run", "label", pytest.fail, ["curves=a=b"]) as logger:
+        logger.event("epoch", epoch=1, test_auc=0.75)
+    run, argument, sink = registered
+    assert (run.name, run.party, run.folder) == ("run", "label", tmp_path / "run" / "label")
+    assert run.agreement["privacy.epsilon"] == "2.0"
+    assert argument == "a=b"
+    assert sink.points == [(0, {"epoch": 1.0, "test_auc": 0.75})]
+
+
+def test_an_observer_at_a_feature_party_hears_nothing_that_could_depend_on_labels(
+    job: Job, tmp_path: Path, registered: list[Any]
+) -> None:
+    told: list[str] = []
+    with run_logger(job, tmp_path / "run", "airport", told.append, ["hearing"]) as logger:
+        logger.event("epoch", epoch=1, test_auc=0.75)
+        logger.at_step(2, 4, 20)
+        logger.event("checkpoint", step=2)
+        logger.at_step(3, 4, 30)
+        logger.event("checkpoint", step=3)
+    assert registered == [("epoch", {"epoch": 1}), ("checkpoint", {"step": 2})]
+    assert told == ["the observer hearing is given up: 'three'"]
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("curvs", "unknown logger 'curvs'; known are tensorboard, mlflow, curves, broken, hearing, none"),
+        ("broken=x", r"the logger 'broken' fails \(KeyError: 'x'\)"),
+        ("mlflow", "MLflow needs the address of its server or store: mlflow=URI"),
+    ],
+)
+def test_a_logger_that_cannot_be_had_is_one_sentence(job: Job, tmp_path: Path, name: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint), run_logger(job, tmp_path, "label", pytest.fail, [name]):
         pytest.fail("it began")

@@ -1,4 +1,4 @@
-"""Attacks whose score depends on the noisy label alone, and the AUCs that the mechanism's table predicts for them.
+"""Attacks whose score depends on the noisy label alone, so that the mechanism's table predicts their AUCs.
 
 With the estimators `linear` and `unbiased` the shortest-distance guess for two classes is `t > ½`, and has the
 mechanism's closed form. With `posterior` the gradient lies at `σ(z + λ_t)` between g_0 and g_1, and its nearer end says
@@ -15,15 +15,13 @@ are compared as they are. They mix in what the network makes of the features, so
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.fingerprint import UNDECIDED, fingerprint_attack
 from tpsl.attacks.scoring import Scores
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.mechanisms import Mechanism, predicted_auc
+from tpsl.mechanisms import Mechanism
 from tpsl.perturb import Estimator
 from tpsl.training.transcript import TranscriptStep
 
@@ -40,28 +38,19 @@ class NoisyLabelReader:
         """True if the noisy label can be read; else scores depend on the network's logits too."""
         return self.evidence.exact
 
-    def scores(self, name: str) -> Callable[[TranscriptStep], Scores]:
-        """Return the score of an attack by its name."""
-        if name == "fingerprint":
-            return self._fingerprint
-        if name == "shortest_distance" and self._mechanism.classes == 2:
-            return self._likelier
-        return self.evidence if self.exact or name == "likelihood" else self._white_box.nearness
+    def distances(self, seen: TranscriptStep) -> Scores:
+        """Score by how much nearer the gradient, or the noisy label that is read off it, is to one label's."""
+        return self.evidence(seen) if self.exact else self._white_box.nearness(seen)
 
-    def closed_form(self, name: str) -> float | None:
-        """Return the AUC that the table predicts, where the attack has one."""
-        if not self.exact or name == "fingerprint":
-            return None
-        predicted = predicted_auc(self._mechanism)
-        if name != "shortest_distance":
-            return predicted.best_score
-        return predicted.shortest_distance if self._mechanism.classes == 2 else predicted.likelier_class
+    def guesses(self, seen: TranscriptStep) -> Scores:
+        """Guess the nearer label."""
+        return self._likelier(seen) if self._mechanism.classes == 2 else self.distances(seen)
 
-    def _likelier(self, seen: TranscriptStep) -> Scores:
-        return (self.evidence(seen) > 0).astype(np.float64)
-
-    def _fingerprint(self, seen: TranscriptStep) -> Scores:
+    def fingerprint(self, seen: TranscriptStep) -> Scores:
         """Guess by the bits where they decide, by the recovered noisy label elsewhere."""
         received = self._white_box.of_one_member(seen).gradients
         guesses = fingerprint_attack(received, *self._white_box.both_gradients(seen))
         return np.where(guesses == UNDECIDED, self._likelier(seen), guesses).astype(np.float64)
+
+    def _likelier(self, seen: TranscriptStep) -> Scores:
+        return (self.evidence(seen) > 0).astype(np.float64)

@@ -1,10 +1,10 @@
 """The audit: find out from a job's own bytes, releases and vault whether it keeps the ε that it claims."""
 
-from tpsl.audit.audit import AuditResult, audit
 from tpsl.audit.binomial import clopper_pearson_lower
+from tpsl.audit.canary_bound import AuditResult, audit
 from tpsl.audit.examination import PARTS, Examination, Part, VaultResult, examine
 from tpsl.audit.folder import AuditError
-from tpsl.audit.releases import ReleasesResult, repeat_releases
+from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import Difference, ReplayResult, replay
 
 __all__ = [

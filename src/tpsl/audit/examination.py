@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tpsl.audit.audit import AuditResult, audit
+from tpsl.audit.canary_bound import AuditResult, audit
 from tpsl.audit.folder import AuditError, new_folder
-from tpsl.audit.releases import ReleasesResult, repeat_releases
+from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
 from tpsl.data.dataset import load, load_label_party
 from tpsl.mechanisms import secure_words

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunArgument, notice, print_json, progress_bar, say, stdout
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,14 +17,16 @@ if TYPE_CHECKING:
 
 
 def attack(
-    run: Annotated[Path, typer.Argument(help="Run folder, recorded with --record-transcript.")],
+    run: RunArgument,
     which: Annotated[
         list[str] | None, typer.Option("--attack", help="Run only this attack; can be given more than once.")
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Leave the first so many steps out of the AUCs.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Leave the first n steps out of the AUCs.")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
+
+    The run was recorded, with --record-transcript.
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the ceiling of its own attacker: what
     ε allows whoever reads noisy labels; for attackers who profit from features, the AUC of noisy label and best

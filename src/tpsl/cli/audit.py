@@ -4,55 +4,38 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout
-from tpsl.cli.data_options import DataName
-from tpsl.cli.privacy_options import (
-    DeltaOption,
-    DrawsOption,
-    EpsilonOption,
-    EstimatorOption,
-    MechanismOption,
-    SigmaOption,
-    given,
-    privacy_fields,
-)
-from tpsl.cli.release_options import MaxEpsilonOption, NotPrivateFlag, check_own_release, release_policy
+from tpsl.cli.console import JsonFlag, answer, complain, notice, progress_bar
+from tpsl.cli.settings import JOB_FLAGS, LIMIT_FLAGS, LocalsOption, Settings, settings_command
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tpsl import audit as audits
+    from tpsl.training.job import Job
+    from tpsl.vault import ReleasePolicy
+
+COMMAND = settings_command(**JOB_FLAGS, **LIMIT_FLAGS)
 
 
 def audit(
+    context: typer.Context,
     job: Annotated[
-        Path | None, typer.Argument(help="Job file or run folder. Without one, the options below make a job.")
+        Path | None, typer.Argument(help="Job file or run folder. Without one, the options make a job.")
     ] = None,
     only: Annotated[
         str, typer.Option(help="Leave the other parts out: some of canaries,releases,replay,vault.")
     ] = "canaries,releases,replay,vault",
-    replay: Annotated[
-        bool, typer.Option("--replay", help="Only record and replay: flip true labels, keep noisy ones, compare.")
-    ] = False,
     canaries: Annotated[int, typer.Option(min=1, help="Records that get fair-coin labels.")] = 20_000,
     confidence: Annotated[
         float, typer.Option(help="Confidence of the lower bound that is shown. Accusations are surer than this.")
     ] = 0.95,
-    data: Annotated[DataName | None, typer.Option(help="Data set.")] = None,
-    path: Annotated[Path | None, typer.Option(help="criteo, avazu: Kaggle's file.")] = None,
-    rows: Annotated[int | None, typer.Option(help="Use only so many records.")] = None,
-    mechanism: MechanismOption = None,
-    epsilon: EpsilonOption = None,
-    sigma: SigmaOption = None,
-    delta: DeltaOption = None,
-    draws: DrawsOption = None,
-    estimator: EstimatorOption = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="How often each record is used.")] = None,
-    max_epsilon: MaxEpsilonOption = None,
-    not_private: NotPrivateFlag = False,
+    local: LocalsOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep the audit's runs in this new folder. Default: they are deleted.")
     ] = None,
@@ -68,19 +51,14 @@ def audit(
     audits.
     """
     from tpsl import audit as auditing
-    from tpsl.training import load_job, make_job
+    from tpsl.training import load_job
+    from tpsl.transport.peers import LABEL_PARTY
 
-    overrides = {
-        "data": given(source=data, path=str(path) if path else None, rows=rows),
-        "privacy": {**privacy_fields(mechanism, epsilon, sigma, delta), **given(estimator=estimator, draws=draws)},
-        "training": given(epochs=epochs),
-    }
+    settings = Settings.of(context)
     run = job if job is not None and job.is_dir() else None
-    if run is not None:
-        job = run / "job.yaml"
-    agreed = load_job(job, overrides) if job else make_job({}, overrides, "options")
-    check_own_release(agreed, release_policy(max_epsilon, not_private))
-    parts = ["replay"] if replay else [part.strip() for part in only.split(",")]
+    agreed = settings.load_job(run / "job.yaml" if run else job)
+    _check_release(agreed, settings.load_locals(local or ())[LABEL_PARTY].vault_choice().policy)
+    parts = [part.strip() for part in only.split(",")]
     folder = out or Path(tempfile.mkdtemp(prefix="tpsl-audit-"))
     try:
         with progress_bar("audit") as progress:
@@ -99,14 +77,25 @@ def audit(
             shutil.rmtree(folder, ignore_errors=True)
     if run is not None and (run / "label").is_dir() and agreed == load_job(run / "job.yaml"):
         _keep(run, found)
-    if json:
-        print_json(found.as_dict())
-    else:
-        _show(found)
+    answer(json, found.as_dict(), _verdicts(found))
+    if found.vault is not None and not json:
+        for sentence in found.vault.cannot_see:
+            notice(sentence)
     for accusation in found.accusations:
         complain(accusation)
     if not found.passed:
         raise typer.Exit(1)
+
+
+def _check_release(job: Job, policy: ReleasePolicy) -> None:
+    """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
+    from tpsl.report.label_view import classes_of
+    from tpsl.vault.totals import Planned, total_of
+
+    if job.trains:
+        privacy = job.privacy
+        mechanism = privacy.build(classes_of(job))
+        policy.check(total_of([Planned.of(mechanism, privacy.draws, privacy.noise_seed)], 0), 0)
 
 
 def _keep(run: Path, found: audits.Examination) -> None:
@@ -120,24 +109,21 @@ def _keep(run: Path, found: audits.Examination) -> None:
     keep_finding(run, "examination", summary)
 
 
-def _show(found: audits.Examination) -> None:
+def _verdicts(found: audits.Examination) -> Iterator[str | Table]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     if found.canaries is not None:
         bound = f"audited ε ≥ {found.canaries.lower_bound:.4f} at {100 * found.canaries.confidence:g} % confidence"
-        say(f"claimed ε = {found.canaries.claimed:.6g}, {bound}")
+        yield f"claimed ε = {found.canaries.claimed:.6g}, {bound}"
     table = Table(box=SIMPLE_HEAD)
     for heading in ("Part", "Looked at", "Verdict"):
         table.add_column(heading, overflow="fold", no_wrap=heading != "Looked at")
     for part, result in found.parts.items():
         table.add_row(part, _looked_at(found, part), "passed" if result.passed else "FAILED")
-    stdout.print(table)
+    yield table
     if found.replay is not None and found.replay.passed:
-        say("every byte of the transcript and every weight is the same")
-    if found.vault is not None:
-        for sentence in found.vault.cannot_see:
-            notice(sentence)
+        yield "every byte of the transcript and every weight is the same"
 
 
 def _looked_at(found: audits.Examination, part: audits.Part) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, print_json, say
+from tpsl.cli.console import JsonFlag, answer
 
 _AUTHORITY = "authority"
 
@@ -39,13 +40,10 @@ def certs(
     if not parties:
         raise ValueError("certs needs a job file, or a --party to make a certificate for")
     made = _make(out, list(dict.fromkeys(parties)), days)
-    if json:
-        folders = [
-            {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
-        ]
-        print_json({"authority": str(out / _AUTHORITY), "parties": folders})
-    else:
-        _show(out / _AUTHORITY, made)
+    folders = [
+        {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
+    ]
+    answer(json, {"authority": str(out / _AUTHORITY), "parties": folders}, _advice(out / _AUTHORITY, made))
 
 
 def _parties_of(job: Path) -> list[str]:
@@ -92,12 +90,12 @@ def _certificate_of(party: str, authority: Path, folder: Path, days: int) -> _Ma
     return _Made(party, folder, found.expires, new)
 
 
-def _show(authority: Path, made: list[_Made]) -> None:
+def _advice(authority: Path, made: list[_Made]) -> Iterator[str]:
     for certificate in made:
         valid = f"valid until {certificate.expires:%Y-%m-%d}"
         if certificate.new:
             whom = "the label party" if certificate.party == "label" else certificate.party
-            say(f"send the folder {certificate.folder} to {whom} over a channel you trust ({valid})")
+            yield f"send the folder {certificate.folder} to {whom} over a channel you trust ({valid})"
         else:
-            say(f"{certificate.folder} was there already and stays as it is ({valid})")
-    say(f"keep {authority} offline or delete it: whoever has it can pose as anybody")
+            yield f"{certificate.folder} was there already and stays as it is ({valid})"
+    yield f"keep {authority} offline or delete it: whoever has it can pose as anybody"

@@ -6,12 +6,13 @@ With `--json` a command prints exactly one JSON object on stdout. Progress and n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
@@ -21,12 +22,35 @@ from tpsl.progress import Progress
 stdout = Console()
 stderr = Console(stderr=True)
 
+
+def _complete_run(incomplete: str) -> list[str]:
+    """Return the run folders, here and one folder down, whose path begins like this."""
+    found = (job.parent for depth in ("*", "*/*") for job in Path().glob(f"{depth}/job.yaml"))
+    return [str(run) for run in sorted(found) if str(run).startswith(incomplete)]
+
+
+RunArgument = Annotated[Path, typer.Argument(help="Run folder.", autocompletion=_complete_run)]
+RunsArgument = Annotated[
+    list[Path], typer.Argument(help="Run folders.", autocompletion=_complete_run, show_default=False)
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
-def print_json(content: dict[str, Any]) -> None:
+def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
+
+
+def answer(as_json: bool, content: Mapping[str, Any], for_people: Iterable[str | RenderableType]) -> None:
+    """Print the result of a command: one JSON object, or its lines and tables for people."""
+    if as_json:
+        print_json(content)
+        return
+    for part in for_people:
+        if isinstance(part, str):
+            say(part)
+        else:
+            stdout.print(part)
 
 
 def say(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 
 if TYPE_CHECKING:
     from tpsl.data.dataset import Dataset
@@ -64,11 +64,8 @@ def demo(
         "releases these public labels three times, once without noise; a real run releases them once."
     )
     write_page(page, views, title="tpsl demo: flight delays", about=about)
-    if json:
-        print_json({"page": str(page), "runs": [summary(view) for view in views]})
-    else:
-        stdout.print(summary_table(views))
-        say(f"The page: {page.resolve()}")
+    found = {"page": str(page), "runs": [summary(view) for view in views]}
+    answer(json, found, [summary_table(views), f"The page: {page.resolve()}"])
 
 
 def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunView:

@@ -1,11 +1,13 @@
 """Every key of a job and of a local file, read from their schemas.
 
 Options, `--set`, completion, `tpsl keys` and the documentation take names, values and descriptions from here: none of
-them is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` of a local file.
+them is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` for a local
+file.
 """
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +19,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tpsl.cli.settings import LOCAL
 from tpsl.registry import Registry
 
-LOCAL = "local"
 _SPOKEN = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "mapping"}
 
 
@@ -42,11 +44,11 @@ class Key:
 
     @property
     def default(self) -> str:
-        """The default as YAML writes it; nothing if there is none, or if it is a part with keys of its own."""
+        """The default as YAML takes it; nothing if there is none, or if it is a part with keys of its own."""
         value = self.field.get_default(call_default_factory=True)
         if self.field.is_required() or value is None or isinstance(value, BaseModel):
             return ""
-        return str(value).lower() if isinstance(value, bool) else str(value)
+        return value if isinstance(value, str) else json.dumps(value)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -100,12 +102,17 @@ def key_named(name: str, source: str = "") -> Key:
     return next((key for key in keys if key.source == source), keys[0])
 
 
-def require_key(name: str) -> None:
-    """Raise unless there is this key, or a mapping of free content that it lies in."""
+def choices_of(name: str) -> tuple[str, ...]:
+    """Return the values that a key can have in any data source, if they are names."""
+    return tuple(dict.fromkeys(choice for key in settable_keys().get(name, ()) for choice in key.choices))
+
+
+def key_above(name: str) -> Key:
+    """Return the key of this name, or the one of free content (a mapping) that the name lies in."""
     known, parts = settable_keys(), name.split(".")
     above = (".".join(parts[:length]) for length in range(1, len(parts)))
-    if name not in known and not any(known[part][0].type is dict for part in above if part in known):
-        key_named(name)
+    free = next((known[part][0] for part in above if part in known and known[part][0].type is dict), None)
+    return free or key_named(name)
 
 
 def _nearest(name: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from rich.console import Console
 
 from tpsl.cli.console import printable, stderr
-from tpsl.cli.live_displays import Display, JsonLines, LiveLine, PlainLines
+from tpsl.cli.live_displays import Display, Lines, LiveLine
 from tpsl.cli.live_state import LiveState
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from tpsl.cli.metrics_endpoint import MetricsEndpoint
     from tpsl.training.observer import Fact, Observer
     from tpsl.transport.channel import Channel
-
-FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
-"""All that an event of the feature side may carry: no name here stands for something that depends on labels."""
 
 WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
@@ -65,13 +62,9 @@ class Live:
         """Told of every step and event too."""
         self._metrics_port = metrics_port
         self._lock = threading.Lock()
-        self._display: Display
-        if log_json:
-            self._display = JsonLines(console, every, self.state, party)
-        elif console.is_terminal and not console.is_dumb_terminal:
-            self._display = LiveLine(console, self.state)
-        else:
-            self._display = PlainLines(console, every, self.state)
+        on_terminal = console.is_terminal and not console.is_dumb_terminal and not log_json
+        lines = Lines(console, every, self.state, party if log_json else None)
+        self._display: Display = LiveLine(console, self.state) if on_terminal else lines
 
     def __enter__(self) -> Self:
         if self._metrics_port is not None:
@@ -108,6 +101,8 @@ class Live:
 
     def event(self, name: str, **facts: Fact) -> None:
         """Show what happened; on the feature side a fact that is not in FEATURE_FACTS is a defect and raises."""
+        from tpsl.training.observer import FEATURE_FACTS
+
         if self.side == "feature" and not facts.keys() <= FEATURE_FACTS:
             unknown = ", ".join(sorted(facts.keys() - FEATURE_FACTS))
             raise RuntimeError(f"the feature side must not know {unknown}: it could depend on labels")

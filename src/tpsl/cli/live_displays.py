@@ -1,15 +1,13 @@
-"""Three ways to show a running side on stderr: a live line, plain lines, JSON lines."""
+"""Two ways to show a running side on stderr: a live line, or lines in a log, in words or as JSON."""
 
 from __future__ import annotations
 
 import json
-import math
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.live import Live as RichLive
@@ -17,6 +15,7 @@ from rich.text import Text
 
 from tpsl.cli.console import printable
 from tpsl.cli.live_state import LiveState
+from tpsl.files import for_json
 
 if TYPE_CHECKING:
     from tpsl.training.observer import Fact
@@ -25,23 +24,20 @@ _REFRESHES = 4  # of the live line, a second
 _ONLY_FOR_MACHINES = ("checkpoint", "error")  # too many; said by the command itself
 
 
-class Display(ABC):
+class Display(Protocol):
     """Shows events at once, from any thread, and progress between `start` and `stop`."""
 
-    @abstractmethod
     def start(self) -> None:
         """Begin to show progress."""
 
-    @abstractmethod
     def stop(self) -> None:
         """Show no more progress."""
 
-    @abstractmethod
     def event(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Show that something happened."""
 
 
-class LiveLine(Display):
+class LiveLine:
     """On a terminal: one line that changes in place; events scroll past above it."""
 
     def __init__(self, console: Console, state: LiveState) -> None:
@@ -53,14 +49,11 @@ class LiveLine(Display):
             transient=True,
             redirect_stdout=False,  # a command's result is no part of the display
         )
+        self.stop = self._line.stop
 
     def start(self) -> None:
         """Draw the line, a few times a second from now on."""
         self._line.start(refresh=True)
-
-    def stop(self) -> None:
-        """Remove the line."""
-        self._line.stop()
 
     def event(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Print a line above the live one."""
@@ -68,19 +61,19 @@ class LiveLine(Display):
             self._console.print(sentence(name, facts), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-class _Lines(Display):
-    """Lines in a log: progress every few seconds and at the end, if there was any."""
+class Lines:
+    """Lines in a log: events, and progress every few seconds and at the end, if there was any.
 
-    def __init__(self, console: Console, every: float, state: LiveState) -> None:
-        self._console, self._every, self._state = console, every, state
+    With `party` for machines: one JSON object a line, each with time, event and party.
+    """
+
+    def __init__(self, console: Console, every: float, state: LiveState, party: str | None = None) -> None:
+        self._console, self._every, self._state, self._party = console, every, state, party
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tpsl live", daemon=True)
         self._shown: object = None
-
-    def start(self) -> None:
-        """Write progress from now on."""
-        self._thread.start()
+        self.start = self._thread.start
 
     def stop(self) -> None:
         """Write the last progress."""
@@ -89,9 +82,13 @@ class _Lines(Display):
         if not self._state.preparing:
             self._show_progress()
 
-    @abstractmethod
-    def _progress(self) -> str:
-        """Return the line that says how far the job is."""
+    def event(self, name: str, facts: Mapping[str, Fact]) -> None:
+        """Write a sentence, or an object."""
+        if self._party is not None:
+            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._write(json.dumps(for_json({"time": time, "event": name, "party": self._party, **facts})))
+        elif name not in _ONLY_FOR_MACHINES:
+            self._write(sentence(name, facts))
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every):
@@ -100,63 +97,20 @@ class _Lines(Display):
     def _show_progress(self) -> None:
         # Not the seconds of a wait: who waits for an hour does not need 720 lines.
         now = (self._state.preparing, self._state.progress, tuple(self._state.waiting_for()))
-        if now != self._shown:
-            self._shown = now
-            self._write(self._progress())
+        if now == self._shown:
+            return
+        self._shown = now
+        if self._party is None:
+            self._write(printable(self._state.line()))
+        else:
+            self.event("progress", self._state.facts())
 
     def _write(self, line: str) -> None:
         # A log that nobody reads any more (a closed pipe) must not stop the training.
-        if not line:
-            return
-        with self._lock, suppress(OSError):
-            self._console.file.write(line + "\n")
-            self._console.file.flush()
-
-
-class PlainLines(_Lines):
-    """Not a terminal: sentences."""
-
-    def event(self, name: str, facts: Mapping[str, Fact]) -> None:
-        """Write a sentence."""
-        if name not in _ONLY_FOR_MACHINES:
-            self._write(sentence(name, facts))
-
-    def _progress(self) -> str:
-        return printable(self._state.line())
-
-
-class JsonLines(_Lines):
-    """For machines: one JSON object a line, each with time, event and party."""
-
-    def __init__(self, console: Console, every: float, state: LiveState, party: str) -> None:
-        super().__init__(console, every, state)
-        self._party = party
-
-    def event(self, name: str, facts: Mapping[str, Fact]) -> None:
-        """Write an object."""
-        self._write(self._object(name, facts))
-
-    def _progress(self) -> str:
-        done, total, records = self._state.progress
-        speed = self._state.speed()
-        facts: dict[str, Fact] = {
-            "step": done,
-            "steps": total,
-            "epoch": self._state.epoch,
-            "records": records,
-            "samples_per_second": round(speed.samples_per_second, 1),
-            "megabytes_per_second": round(speed.megabytes_per_second, 3),
-            "waiting_for": ", ".join(self._state.waiting_for()),
-        }
-        return self._object("progress", facts)
-
-    def _object(self, name: str, facts: Mapping[str, Fact]) -> str:
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        finite = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in facts.items()
-        }
-        return json.dumps({"time": time, "event": name, "party": self._party, **finite})
+        if line:
+            with self._lock, suppress(OSError):
+                self._console.file.write(line + "\n")
+                self._console.file.flush()
 
 
 def sentence(name: str, facts: Mapping[str, Fact]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tpsl.training.observer import Fact
     from tpsl.transport.channel import Channel, Traffic
 
 _WINDOW = 10.0  # seconds over which speeds are averaged
@@ -27,14 +28,6 @@ class Peer:
     """It has said goodbye: nobody waits for it."""
     connections: int = 0
     state: str = "not here yet"
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Means over the last seconds."""
-
-    samples_per_second: float
-    megabytes_per_second: float
 
 
 @dataclass
@@ -113,28 +106,42 @@ class LiveState:
             return {**missing, peer: f"{seconds:,.0f} s"}
         return missing
 
-    def speed(self) -> Speed:
-        """Return the present speed; meant to be called every now and then by one thread."""
+    def speed(self) -> tuple[float, float]:
+        """Return samples and megabytes a second, means over the last seconds; for one thread, every now and then."""
         now = self._sample()
         self._samples.append(now)
         while len(self._samples) > 2 and now[0] - self._samples[1][0] >= _WINDOW:
             self._samples.popleft()
         first = self._samples[0]
         seconds = max(now[0] - first[0], 1e-3)
-        return Speed((now[1] - first[1]) / seconds, (now[2] - first[2]) / seconds / 1e6)
+        return (now[1] - first[1]) / seconds, (now[2] - first[2]) / seconds / 1e6
 
     def _sample(self) -> tuple[float, int, int]:
         return time.monotonic(), self.progress[2], self.bytes_sent + self.bytes_received
+
+    def facts(self) -> dict[str, Fact]:
+        """Return all of it for machines."""
+        done, total, records = self.progress
+        samples, megabytes = self.speed()
+        return {
+            "step": done,
+            "steps": total,
+            "epoch": self.epoch,
+            "records": records,
+            "samples_per_second": round(samples, 1),
+            "megabytes_per_second": round(megabytes, 3),
+            "waiting_for": ", ".join(self.waiting_for()),
+        }
 
     def line(self) -> str:
         """Return all of it in one line."""
         if self.preparing:
             return self.preparing
         done, total, _ = self.progress
-        speed = self.speed()
+        samples, megabytes = self.speed()
         parts = []
         if total:
             parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
-            parts += [f"{speed.samples_per_second:,.0f} samples/s", f"{speed.megabytes_per_second:,.1f} MB/s"]
+            parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
         waiting = ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items())
         return " · ".join([*parts, f"waiting for {waiting}"] if waiting else parts)

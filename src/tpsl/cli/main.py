@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tpsl import __version__
 from tpsl.cli import (
@@ -15,45 +15,67 @@ from tpsl.cli import (
     audit,
     certs,
     data,
+    data_check,
     demo,
-    feature,
-    label,
+    list_keys,
     report,
     train,
     tune,
+    two_parties,
     ui,
     vault,
 )
 from tpsl.cli.console import complain, warn
+from tpsl.registry import Registry, use
 
 # Read when PyTorch is imported, which no command has done yet. Threads that spin while they wait for each other make
 # a step eight times slower as soon as anything else runs on the machine; on an idle one sleeping cost nothing.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+COMMANDS: Registry[typer.Typer] = Registry("command")
+"""Groups of commands that installed packages bring, by entry points of the group `tpsl.commands`."""
+
+
+class _WithInstalledCommands(TyperGroup):
+    """The commands of this package, and after them those of `COMMANDS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *COMMANDS.names()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = super().get_command(ctx, cmd_name)
+        if known is not None or cmd_name not in COMMANDS:
+            return known
+        group = typer.main.get_command(COMMANDS.get(cmd_name))
+        group.name, group.rich_help_panel = cmd_name, _INSTALLED  # type: ignore[attr-defined]
+        return group
+
+
 app = typer.Typer(
     name="tpsl",
+    cls=_WithInstalledCommands,
     help="Train one network across two organisations, one with the features, one with the labels, "
     "with a proof of how little the labels leak.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("train")(train.train)
-app.add_typer(label.app, name="label")
-app.add_typer(feature.app, name="feature")
-app.command("certs")(certs.certs)
-app.command("attack")(attack.attack)
-app.command("audit")(audit.audit)
-app.command("report")(report.report)
-app.command("ui")(ui.ui)
-app.command("tune")(tune.tune)
-app.add_typer(data.app, name="data")
-app.add_typer(vault.app, name="vault")
-for _package in entry_points(group="tpsl.commands"):
-    app.add_typer(_package.load(), name=_package.name, rich_help_panel="Of installed packages")
+_TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
+app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
+app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
+app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
+app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
+app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)
+app.command("certs", rich_help_panel=_TRAIN)(certs.certs)
+app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)
+app.command("attack", rich_help_panel=_LOOK)(attack.attack)
+app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
+app.command("report", rich_help_panel=_LOOK)(report.report)
+app.command("ui", rich_help_panel=_LOOK)(ui.ui)
+app.add_typer(vault.app, name="vault", rich_help_panel=_LABELS)
+data.app.command("check", cls=data_check.COMMAND)(data_check.check)
+app.add_typer(data.app, name="data", rich_help_panel=_LABELS)
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
@@ -66,11 +88,22 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def _options(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--use",
+            metavar="MODULE",
+            envvar="TPSL_USE",
+            show_envvar=False,
+            help="Import a module that registers parts of your own; may be repeated. TPSL_USE names some too, "
+            "separated by commas.",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
 
 
 def main() -> None:

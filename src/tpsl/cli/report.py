@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunsArgument, answer, progress_bar
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
+    runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     party: Annotated[
         str | None,
@@ -49,13 +49,8 @@ def report(
             known = [path for path in known_vaults(vaults) if Vault.exists(path)]
             views = with_sums(views, vaults, sums_over(known))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
-    if json:
-        print_json({"page": str(out), "runs": [summary(view) for view in views]})
-    else:
-        stdout.print(summary_table(views))
-        for sentence in sum_sentences(views):
-            say(sentence)
-        say(f"The page: {out.resolve()}")
+    content = {"page": str(out), "runs": [summary(view) for view in views]}
+    answer(json, content, [summary_table(views), *sum_sentences(views), f"The page: {out.resolve()}"])
 
 
 def _heading(names: list[str]) -> str:

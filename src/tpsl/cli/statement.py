@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, warn
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 
 _LARGEST_FILE = 1 << 20
 
@@ -43,11 +44,8 @@ def statement(
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(files[0], (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(files[1], statement_page(document, files[0].name).encode())
-    if json:
-        print_json({"statement": str(files[0]), "page": str(files[1]), "content": document["content"]})
-    else:
-        say(f"signed: {files[0]}")
-        say(f"to print: {files[1]}")
+    content = {"statement": str(files[0]), "page": str(files[1]), "content": document["content"]}
+    answer(json, content, [f"signed: {files[0]}", f"to print: {files[1]}"])
 
 
 def check_statement(
@@ -81,11 +79,8 @@ def check_statement(
         notice("the certificate has expired since; it was valid when the statement was signed")
     for sentence in MEANING:
         notice(sentence)
-    if json:
-        found = {"file": str(file), "valid": True, "by_authority": checked.by_authority, "content": checked.content}
-        print_json({**found, **({} if vault is None else {"entries_since": since})})
-    else:
-        _show(checked.content, since)
+    found = {"file": str(file), "valid": True, "by_authority": checked.by_authority, "content": checked.content}
+    answer(json, {**found, **({} if vault is None else {"entries_since": since})}, _stated(checked.content, since))
 
 
 def _read(file: Path) -> Any:
@@ -119,18 +114,18 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
     return since
 
 
-def _show(content: dict[str, Any], since: int | None) -> None:
+def _stated(content: dict[str, Any], since: int | None) -> Iterator[str]:
     from tpsl.report.statement_page import budget
 
     signer = content["signer"]
-    say(f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}")
-    say(f"certificate      SHA-256 {signer['certificate']}")
-    say(f"records          {content['released_records']:,} released of {content['records']:,}")
-    say(f"largest total    {budget(content['epsilon_per_record'], content['delta_per_record'])} of any record")
+    yield f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}"
+    yield f"certificate      SHA-256 {signer['certificate']}"
+    yield f"records          {content['released_records']:,} released of {content['records']:,}"
+    yield f"largest total    {budget(content['epsilon_per_record'], content['delta_per_record'])} of any record"
     if content["largest_unit"] is not None:
         unit = content["largest_unit"]
-        say(f"                 {budget(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)")
-    say(f"private          {'yes' if content['private'] else 'NO'}")
-    say(f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}")
+        yield f"                 {budget(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)"
+    yield f"private          {'yes' if content['private'] else 'NO'}"
+    yield f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}"
     if since is not None:
-        say(f"vault            has this history; {since:,} entries were added since")
+        yield f"vault            has this history; {since:,} entries were added since"

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout, warn
-from tpsl.cli.data_options import tell_what_is_trusted
-from tpsl.cli.device_option import DeviceName, DeviceOption, torch_device
-from tpsl.cli.release_options import (
-    AllowLookalikesFlag,
-    ComposeFlag,
-    MaxDeltaOption,
-    MaxEpsilonOption,
-    NotPrivateFlag,
-    VaultOption,
-    release_policy,
-)
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
 
-WorkersOption = Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tpsl.tuning.tune import TuneResult
+
+COMMAND = settings_command(**RELEASE_FLAGS, device="local.device")
 
 
 def tune(
+    context: typer.Context,
     job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
     space: Annotated[
         Path | None,
         typer.Option(help="YAML list of changes to the job to try. Default: what suits the number of classes."),
     ] = None,
-    vault: VaultOption = None,
-    max_epsilon: MaxEpsilonOption = None,
-    max_delta: MaxDeltaOption = None,
-    not_private: NotPrivateFlag = False,
-    compose: ComposeFlag = False,
-    allow_lookalikes: AllowLookalikesFlag = False,
-    workers: WorkersOption = 1,
-    device: DeviceOption = DeviceName.cpu,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")] = 1,
+    local: LocalsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.
@@ -45,36 +36,40 @@ def tune(
     Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
     already: the budget is spent once. Writes OUT/tune.json and OUT/best.yaml.
     """
-    from tpsl.report.words import guarantee_text
-    from tpsl.training import load_job
+    import torch
+
+    from tpsl.data.dataset import taken_on_trust
+    from tpsl.transport.peers import LABEL_PARTY
     from tpsl.tuning.space import load_space
     from tpsl.tuning.tune import tune as run_tune
-    from tpsl.vault import default_place
 
-    base = load_job(job)
-    if base.privacy.noise_seed is not None:
-        warn("the noise is seeded: these runs are NOT PRIVATE")
-    tell_what_is_trusted(base)
-    configurations = load_space(space) if space else None
+    settings = Settings.of(context)
+    base, own = settings.load_job(job), settings.load_locals(local or ())[LABEL_PARTY]
+    if trusted := taken_on_trust(base.data):
+        notice(trusted)
+    vault = own.vault_choice()
     with progress_bar("tuning") as progress:
         result = run_tune(
             base,
-            configurations,
+            load_space(space) if space else None,
             out,
-            vault=vault,
-            place=default_place(),
-            policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
+            vault=vault.named,
+            place=vault.place,
+            policy=vault.policy,
             workers=workers,
-            device=torch_device(device),
+            device=None if own.device == "cpu" else torch.device(own.device),
             progress=progress,
             notice=notice,
         )
     for name in result.diverged:
         warn(f"{name}: diverged, its later epochs are no candidates")
-    if json:
-        print_json(result.as_dict())
-        return
+    answer(json, result.as_dict(), _found(result, out))
+
+
+def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
     from rich.table import Table
+
+    from tpsl.report.words import guarantee_text
 
     table = Table("configuration", "epoch", "noisy validation loss", "weight", "test AUC")
     for candidate in result.candidates:
@@ -87,9 +82,9 @@ def tune(
             f"{candidate.test.test_auc:.4f}",
             style="bold" if candidate == result.best else None,
         )
-    stdout.print(table)
+    yield table
     best = result.best
-    say(f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}")
-    say(f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}")
-    say(f"guarantee             {guarantee_text(result)}: one release for all of them")
-    say(f"the best job          {out / 'best.yaml'}")
+    yield f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}"
+    yield f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}"
+    yield f"guarantee             {guarantee_text(result)}: one release for all of them"
+    yield f"the best job          {out / 'best.yaml'}"

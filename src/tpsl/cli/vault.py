@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli import statement
-from tpsl.cli.console import JsonFlag, complain, notice, print_json, progress_bar, say, stdout, warn
-from tpsl.cli.privacy_options import (
-    DeltaOption,
-    DrawsOption,
-    EpsilonOption,
-    MechanismName,
-    SigmaOption,
-    build_mechanism,
-)
-from tpsl.cli.release_options import (
-    AllowLookalikesFlag,
-    ComposeFlag,
-    MaxDeltaOption,
-    MaxEpsilonOption,
-    NotPrivateFlag,
-    release_policy,
-)
+from tpsl.cli.console import JsonFlag, answer, complain, notice, print_json, progress_bar, say, warn
+from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
 
 if TYPE_CHECKING:
-    from tpsl.vault import Vault
+    from rich.table import Table
+
+    from tpsl.vault import Ledger, Vault
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -65,10 +54,8 @@ def create(
         )
     with made:
         records, alike = len(made), _lookalikes(made)
-    if json:
-        print_json({"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike})
-    else:
-        say(f"{vault}: {records:,} labels stored, none released")
+    content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
+    answer(json, content, [f"{vault}: {records:,} labels stored, none released"])
 
 
 @app.command()
@@ -94,79 +81,43 @@ def add(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
             "their release stays as it is"
         )
-    if json:
-        print_json(
-            {
-                "vault": str(vault),
-                "new": added.new,
-                "unchanged": added.unchanged,
-                "changed": added.changed,
-                "changed_after_release": added.changed_after_release,
-                "lookalikes": alike,
-            }
-        )
-    else:
-        say(f"{vault}: {added.new:,} new, {added.unchanged:,} known, {added.changed:,} with another label")
+    content = {"vault": str(vault), **asdict(added), "lookalikes": alike}
+    known = f"{vault}: {added.new:,} new, {added.unchanged:,} known, {added.changed:,} with another label"
+    answer(json, content, [known])
 
 
-@app.command()
-def release(
-    vault: VaultPath,
-    mechanism: Annotated[
-        MechanismName, typer.Option(help="How labels are made noisy. 'none' protects nothing.")
-    ] = MechanismName.discrete,
-    epsilon: EpsilonOption = None,
-    sigma: SigmaOption = None,
-    delta: DeltaOption = None,
-    draws: DrawsOption = 1,
-    compose: ComposeFlag = False,
-    max_epsilon: MaxEpsilonOption = None,
-    max_delta: MaxDeltaOption = None,
-    not_private: NotPrivateFlag = False,
-    allow_lookalikes: AllowLookalikesFlag = False,
-    insecure_noise_seed: Annotated[
-        int | None, typer.Option(help="Repeatable noise for experiments. The release is NOT private.")
-    ] = None,
-    json: JsonFlag = False,
-) -> None:
+@app.command(
+    cls=settings_command(
+        *("privacy", "local"),
+        **{"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", **LIMIT_FLAGS, "compose": "local.compose"},
+    )
+)
+def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) -> None:
     """Draw the noisy label of every record that has none yet; asking again changes nothing."""
     from tpsl.report.words import rounded_up
     from tpsl.vault import Vault
 
-    if insecure_noise_seed is not None:
-        warn("the noise is seeded: this release is NOT PRIVATE")
+    settings = Settings.of(context)
+    privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
     with Vault.open(vault) as opened:
-        chosen = build_mechanism(mechanism, opened.classes, epsilon=epsilon, sigma=sigma, delta=delta)
+        chosen = privacy.build(opened.classes)
         with progress_bar("releasing") as progress:
             report = opened.release(
                 chosen,
-                draws=draws or 1,
-                seed=insecure_noise_seed,
-                policy=release_policy(max_epsilon, not_private, compose, max_delta, allow_lookalikes),
+                draws=privacy.draws,
+                seed=privacy.noise_seed,
+                policy=settings.load_local(None).vault_choice().policy,
                 progress=progress,
             )
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
-    if json:
-        print_json(
-            {
-                "vault": str(vault),
-                "mechanism": chosen.name,
-                "draws": report.draws,
-                "epsilon": report.epsilon,
-                "delta": report.delta,
-                "private": report.private,
-                "released": report.released,
-                "already_released": report.already_released,
-                "composed": report.composed,
-                "epsilon_per_record": total,
-                "lookalikes": alike,
-            }
-        )
-    else:
-        say(
-            f"{vault}: {report.released:,} released with {chosen}, {report.already_released:,} were released before; "
-            f"largest ε of any record: {rounded_up(total, 6)}"
-        )
+    names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
+    content = {"vault": str(vault), "mechanism": chosen.name, **{name: getattr(report, name) for name in names}}
+    released = f"{report.released:,} released with {chosen}, {report.already_released:,} were released before"
+    answer(
+        json,
+        {**content, "epsilon_per_record": total, "lookalikes": alike},
+        [f"{vault}: {released}; largest ε of any record: {rounded_up(total, 6)}"],
+    )
 
 
 def _since(entries: int) -> str:
@@ -186,17 +137,19 @@ def _lookalikes(vault: Vault) -> int:
 @app.command()
 def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
     """Show what was released, when and at which price."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from tpsl.report.words import rounded_up
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened:
         found = opened.ledger()
-    if json:
-        print_json({"vault": str(vault), **found.as_dict()})
-        return
+    answer(json, {"vault": str(vault), **found.as_dict()}, _ledger(vault, found))
+
+
+def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
+    from rich.table import Table
+    from rich.text import Text
+
+    from tpsl.report.words import rounded_up
+
     table = Table("#", "when (UTC)", "what", "records", "ε", "δ", "hash", title=Text(f"Ledger of {vault}"))
     for entry in found.entries:
         released = entry.kind == "released"
@@ -209,13 +162,12 @@ def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
             rounded_up(entry.delta, 3) if released else "",
             entry.hash[:12],
         )
-    stdout.print(table)
+    yield table
     per_record = f"largest ε of any record: {rounded_up(found.epsilon_per_record, 6)}"
-    say(per_record + ("" if found.private else "  — NOT PRIVATE"))
-    if found.largest_unit is not None:
-        unit = found.largest_unit
-        say(f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {unit.records:,} records)")
-    say(f"newest hash: {found.head}")
+    yield per_record + ("" if found.private else "  — NOT PRIVATE")
+    if unit := found.largest_unit:
+        yield f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {unit.records:,} records)"
+    yield f"newest hash: {found.head}"
 
 
 @app.command()

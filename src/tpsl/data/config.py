@@ -204,7 +204,7 @@ class TableData(_Model):
 class OwnData(_Model):
     """Records of any kind, from a source that each party brings itself: `inputs` in its local file."""
 
-    source: Literal["own"] = "own"
+    source: Literal["own"] = Field("own", description=SOURCE)
     parties: Annotated[Names, Field(min_length=1)] = Field(description="Names of the feature parties.")
     classes: int = Field(default=2, ge=2, le=1_000_000, description="Number of classes of the label.")
     class_values: ClassValues = Field(

@@ -24,7 +24,7 @@ from tpsl.mechanisms.optimized_unary import optimized_unary
 from tpsl.mechanisms.randomized_response import randomized_response
 from tpsl.mechanisms.subset_selection import subset_selection
 from tpsl.mechanisms.table_mechanism import table_mechanism
-from tpsl.registry import ExtensionError, Registry
+from tpsl.registry import ExtensionError, Registry, called
 
 Builder = Callable[..., Mechanism | Sequence[Sequence[int]]]
 
@@ -42,6 +42,7 @@ _BUILT_IN: dict[str, Callable[..., Mechanism]] = {
 MECHANISMS: Registry[Builder] = Registry("mechanism")
 for _name, _build in {AUTO: lambda epsilon, classes: best_for(epsilon, classes)[0], **_BUILT_IN}.items():
     MECHANISMS.register(_name, _build)
+MECHANISMS.register("randomized_response", randomized_response)  # another name of 'discrete'
 
 _CHECKS: dict[str, Callable[[float], float]] = {"epsilon": check_epsilon, "sigma": check_sigma, "delta": check_delta}
 """What a job can give to a mechanism beside the number of classes."""
@@ -67,13 +68,7 @@ def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mec
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
     if name == AUTO:
         return best_for(**parameters, classes=classes)
-    try:
-        built = MECHANISMS.get(name)(**parameters, classes=classes)
-    except ValueError:  # says itself what is wrong
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise ExtensionError(f"the mechanism '{name}' fails ({type(error).__name__}: {reason})") from error
+    built = called(f"the mechanism '{name}'", MECHANISMS.get(name), **parameters, classes=classes)
     mechanism = built if isinstance(built, Mechanism) else table_mechanism(name, built)
     if mechanism.classes != classes:
         raise ExtensionError(f"the mechanism '{name}' has {mechanism.classes} classes instead of {classes}")

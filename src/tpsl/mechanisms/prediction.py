@@ -86,11 +86,12 @@ def predicted_auc(mechanism: Mechanism) -> PredictedAUC:
     if isinstance(mechanism, AdditiveMechanism | TableMechanism):
         rows = mechanism.weights.astype(np.float64) / TOTAL
         likelier, best = np.mean([_of_rows(own, other) for other, own in combinations(rows, 2)], axis=0).tolist()
-    else:
+    elif isinstance(mechanism, SubsetSelection | RandomizedResponse):
         own_vote, other_vote = _votes(mechanism)
-        neither = 1.0 - own_vote - other_vote
-        votes = np.array([own_vote, neither, other_vote])
+        votes = np.array([own_vote, 1.0 - own_vote - other_vote, other_vote])
         likelier, best = _of_rows(votes, votes[::-1])
+    else:
+        raise TypeError(f"no closed form is known for {mechanism}")
     return PredictedAUC(likelier, likelier, best, ceiling)
 
 
@@ -104,7 +105,7 @@ def _of_rows(own: Floats, other: Floats) -> tuple[float, float]:
     return float(1.0 + np.maximum(own - other, 0.0).sum()) / 2, auc_of_scores(own, other, ratio)
 
 
-def _votes(mechanism: Mechanism) -> tuple[float, float]:
+def _votes(mechanism: SubsetSelection | RandomizedResponse) -> tuple[float, float]:
     """Return how often an outcome votes for the true one of two classes, and for the other one.
 
     A set that holds one of the two classes votes for it; one that holds both or neither says nothing, as does a third
@@ -113,9 +114,7 @@ def _votes(mechanism: Mechanism) -> tuple[float, float]:
     if isinstance(mechanism, SubsetSelection):
         holds, others = mechanism.holds / TOTAL, mechanism.classes - 1
         return holds * (mechanism.classes - mechanism.size) / others, (1.0 - holds) * mechanism.size / others
-    if isinstance(mechanism, RandomizedResponse):
-        return mechanism.keep / TOTAL, mechanism.flip / TOTAL
-    return 1.0, 0.0
+    return mechanism.keep / TOTAL, mechanism.flip / TOTAL
 
 
 def _of_coordinates(table: Table) -> tuple[float, float, float]:

@@ -47,10 +47,10 @@ class RandomizedResponse(Mechanism):
         return np.array([0.0, 1.0]) if self.classes == 2 else np.eye(self.classes)
 
     @property
-    def weights(self) -> npt.NDArray[np.uint64]:
-        """`keep` on the diagonal, `flip` elsewhere."""
-        table = np.full((self.classes, self.classes), self.flip, dtype=np.uint64)
-        np.fill_diagonal(table, np.uint64(self.keep))
+    def weights(self) -> npt.NDArray[Any]:
+        """`keep` on the diagonal, `flip` elsewhere; Python integers where keep is 2^64, which 64 bits do not hold."""
+        table = np.full((self.classes, self.classes), self.flip, dtype=np.uint64 if self.flip else object)
+        np.fill_diagonal(table, self.keep)
         return table
 
     def mean(self, y: int) -> Any:
@@ -68,7 +68,7 @@ class RandomizedResponse(Mechanism):
     def log_likelihood(self, outcomes: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return `ln P(outcome | y = j)` in column j."""
         hit = np.asarray(outcomes)[:, None] == np.arange(self.classes)
-        kept, flipped = math.log(self.keep / TOTAL), math.log(self.flip / TOTAL)
+        kept, flipped = (math.log(weight / TOTAL) if weight else -math.inf for weight in (self.keep, self.flip))
         return np.where(hit, np.float64(kept), np.float64(flipped))
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:

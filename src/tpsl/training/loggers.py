@@ -1,52 +1,41 @@
-"""Training curves for TensorBoard and MLflow: observers of one side, which write what that side may know.
+"""Loggers and observers by name: they follow one side of a run, and learn what that side may know.
 
-The label party's curves hold its test metrics, which depend on true labels: they stay in its folder, or go to an MLflow
-server of its own. A feature party's hold steps and speed. Neither library is needed by anything else here.
+The label party's curves hold its test metrics, which depend on true labels: they stay in its folder, or go to a server
+of its own. A feature party's hold steps and speed. A logger gets curves (`tpsl.training.sink`); an observer hears of
+every step and event (`tpsl.training.observer`). Users register theirs as functions of a `LoggedRun` and a text:
+
+    LOGGERS.register("csv", lambda run, path: CsvCurves(Path(path or run.folder / "curves.csv")))
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
-from tpsl.files import make_private_folder, write_atomically, write_durably
 from tpsl.progress import Notice
+from tpsl.registry import Registry, UnknownName, called
 from tpsl.training.job import Job
-from tpsl.training.observer import Fact, Silent
+from tpsl.training.mlflow_sink import mlflow
+from tpsl.training.observer import FEATURE_FACTS, Fact, Observer, Silent
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.sink import LoggedRun, Sink
+from tpsl.training.tensorboard_sink import has_tensorboard, tensorboard
 from tpsl.transport.peers import LABEL_PARTY
 
 _EVERY = 1.0  # seconds between two points of the speed
 _PATIENCE = 10.0  # seconds that the end of a run waits for what is not written yet
 
-
-class LoggerError(ValueError):
-    """A logger that was asked for and cannot be had; the sentence says why."""
-
-
-class Sink(Protocol):
-    """Where curves go. Called from one thread; may be slow, may fail."""
-
-    name: str
-
-    def begin(self, step: int) -> None:
-        """From this step on everything comes anew: what an interrupted run wrote beyond it is void."""
-
-    def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        """Add one point, of this time since the epoch, to each of these curves."""
-
-    def close(self, finished: bool) -> None:
-        """Write what is left."""
+LOGGERS: Registry[Callable[[LoggedRun, str], Sink]] = Registry("logger")
+LOGGERS.register("tensorboard", tensorboard)
+LOGGERS.register("mlflow", mlflow)
+OBSERVERS: Registry[Callable[[LoggedRun, str], Observer]] = Registry("observer")
+NO_LOGGER = "none"
 
 
 class RunLogger(Silent):
@@ -111,131 +100,65 @@ class RunLogger(Silent):
                     task(sink)
                 except Exception as error:
                     sinks.remove(sink)
-                    self._notice(f"{sink.name} is given up: {' '.join(str(error).split()) or type(error).__name__}")
+                    self._notice(f"{sink.name} is given up: {_reason(error)}")
 
 
-class TensorBoard:
-    """Writes event files into a folder."""
+class Observers(Silent):
+    """Tells several observers, those of users among them, of steps and events.
 
-    name = "TensorBoard"
+    Guarantee: at a feature party they hear no fact but those in `FEATURE_FACTS`, whatever the role reports. One that
+    fails is given up with a notice; training goes on.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        if not has_tensorboard():
-            raise LoggerError("TensorBoard is not installed: `pip install 'tpsl[tensorboard]'` gets it")
-        self._folder = folder
-        self._writer: Any = None
+    def __init__(self, party: str, observers: Mapping[str, Observer], notice: Notice) -> None:
+        self._has_labels, self._observers, self._notice = party == LABEL_PARTY, dict(observers), notice
 
-    def begin(self, step: int) -> None:
-        """Make points from this step on invisible, and go on in a new file."""
-        self._open(step)
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Pass it on."""
+        self._tell(lambda observer: observer.at_step(done, total, records))
 
-    def _open(self, purge_step: int | None) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    def event(self, name: str, **facts: Fact) -> None:
+        """Pass it on, without what a feature party must not know."""
+        known = {key: fact for key, fact in facts.items() if self._has_labels or key in FEATURE_FACTS}
+        self._tell(lambda observer: observer.event(name, **known))
 
-        if self._writer is not None:
-            self._writer.close()
-        make_private_folder(self._folder)
-        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=2)
-        for file in self._folder.iterdir():
-            file.chmod(0o600)
-
-    def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        """Add the points; they are in the file within seconds."""
-        if self._writer is None:
-            self._open(None)
-        for key, value in values.items():
-            self._writer.add_scalar(key, value, step, walltime=when)
-
-    def close(self, finished: bool) -> None:
-        """Write what is left."""
-        if self._writer is not None:
-            self._writer.close()
-
-
-class Mlflow:
-    """Writes to an MLflow server or folder; a run that is resumed goes on where it was there."""
-
-    name = "MLflow"
-
-    def __init__(self, uri: str, name: str, facts: Mapping[str, str], remembered: Path) -> None:
-        # An unknown server should be an error now, not after minutes.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        try:
-            mlflow = importlib.import_module("mlflow")
-            self._entities = importlib.import_module("mlflow.entities")
-        except ImportError as error:
-            raise LoggerError("MLflow is not installed: `pip install 'tpsl[mlflow]'` gets it") from error
-        self._name, self._facts, self._remembered = name, facts, remembered
-        self._run: str | None = None
-        try:
-            _make_store(uri)
-            self._client = mlflow.MlflowClient(tracking_uri=uri)
-            found = self._client.get_experiment_by_name("tpsl")
-            self._experiment = found.experiment_id if found else self._client.create_experiment("tpsl")
-        except Exception as error:
-            raise LoggerError(f"MLflow cannot be used at {_without_password(uri)} ({_first_line(error)})") from error
-
-    def begin(self, step: int) -> None:
-        """Begin the run there, or go on with it: what it has stays, and points that come again are the same."""
-        if self._run is None:
-            self._run = self._resumed() or self._created()
-
-    def _resumed(self) -> str | None:
-        if not self._remembered.exists():
-            return None
-        run: str = self._remembered.read_text(encoding="utf-8").strip()
-        try:
-            self._client.update_run(run, status="RUNNING")
-        except Exception:  # of another server, or deleted there
-            return None
-        return run
-
-    def _created(self) -> str:
-        run: str = self._client.create_run(self._experiment, run_name=self._name).info.run_id
-        self._client.log_batch(run, params=[self._entities.Param(*fact) for fact in self._facts.items()])
-        write_atomically(self._remembered, run.encode())
-        return run
-
-    def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        """Add the points."""
-        self.begin(step)
-        metrics = [self._entities.Metric(key, value, int(when * 1000), step) for key, value in values.items()]
-        self._client.log_batch(self._run, metrics=metrics)
-
-    def close(self, finished: bool) -> None:
-        """Say how the run ended."""
-        if self._run is not None:
-            self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
-
-
-def has_tensorboard() -> bool:
-    """Whether TensorBoard is installed; nothing is imported."""
-    return importlib.util.find_spec("tensorboard") is not None
+    def _tell(self, act: Callable[[Observer], None]) -> None:
+        for name, observer in list(self._observers.items()):
+            try:
+                act(observer)
+            except Exception as error:
+                del self._observers[name]
+                self._notice(f"the observer {name} is given up: {_reason(error)}")
 
 
 @contextmanager
-def run_logger(
-    job: Job, run: Path, party: str, notice: Notice, *, tensorboard: bool | None = None, mlflow: str | None = None
-) -> Iterator[RunLogger]:
-    """Yield the observer that writes this party's curves of a run; they are complete when the block ends.
+def run_logger(job: Job, run: Path, party: str, notice: Notice, log: Sequence[str] | None = None) -> Iterator[Observer]:
+    """Yield the observer that tells the chosen loggers and observers of a run; curves are complete when the block ends.
 
-    `tensorboard`: into RUN/PARTY/tensorboard; None means if it is installed. `mlflow`: the address of a server.
+    `log` has the names of loggers and observers, each with what it takes after a `=`, as in `mlflow=URI`, or
+    `none`. None means TensorBoard, if it is installed.
     """
+    if log is None:
+        log = ["tensorboard"] if has_tensorboard() else []
+    logged = LoggedRun(run.resolve().name, party, RunFolder(run).party(party), _agreement(job, party))
     sinks: list[Sink] = []
-    own = RunFolder(run).party(party)
-    if tensorboard or (tensorboard is None and has_tensorboard()):
-        sinks.append(TensorBoard(own / "tensorboard"))
-    if mlflow:
-        sinks.append(Mlflow(mlflow, f"{run.resolve().name}, {party}", _facts(job, party), own / "mlflow-run"))
+    observers: dict[str, Observer] = {}
+    for name, _, argument in (text.partition("=") for text in log if text != NO_LOGGER):
+        if name in LOGGERS:
+            sinks.append(called(f"the logger {name!r}", LOGGERS.get(name), logged, argument))
+        elif name in OBSERVERS:
+            observers[name] = called(f"the observer {name!r}", OBSERVERS.get(name), logged, argument)
+        else:
+            raise UnknownName(f"unknown logger {name!r}; known are {', '.join([*LOGGERS, *OBSERVERS, NO_LOGGER])}")
     logger = RunLogger(party, sinks, notice)
     try:
-        yield logger
+        yield Observers(party, {"loggers": logger, **observers}, notice)
     finally:
         logger.close()
 
 
-def _facts(job: Job, party: str) -> dict[str, str]:
-    """Return the agreement as names and values: both parties hold it, and nothing in it depends on labels."""
+def _agreement(job: Job, party: str) -> dict[str, str]:
+    """Return the job as names and values."""
     facts = {"party": party, "job": job.digest()}
 
     def gather(name: str, value: Any) -> None:
@@ -249,22 +172,5 @@ def _facts(job: Job, party: str) -> dict[str, str]:
     return dict(list(facts.items())[:100])
 
 
-def _make_store(uri: str) -> None:
-    """Make a store on this machine for its owner only: MLflow itself would take the umask as it comes."""
-    place = urlsplit(uri)
-    if place.scheme == "file" or not (place.scheme or uri.startswith("databricks")):
-        make_private_folder(Path(unquote(place.path)))
-    elif place.scheme == "sqlite":
-        file = Path(place.path.removeprefix("/"))
-        make_private_folder(file.parent)
-        if not file.exists():
-            write_durably(file, b"")  # an empty file is an empty database
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-
-
-def _without_password(uri: str) -> str:
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else uri
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -10,6 +10,10 @@ from tpsl.transport.channel import Channel
 Fact = str | int | float
 
 
+FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
+"""All that an event of the feature side may carry: no name here stands for something that depends on labels."""
+
+
 class Observer(Protocol):
     """Listens to a role. Its methods return at once and do not raise because of what happens outside."""
 

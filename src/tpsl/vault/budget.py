@@ -47,5 +47,5 @@ def check_delta(delta: float, records: int, max_delta: float | None = None) -> N
         stated = limit if max_delta is None else f"{max_delta:g}"
         raise VaultError(
             f"a record would have δ = {delta:.6g} in all, more than {stated}: with that probability ε promises nothing "
-            "for it; allow it with max_delta (--max-delta) if you mean it"
+            "for it; allow it with max_delta (--set local.max_delta=…) if you mean it"
         )

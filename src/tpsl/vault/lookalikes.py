@@ -174,7 +174,7 @@ def _refuse(alike: Lookalikes | None) -> None:
     if alike is not None:
         raise VaultError(
             f"{alike}; noise drawn twice for one label costs twice ε, so this is refused unless you allow look-alikes "
-            "(--allow-lookalikes)"
+            "(--set local.allow_lookalikes=true)"
         )
 
 

@@ -188,7 +188,7 @@ def _kept_and_taken(mechanism: Mechanism) -> tuple[float, float]:
     if isinstance(mechanism, SubsetSelection):
         own, other = membership(mechanism.classes, mechanism.size, mechanism.holds)
         return float(own), float(other)
-    return 1.0, 0.0
+    raise TypeError(f"the outcomes of {mechanism} cannot be tested")
 
 
 def _threshold(mechanism: Mechanism, own: Floats) -> tuple[int | None, float]:

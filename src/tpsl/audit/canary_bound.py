@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.attacks.attack import joint_steps
 from tpsl.attacks.evidence import Evidence
+from tpsl.attacks.transcript_walk import joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canaries import Planted, plant_canaries

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpsl.audit import AuditError, repeat_releases
-from tpsl.audit.releases import _plan, examine_draws
+from tpsl.audit.repeated_releases import _plan, examine_draws
 from tpsl.mechanisms import (
     Mechanism,
     gaussian,
@@ -33,9 +33,9 @@ SOUND = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr("tpsl.audit.releases._FEWEST", 6)
-    monkeypatch.setattr("tpsl.audit.releases._MOST", 6)
-    monkeypatch.setattr("tpsl.audit.releases._RECORDS", 1000)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._FEWEST", 6)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._MOST", 6)
+    monkeypatch.setattr("tpsl.audit.repeated_releases._RECORDS", 1000)
     monkeypatch.setattr(os, "urandom", random.Random(request.node.name).randbytes)
 
 

@@ -1,4 +1,4 @@
-"""An attack, and a walk over a transcript that runs and scores several of them, one step in memory at a time."""
+"""A walk over a transcript that runs and scores several attacks, one step in memory at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ class AttackError(ValueError):
     """An attack that cannot be run; the message names it and says why."""
 
 
+Scorer = Callable[[TranscriptStep], Scores]
+"""From what was seen in a step to a score for each record: `[n]`, larger is class 1, or `[n, k]`."""
+
+
 @dataclass(frozen=True)
-class Attack:
-    """An attack: from what was seen in a step to a score for each record, `[n]` or `[n, k]`; larger is class 1."""
+class PreparedAttack:
+    """An attack on one run, ready to score its steps."""
 
     name: str
     needs: str
-    score: Callable[[TranscriptStep], Scores]
+    score: Scorer
     hard: bool = False
     closed_form: float | None = None
     scored_by: ScoredBy = "noisy label and features"
@@ -44,7 +48,7 @@ def joint_steps(transcripts: Sequence[Transcript]) -> Iterator[TranscriptStep]:
 
 def evaluate_attacks(
     steps: Iterable[TranscriptStep],
-    attacks: Sequence[Attack],
+    attacks: Sequence[PreparedAttack],
     true_labels: Labels,
     *,
     leave_out: Labels | None = None,

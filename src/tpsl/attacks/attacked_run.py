@@ -1,0 +1,125 @@
+"""One recorded run as its attackers see it: everything but the true labels.
+
+What an attacker has beyond the transcript is built when an attack asks for it: the label party's weights (`white_box`,
+`reader`, `read`), the features, the trained bottom halves, the labels of a few records. With several feature parties
+the attacker is all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.torch import load_file
+
+from tpsl.attacks.as_features import as_features
+from tpsl.attacks.known_labels import KnownLabels
+from tpsl.attacks.noisy_label import NoisyLabelReader
+from tpsl.attacks.transcript_walk import AttackError, joint_steps
+from tpsl.attacks.white_box import WhiteBox
+from tpsl.attacks.with_features import ReadTranscript, read_transcript
+from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs
+from tpsl.party import FeatureParty
+from tpsl.training.build import build_feature_party
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
+from tpsl.training.wide import load_wide, newly_scored_features
+from tpsl.transport.peers import LABEL_PARTY
+
+Rows = npt.NDArray[np.int64]
+
+
+class AttackedRun:
+    """What the attackers of one run have; `table_rows` is how many rows the table has, in or out of the transcript."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        classes: int,
+        table_rows: int,
+        draw_known: Callable[[Rows], KnownLabels],
+        inputs: Mapping[str, Features | Inputs] | None = None,
+    ) -> None:
+        self._run, self._draw_known, self._inputs, self.table_rows = run, draw_known, inputs, table_rows
+        self.job = run.job()
+        self.mechanism = self.job.privacy.build(classes)
+        self.parties = feature_party_names(self.job.data)
+        self._transcripts = [Transcript(run.party(name) / "transcript") for name in self.parties]
+        self.step_count, self.records = len(self._transcripts[0]), self._transcripts[0].records
+        self.finished = run.result() is not None
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.mechanism.classes
+
+    def steps(self) -> Iterator[TranscriptStep]:
+        """Return what the feature parties together saw, step by step: rows, embeddings, gradients."""
+        return joint_steps(self._transcripts)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of the table that are in the transcript, ascending."""
+        rows = np.unique(np.concatenate([seen.rows for seen in self._transcripts[0]]))
+        if rows[-1] >= self.table_rows:
+            raise AttackError(f"the transcript has row {rows[-1]}, but there are {self.table_rows} labels")
+        return rows
+
+    @cached_property
+    def known(self) -> KnownLabels:
+        """The labels that some attackers know; these records are not scored then, for any attack."""
+        return self._draw_known(self.rows)
+
+    @property
+    def known_labels(self) -> KnownLabels | None:
+        """The labels that an attack has asked for, if any has."""
+        found: KnownLabels | None = vars(self).get("known")
+        return found
+
+    @cached_property
+    def features(self) -> Mapping[str, Features]:
+        """The features of each feature party as a table; a DataError where they are not here."""
+        return as_features(self.inputs)
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Features | Inputs]:
+        """What the half of each feature party reads, loaded as the job and the party's own parts say."""
+        if self._inputs is not None:
+            return self._inputs
+        own = {name: self._run.own_parts(name).source(name) for name in self.parties}
+        return {name: load_feature_party(self.job.data, name, source=own[name]).features for name in self.parties}
+
+    def label_inputs(self) -> Features | Inputs | None:
+        """Return the features of the label party's own, if it has any."""
+        source = self._run.own_parts(LABEL_PARTY).source(LABEL_PARTY)
+        return load_label_party(self.job.data, source=source).records.features
+
+    @cached_property
+    def white_box(self) -> WhiteBox:
+        """The label party's top half, with its weights at each step."""
+        own = self._run.own_parts(LABEL_PARTY)
+        return WhiteBox(self.job, self.parties, self.classes, Trajectory(self._run.label), own)
+
+    @cached_property
+    def reader(self) -> NoisyLabelReader:
+        """What reads noisy labels off gradients."""
+        return NoisyLabelReader(self.white_box, self.mechanism, self.job.privacy.estimator)
+
+    @cached_property
+    def read(self) -> ReadTranscript:
+        """What the whole transcript says about each record."""
+        return read_transcript(self.steps(), self.rows, self.reader.evidence, self.classes)
+
+    def trained_parties(self) -> dict[str, FeatureParty]:
+        """Return the feature parties with their trained bottom halves."""
+        parties = {}
+        for name, held in self.inputs.items():
+            if self.job.model.wide and isinstance(held, Features):
+                held = newly_scored_features(held, load_wide(self._run.party(name)))
+            parties[name] = build_feature_party(self.job, name, held, own=self._run.own_parts(name))
+            parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))
+        return parties

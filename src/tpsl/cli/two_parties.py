@@ -1,0 +1,177 @@
+"""`tpsl label serve` and `tpsl feature join`: one party of a job each, as a program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, answer
+from tpsl.cli.settings import (
+    RELEASE_FLAGS,
+    JobArgument,
+    LocalOption,
+    LogOption,
+    RecordTranscriptFlag,
+    Settings,
+    settings_command,
+)
+from tpsl.cli.termination import stoppable
+from tpsl.cli.train import show_result
+
+if TYPE_CHECKING:
+    from tpsl.cli.live import Live
+    from tpsl.training.job import Job
+    from tpsl.training.local import Local
+
+label_app = typer.Typer(
+    no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients."
+)
+feature_app = typer.Typer(no_args_is_help=True, help="A feature party: has features, connects, sends embeddings.")
+
+InsecureLoopbackFlag = Annotated[
+    bool, typer.Option("--insecure-loopback", help="No TLS and no certificates, on this machine only. For tries.")
+]
+LogJsonFlag = Annotated[bool, typer.Option("--log-json", help="JSON lines on standard error, no live line.")]
+
+
+@label_app.callback()
+@feature_app.callback()
+def _group() -> None:
+    """Keep the only command of a group a command of its own."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a job, ready to run."""
+
+    job: Job
+    party: str
+    local: Local
+    out: Path
+
+    @classmethod
+    def of(cls, context: typer.Context, job_file: Path, local_file: Path | None, party: str | None = None) -> Side:
+        """Return the side that the files and the options describe; `party` if the command says who it is."""
+        from tpsl.training.local import party_of
+
+        settings = Settings.of(context)
+        job, local = settings.load_job(job_file), settings.load_local(local_file)
+        me = party_of(job, local, party or local.party)
+        return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
+
+    @contextmanager
+    def shown(self, peers: Sequence[str], log: list[str] | None, log_json: bool) -> Iterator[Live]:
+        """Show how this side runs until the block ends, and tell the loggers."""
+        from tpsl.cli.live import Live
+        from tpsl.training.loggers import run_logger
+        from tpsl.transport.peers import LABEL_PARTY
+
+        at_label = self.party == LABEL_PARTY
+        others = "feature parties wait" if at_label else "label party waits"
+        epochs, port = self.job.training.epochs, self.local.metrics_port
+        with (
+            stoppable(f"the same command goes on where it stopped; the {others} for it", log_json=log_json),
+            Live(
+                "label" if at_label else "feature",
+                self.party,
+                peers=peers,
+                epochs=epochs,
+                log_json=log_json,
+                metrics_port=port,
+            ) as live,
+            run_logger(self.job, self.out, self.party, live.notice, log) as logger,
+        ):
+            live.loggers.append(logger)
+            yield live
+
+
+@label_app.command(
+    cls=settings_command(listen="local.listen", certs="local.certificates", out="local.out", **RELEASE_FLAGS)
+)
+def serve(
+    context: typer.Context,
+    job: JobArgument,
+    local: LocalOption = None,
+    record_transcript: RecordTranscriptFlag = False,
+    log: LogOption = None,
+    log_json: LogJsonFlag = False,
+    insecure_loopback: InsecureLoopbackFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Be the label party: wait for the feature parties of the job and train with them.
+
+    A job that asks for more than you permit is refused before the port is opened. A run that was interrupted goes on
+    where it stopped when the same command is given again. Example:
+
+    tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
+    """
+    side = Side.of(context, job, local, "label")
+
+    from tpsl.data.dataset import feature_party_names
+    from tpsl.training import ALL_STEPS
+    from tpsl.training.serve import serve as run
+
+    with side.shown(feature_party_names(side.job.data), log, log_json) as live:
+        result = run(
+            side.job,
+            side.local,
+            side.out,
+            observer=live,
+            watch=live.watch,
+            progress=live.progress,
+            notice=live.notice,
+            record_steps=ALL_STEPS if record_transcript else 0,
+            insecure_loopback=insecure_loopback,
+        )
+    show_result(result, json)
+
+
+@feature_app.command(
+    cls=settings_command(connect="local.connect", party="local.party", certs="local.certificates", out="local.out")
+)
+def join(
+    context: typer.Context,
+    job: JobArgument,
+    local: LocalOption = None,
+    record_transcript: RecordTranscriptFlag = False,
+    log: LogOption = None,
+    log_json: LogJsonFlag = False,
+    insecure_loopback: InsecureLoopbackFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Be a feature party: connect to the label party of the job and train with it.
+
+    A run that was interrupted goes on where it stopped when the same command is given again. Example:
+
+    tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
+    """
+    side = Side.of(context, job, local)
+
+    from tpsl.training import ALL_STEPS
+    from tpsl.training.join import join as run
+
+    with side.shown(["label"], log, log_json) as live:
+        result = run(
+            side.job,
+            side.party,
+            side.local,
+            side.out,
+            observer=live,
+            watch=live.watch,
+            progress=live.progress,
+            notice=live.notice,
+            record_steps=ALL_STEPS if record_transcript else 0,
+            insecure_loopback=insecure_loopback,
+        )
+    rows = {
+        "run": result.run,
+        "weights": side.out / side.party / "bottom.safetensors",
+        "trained": f"{result.steps:,} steps, {result.epochs} epoch(s) of {result.train_records:,} records",
+        "speed": f"{result.samples_per_second:,.0f} samples/s",
+    }
+    answer(json, asdict(result), (f"{name:<18} {value}" for name, value in rows.items()))
