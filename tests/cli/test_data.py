@@ -110,7 +110,7 @@ def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path)
     sound = tpsl("data", "check", tmp_path / "job.yaml")
     assert sound.status == 0
     assert "feature: 600 records" in sound.stdout and "labels: 0: " in sound.stdout
-    assert "this stays with the label party" in sound.stderr
+    assert "what is printed stays with the label party" in sound.stderr
     job = yaml.safe_load((tmp_path / "job.yaml").read_text())
     job["data"]["classes"] = 3
     file = job["data"]["features"][0]

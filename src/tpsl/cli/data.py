@@ -1,4 +1,4 @@
-"""`tpsl data`: write the built-in data sets as two files, one for each party, with the job that reads them."""
+"""`tpsl data`: check the data of a job; write example data as two files, with the job that reads them."""
 
 from __future__ import annotations
 
