@@ -31,7 +31,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.transport import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
-from tpsl.tuning.tune import RECOMMENDED_SPACE, configuration, tune
+from tpsl.tuning.space import RECOMMENDED_SPACE, configuration
+from tpsl.tuning.tune import tune
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
 

@@ -20,8 +20,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.tuning.committee import committee_weights
-from tpsl.tuning.space import describe
-from tpsl.tuning.tune import TuneResult, configuration, tune
+from tpsl.tuning.space import configuration, describe
+from tpsl.tuning.tune import TuneResult, tune
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -176,7 +176,7 @@ def test_what_is_finished_is_not_trained_again(
     tuned: tuple[Path, TuneResult], data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, result = tuned
-    monkeypatch.setattr("tpsl.training.loop.LabelRole.attend", None)
+    monkeypatch.setattr("tpsl.training.loop.attend_as_label", None)
     monkeypatch.setattr("tpsl.training.build.pretrain", None)
     assert tune(base_job(), SPACE, out, data=data) == result
     written = json.loads((out / "tune.json").read_text())

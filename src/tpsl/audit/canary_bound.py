@@ -35,9 +35,12 @@ from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, train
+from tpsl.training.loop import ALL_STEPS, train_together
+from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
@@ -124,16 +127,9 @@ def audit(
     planted = plant_canaries(data, canaries, words)
     run, vault = folder / "run", folder / "vault"
     store_labels(vault, planted.data)
-    result = train(
-        job,
-        run,
-        vault=vault,
-        record_steps=ALL_STEPS,
-        progress=progress,
-        notice=notice,
-        data=planted.data,
-        make_label_party=make_label_party,
-    )
+    watching = Watching(progress=progress, notice=notice)
+    setup = RunSetup(job, RunFolder(run), record_steps=ALL_STEPS, watching=watching)
+    result = train_together(setup, VaultChoice(vault), planted.data, make_label_party)
     notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(job, run, planted)
     coins = guess_coins(evidence, planted, Claim(result.epsilon, result.delta), confidence, words)

@@ -27,8 +27,12 @@ from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, train
+from tpsl.training.loop import ALL_STEPS, train_together
+from tpsl.training.observer import Watching
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
+from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport import Channel, Limits, WireDtype
 from tpsl.transport.linked import SentFrame, linked_pair
 from tpsl.vault import Vault
@@ -118,17 +122,9 @@ def replay(
         with (folder / f"{run}-{_FRAMES}").open("w", encoding="utf-8") as file:
             log = _FrameLog(file)
             log.take(_terms(job, labelled))
-            train(
-                job,
-                folder / run,
-                vault=vault,
-                record_steps=ALL_STEPS,
-                progress=both,
-                notice=notice,
-                data=labelled,
-                make_label_party=make_label_party,
-                couple=log.couple,
-            )
+            watching = Watching(progress=both, notice=notice)
+            setup = RunSetup(job, RunFolder(folder / run), record_steps=ALL_STEPS, watching=watching)
+            train_together(setup, VaultChoice(vault), labelled, make_label_party, log.couple)
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 

@@ -25,7 +25,9 @@ class Batches:
         """Return what a bottom half is called with for these rows: of features, categories and numbers."""
         if isinstance(self._inputs, Features):
             index = self._tensor(rows)
-            return tuple(values.index_select(0, index) for values in self._features)
+            found = tuple(values.index_select(0, index) for values in self._features)
+            self._inputs.release_pages()
+            return found
         return tuple(map(self._tensor, self._inputs.batch(rows)))
 
     def _tensor(self, array: Any) -> Tensor:

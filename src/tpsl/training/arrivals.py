@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
-from tpsl.progress import Notice
-from tpsl.training.job import Job
-from tpsl.training.observer import Observer
-from tpsl.training.run_folder import RunFolder
+from tpsl.data.split import Rows
+from tpsl.party import LabelParty
+from tpsl.training.observer import Observer, Watching
+from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
 from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
 
@@ -43,26 +43,18 @@ class LabelsMissing(ValueError):
     """Labels did not arrive in time; the sentence names the step and the vault."""
 
 
-def arrivals_for(
-    job: Job,
-    side: LabelSide,
-    run: RunFolder,
-    choice: VaultChoice,
-    *,
-    wait: float,
-    observer: Observer,
-    notice: Notice,
-) -> Arrivals | None:
+def arrivals_for(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> Arrivals | None:
     """Return where the labels of a job come from while it runs; None if the job wants them stored before."""
-    if not job.has_late_labels:
+    if not setup.job.has_late_labels:
         return None
     if choice.named is None:
         raise ValueError(
             "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
             "or `vault` in the local file"
         )
-    chosen = _patiently(lambda: choose_vault(job, side, run, choice), choice.named, wait, observer)
-    return Arrivals(chosen, wait=wait, observer=observer, notice=notice)
+    observer = setup.watching.observer
+    chosen = _patiently(lambda: choose_vault(setup, side, choice), choice.named, choice.wait, observer)
+    return Arrivals(chosen, choice.wait, setup.watching)
 
 
 def _patiently(act: Callable[[], Answer], vault: Path, wait: float, observer: Observer) -> Answer:
@@ -86,26 +78,35 @@ class Arrivals:
     asked again. A vault that does not exist yet is made, empty.
     """
 
-    def __init__(self, vault: RunVault, *, wait: float, observer: Observer, notice: Notice) -> None:
+    def __init__(self, vault: RunVault, wait: float, watching: Watching) -> None:
         self.vault, self._records, self._path = vault, vault.records, vault.path
         self._ids, self._units = vault.records.training_ids, vault.records.training_units
-        self._wait, self._observer, self._notice = wait, observer, notice
+        self._wait, self._observer, self._notice = wait, watching.observer, watching.notice
         privacy = vault.job.privacy
         self._mechanism, why = privacy.choose(self._records.classes)
         self._draws, self._seed = privacy.draws, privacy.noise_seed
         self._ahead = 0
         if privacy.mechanism == "auto":
-            notice(f"mechanism auto: {why}")
+            self._notice(f"mechanism auto: {why}")
         if self._patiently(lambda: self._made(self._records.classes)):
-            notice(f"made the empty vault {self._path}; `tpsl vault add` fills it")
-        self.none_yet()  # a vault that does not fit the job is told before anybody connects
+            self._notice(f"made the empty vault {self._path}; `tpsl vault add` fills it")
+        self.of_no_record()  # a vault that does not fit the job is told before anybody connects
 
-    def none_yet(self) -> NoisyLabels:
+    def of_no_record(self) -> NoisyLabels:
         """Return the noisy labels of no record: what a label party begins with."""
         return self._asked(lambda vault: vault.noisy_labels(self._mechanism, [], draws=self._draws, seed=self._seed))
 
-    def from_record(self, first: int, records: int, step: int) -> NoisyLabels:
-        """Return the noisy labels of so many training records from position `first` on, and maybe of some after them.
+    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
+        """Have the noisy labels of a step's records in the label party, as soon as they are there.
+
+        Nobody else could go on meanwhile, so the thread waits; over a network others keep the connections alive.
+        """
+        if not party.holds(batch):
+            first = int(batch[0])
+            party.admit(self._from_record(first, len(batch), step), first)
+
+    def _from_record(self, first: int, records: int, step: int) -> NoisyLabels:
+        """Return the noisy labels of n training records from position `first` on, and maybe of some after them.
 
         Waits until their labels are in the vault; raises `LabelsMissing` if none of those that are missing comes within
         the limit. What is returned has been released; what was released before is the same as ever.

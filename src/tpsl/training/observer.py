@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.transport.channel import Channel
+from tpsl.transport.link import Watch
 
 Fact = str | int | float
 
@@ -21,7 +24,7 @@ class Observer(Protocol):
         """The role talks through these channels from now on; their traffic can be watched."""
 
     def at_step(self, done: int, total: int, records: int) -> None:
-        """So many steps of the job are done; `records` were processed in this process so far."""
+        """`done` of the job's `total` steps are done; `records` were processed in this process so far."""
 
     def waiting_for(self, peer: str | None) -> None:
         """The role waits for this peer; None: it computes."""
@@ -33,8 +36,8 @@ class Observer(Protocol):
         """
 
 
-class Silent:
-    """Watches nothing."""
+class NullObserver:
+    """Does nothing with what it is told."""
 
     def gathered(self, channels: Mapping[str, Channel]) -> None:
         """Do nothing."""
@@ -47,3 +50,21 @@ class Silent:
 
     def event(self, name: str, **facts: Fact) -> None:
         """Do nothing."""
+
+
+def _no_watch(peer: str, sentence: str) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Everybody who watches one process: all that it tells on its own side."""
+
+    observer: Observer = field(default_factory=NullObserver)
+    progress: Progress = no_progress
+    notice: Notice = no_notice
+    connections: Watch = _no_watch
+    """Told about the connections of a network."""
+
+
+UNWATCHED = Watching()

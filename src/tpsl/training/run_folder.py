@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
-from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
+from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
 from tpsl.training.job import Job, JobError, load_job
-from tpsl.training.own_parts import Factory, OwnParts
+from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
 
 _OWN_PARTS = "own_parts.json"
@@ -81,6 +81,9 @@ class RunFolder:
         A folder of another job, with other own parts, or in use, is refused. `moved` allows that the parties' files lie
         elsewhere now. Drafts that a killed process has left are removed.
         """
+        for party in own:
+            if party not in parties:
+                raise RunError(f"the parties are {', '.join(parties)}: there is no {party!r} to have parts of its own")
         self._make()
         with open_private(self.path / ".lock", "wb") as lock:
             try:
@@ -305,5 +308,7 @@ class RunFolder:
         write_atomically(self.label / "metrics.jsonl", content.encode())
 
 
-def _named(part: Factory | None) -> str:
-    return "what comes with tpsl" if part is None else " ".join([part.factory, *map(str, part.arguments.items())])
+def _named(part: Factory | GivenObject | None) -> str:
+    if isinstance(part, Factory) and part.arguments:
+        return f"{part} and {shortened(json.dumps(part.arguments, default=str))}"
+    return "what comes with tpsl" if part is None else str(part)

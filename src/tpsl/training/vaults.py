@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
-from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.setup import RunSetup
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
@@ -34,21 +34,24 @@ class VaultChoice:
     place: Path | None = None
     """The folder of the label party's vaults; None: the vault is the run's own, in its folder (experiments)."""
     policy: ReleasePolicy = NO_LIMITS
+    wait: float = 3600.0
+    """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
 
-    def __init__(self, job: Job, side: LabelSide, run: RunFolder, path: Path, policy: ReleasePolicy) -> None:
-        self.job, self.records, self.run, self.path, self.policy = job, side.records, run, path, policy
+    def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
+        self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
+        self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored = side, False
 
-    def store(self, notice: Notice) -> None:
+    def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released.
 
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self._side, self.path, notice)
+        store_labels(self._side, self.path, self._notice)
         self._stored = True
 
     def check(self) -> None:
@@ -69,12 +72,13 @@ class RunVault:
         """Return what another vault has in common with the run's training records."""
         return compared(vault, self._side)
 
-    def release(self, notice: Notice) -> tuple[NoisyLabels, LedgerTotal]:
-        """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
+    def release(self) -> NoisyLabels:
+        """Return the noisy labels of the training records; the run notes its vault and what they have spent."""
         if not self._stored:
-            self.store(notice)
-        noisy, total = release_labels(self.job, self.records, self.path, notice, self.policy)
-        return noisy, self._noted(total)
+            self.store()
+        noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
+        self._noted(total)
+        return noisy
 
     def total(self) -> LedgerTotal:
         """Return what the training records have spent by now, and note it."""
@@ -102,7 +106,7 @@ class RunVault:
         return total
 
 
-def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice) -> RunVault:
+def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
     A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
@@ -111,9 +115,10 @@ def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice)
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(job, side, run, path, choice.policy)
+        return RunVault(setup, side, path, choice.policy)
 
-    if not job.trains:  # nothing is released
+    run = setup.run
+    if not setup.job.trains:  # nothing is released
         return at(run.label / "vault")
     begun = _begun_with(run, choice.named)
     if begun is not None:

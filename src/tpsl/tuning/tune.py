@@ -28,48 +28,18 @@ from tpsl.training.loop import train
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.setup import RunSetup
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport import BadMessage
 from tpsl.tuning.committee import Committee, committee_weights
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.pretrained import hand_over, prepare_pretrained, pretraining_key
-from tpsl.tuning.space import changed, describe
+from tpsl.tuning.space import MANY_CLASSES_SPACE, RECOMMENDED_SPACE, changed, describe, jobs_of
 from tpsl.tuning.wide_parts import hand_over_wide_parts, prepare_wide_parts
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, ReleasePolicy, Vault
 
-DEFAULT_VALIDATION = 0.1
 _DIVERGED = "diverged.txt"
-_OPTIMIZERS = "feature_optimizer", "label_optimizer"
-_MASKED = {"method": "masked"}
-
-
-def configuration(
-    learning_rate: float, *, weight_decay: float = 0.0, features: float = 1.0, **training: Any
-) -> dict[str, Any]:
-    """Return a configuration with this learning rate and weight decay at both parties.
-
-    The feature parties' rate is `features` times the label party's. `training` are further fields of that part.
-    """
-    rates = zip(_OPTIMIZERS, (features * learning_rate, learning_rate), strict=True)
-    optimizers = {name: {"learning_rate": rate, "weight_decay": weight_decay} for name, rate in rates}
-    return {"training": {**optimizers, **training}}
-
-
-RECOMMENDED_SPACE: tuple[dict[str, Any], ...] = (
-    {**configuration(1e-3, averaging=0.995), "model": {"members": 8, "wide": True}},
-    {**configuration(3e-4, averaging=0.995), "model": {"members": 2, "wide": True}},
-    {**configuration(3e-3, averaging=0.995, weight_decay=1e-4), "model": {"members": 4, "wide": False}},
-)
-"""For two classes. The deep part learns what the wide one leaves over, at one of two rates; or there is no wide one."""
-
-MANY_CLASSES_SPACE: tuple[dict[str, Any], ...] = tuple(
-    configuration(learning_rate, weight_decay=1e-4, averaging=0.995, **start)
-    for start in ({"pretrain": None}, {"pretrain": _MASKED}, {"pretrain": _MASKED, "features": 0.1})
-    for learning_rate in (1e-3, 3e-3)
-)
-"""For more classes. The feature parties' halves start from nowhere, from pre-training, or from there and learn ten
-times slower than the label party's; each with two learning rates."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +129,13 @@ def tune(
     if space is None:
         data = load_once(base.data) if data is None else data
         space = RECOMMENDED_SPACE if data.classes == 2 else MANY_CLASSES_SPACE
-    jobs = _jobs(base, space)
+    jobs = jobs_of(base, space)
     names = describe(jobs)
     data = load_once(jobs[0].data) if data is None else data
     if vault is None and (place is None or Vault.exists(out / "vault")):
         vault = out / "vault"
     choice = VaultChoice(vault, place, policy)
-    vault = choose_vault(jobs[0], data.label_side, RunFolder(out), choice).path
+    vault = choose_vault(RunSetup(jobs[0], RunFolder(out)), data.label_side, choice).path
     pretrained = out / "pretrained" if pretrained is None else pretrained
     # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)
@@ -193,39 +163,6 @@ def tune(
 
 
 _HEAD = "# Chosen by noisy labels alone. On the vault {vault} this job gives the weights of the best candidate again.\n"
-
-
-def _jobs(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """Return the job of each configuration; one that needs another release or other judges is an error."""
-    if not space:
-        raise ValueError("there is nothing to choose from: the space has no configuration")
-    if not base.trains:
-        raise ValueError("with privacy.gradients 'none' there are no noisy labels to choose by")
-    common = {"patience": 0, "head": "private", "validation": base.training.validation or DEFAULT_VALIDATION}
-    reference = changed(base, {"training": common}, "the job")
-    jobs: list[Job] = []
-    for number, changes in enumerate(space, 1):
-        origin = f"configuration {number} of the space"
-        if not isinstance(changes, Mapping) or not all(isinstance(part, Mapping) for part in changes.values()):
-            raise ValueError(f"{origin}: is no mapping of parts of a job to the fields that change")
-        job = changed(reference, changes, origin)
-        own, shared = _release_and_judges(job), _release_and_judges(reference)
-        for name, value in own.items():
-            if value != shared[name]:
-                raise ValueError(f"{origin}: {name} must stay as in the job: all share one release and its judges")
-        if job in jobs:
-            raise ValueError(f"{origin}: is the same as configuration {jobs.index(job) + 1}")
-        jobs.append(job)
-    return jobs
-
-
-def _release_and_judges(job: Job) -> dict[str, Any]:
-    """Return what a configuration cannot change: what decides the release, and which records judge how."""
-    return {
-        "data": job.data,
-        **{f"privacy.{name}": value for name, value in job.privacy if name != "estimator"},
-        **{f"training.{name}": getattr(job.training, name) for name in ("seed", "validation", "patience", "head")},
-    }
 
 
 def _check_release(out: Path, noisy: NoisyLabels) -> None:

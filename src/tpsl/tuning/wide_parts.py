@@ -9,7 +9,7 @@ from tpsl.files import write_atomically
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.wide import FILE, fit_wide, label_estimates, label_features
+from tpsl.training.stages.wide import FILE, fit, fit_own, label_estimates
 from tpsl.transport import as_received, as_sent
 from tpsl.vault import NoisyLabels
 
@@ -20,8 +20,8 @@ def prepare_wide_parts(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path
     sent = as_received(as_sent(label_estimates(noisy)[schedule.trained, None], job.training.wire))
     rows = data.train[schedule.trained]
     for name, features in data.feature_parties.items():
-        fit_wide(features, rows, sent[:, 0].numpy(), job.training.seed, folder / job.training.wire / name)
-    label_features(job, data.label_side.records, noisy, folder / job.training.wire / "label")
+        fit(features, rows, sent[:, 0].numpy(), job.training.seed, folder / job.training.wire / name)
+    fit_own(job, data.label_side.records, noisy, folder / job.training.wire / "label")
 
 
 def hand_over_wide_parts(job: Job, data: Dataset, folder: Path, run: RunFolder) -> None:
