@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from safetensors.torch import load_file
+from torch import nn
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
@@ -16,6 +18,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
@@ -206,6 +209,20 @@ def test_a_job_without_a_hold_out_gets_one(data: Dataset, tmp_path: Path) -> Non
     assert result.job.training.validation == 0.1
     assert result.candidates[0].configuration == "the job as it is"
     assert math.isfinite(result.committee_validation.validation_loss)
+
+
+def linear_top(cut: int, classes: int) -> nn.Module:
+    return nn.Linear(cut, 1)
+
+
+def test_parties_bring_their_own_halves(tmp_path: Path) -> None:
+    own = {"label": OwnParts(top=linear_top)}
+    space = [configuration(1e-2), configuration(1e-3)]
+    result = search.tune(RunSetup(base_job(), RunFolder(tmp_path), own), space)
+    assert len(result.candidates) == 4
+    for run in runs(tmp_path).values():
+        weights = load_file(run.party("label") / "top.safetensors")
+        assert sorted(tuple(weight.shape) for weight in weights.values()) == [(1,), (1, 16)]
 
 
 def test_runs_on_another_release_are_not_mixed_in(
