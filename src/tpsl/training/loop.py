@@ -16,7 +16,7 @@ from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
-from tpsl.training.own_parts import OwnParts
+from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
@@ -101,8 +101,8 @@ def train_together(
 
 
 def _load(setup: RunSetup) -> Dataset:
-    job, sources = setup.job, {party: setup.source(party) for party in setup.own}
-    return load(job.data, setup.watching.progress, late_labels=job.has_late_labels, sources=sources)
+    late_labels, sources = setup.job.has_late_labels, sources_of(setup.own)
+    return load(setup.job.data, setup.watching.progress, late_labels=late_labels, sources=sources)
 
 
 class _LabelProgress(NullObserver):

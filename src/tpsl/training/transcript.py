@@ -175,7 +175,12 @@ class Trajectory:
         parts = np.split(np.array(self._weights[step]), np.cumsum([int(np.prod(s)) for _, s in self._layout])[:-1])
         state = {name: torch.from_numpy(part).reshape(s) for (name, s), part in zip(self._layout, parts, strict=True)}
         first = {name.removeprefix(_FIRST): part for name, part in state.items() if name.startswith(_FIRST)}
-        top.load_state_dict({**dict(top.named_buffers()), **first})
+        held = dict(top.named_parameters())
+        if {name: part.shape for name, part in first.items()} != {name: part.shape for name, part in held.items()}:
+            raise ValueError("the recorded weights are those of another top half")
+        with torch.no_grad():
+            for name, part in first.items():
+                held[name].copy_(part)
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
