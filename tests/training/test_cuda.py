@@ -22,8 +22,8 @@ import yaml
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job, train
-from tpsl.training.loop import train_together
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train_together
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
