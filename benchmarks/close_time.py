@@ -20,6 +20,9 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +34,20 @@ import torch
 from torch import Tensor
 
 from tpsl.data.dataset import load_feature_party
+from tpsl.models.seeds import seed_of
 from tpsl.party import local_head
-from tpsl.training.agreement import agreement
-from tpsl.training.feature_role import FeatureRole
+from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
-from tpsl.transport import HeadEmbeddings, Limits, run_alone
+from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_feature
+from tpsl.training.stages.collect import HEAD_EMBEDDINGS
+from tpsl.transport import Channel, Message, TensorMessage, run_alone
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
@@ -73,36 +81,41 @@ def make_attack_job(folder: Path, records: int) -> Job:
 
 def judging_record(job: Job, train_records: int) -> int:
     """Return a training record that decides when the local head stops: who knows the job knows which do."""
-    generator = torch.Generator().manual_seed(local_head._seed(job.training.seed))
+    generator = torch.Generator().manual_seed(seed_of("tpsl local head", job.training.seed))
     local_head.HeadPart(np.arange(WIDTH), 2, generator)
     return int(torch.randperm(train_records, generator=generator)[0])
 
 
-class Attacker(FeatureRole):
-    """A feature party that shows the label party one record and nothing else."""
+class OneRecordShown:
+    """A feature party's meeting that shows the label party one record and nothing else."""
 
-    target = 0
+    def __init__(self, client: FeatureClient, schedule: Schedule, target: int) -> None:
+        self._client, self._parts, self._target = client, schedule.head_parts(), target
 
-    async def _send_head_embeddings(self, done: int) -> None:
-        for part, rows in enumerate(self.schedule.head_parts()):
-            embeddings: Tensor = torch.zeros(len(rows), WIDTH)
-            embeddings[torch.from_numpy(rows == self.target)] = 1.0
-            await self.channel.send(HeadEmbeddings(done, part, embeddings))
+    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
+        channels = await self._client.gather(without)
+        for channel in channels.values():
+            channel.send = partial(self._send, channel.send)  # type: ignore[method-assign]
+        return channels
+
+    async def _send(self, send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+        if isinstance(message, TensorMessage) and message.topic == HEAD_EMBEDDINGS:
+            embeddings: Tensor = torch.zeros(message.tensor.shape)
+            embeddings[torch.from_numpy(self._parts[message.part] == self._target)] = 1.0
+            message = replace(message, tensor=embeddings)
+        await send(message)
 
 
 def label_party(job: Job, local: Local, run: Path, port: Any) -> None:
     """Serve, in a process of its own."""
     torch.set_num_threads(1)
 
-    class Listening(Silent):
+    class Listening(NullObserver):
         def event(self, name: str, **facts: str | int | float) -> None:
             if name == "listening":
                 port.value = int(str(facts["address"]).rpartition(":")[2])
 
-    def nothing(*facts: object) -> None:
-        pass
-
-    serve(job, local, run, observer=Listening(), watch=nothing, progress=nothing, notice=nothing)
+    serve(job, local, run, watching=Watching(Listening()))
 
 
 def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> dict[str, float]:
@@ -117,19 +130,18 @@ def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> di
         time.sleep(POLL)
     side, own, ended = load_feature_party(job.data, PARTY), RunFolder(run / PARTY), []
     with own.started(job, [PARTY]):
-        role = Attacker(job, side, own)
-        role.target = target
+        role = FeatureRole(RunSetup(job, own), side)
         with FeatureClient(
             f"127.0.0.1:{port.value}",
             PARTY,
             agreement(job, side.ids, role.schedule),
-            Limits(role.schedule.largest_part, job.widest_share),
+            limits(job, role.schedule),
             job.training.wire,
             credentials=Certificates.load(folder / PARTY).channel(),
             patience=Patience(15.0, 60.0),
             watch=lambda peer, state: None if state.startswith("connected") else ended.append(time.perf_counter()),
         ) as client:
-            run_alone(role.attend(client))
+            run_alone(attend_as_feature(role, OneRecordShown(client, role.schedule, target)))
             goodbye = time.perf_counter()
             while is_open(port.value):
                 time.sleep(POLL)

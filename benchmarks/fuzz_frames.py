@@ -12,6 +12,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import get_args
 
@@ -20,23 +21,16 @@ import torch
 from tpsl.transport import wire_pb2
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message
-from tpsl.transport.messages import (
-    Bye,
-    Embeddings,
-    Estimates,
-    Finished,
-    Gradients,
-    HeadEmbeddings,
-    Message,
-    Position,
-    Rewind,
-    Start,
-    Stop,
-    TestEmbeddings,
-    Verdict,
-)
+from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
 
-LIMITS = Limits(rows=64, width=16)
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
+Estimates = partial(TensorMessage, "estimates")
+TestEmbeddings = partial(TensorMessage, "test embeddings")
+HeadEmbeddings = partial(TensorMessage, "head embeddings")
+
+TOPICS = ("embeddings", "gradients", "estimates", "test embeddings", "head embeddings")
+LIMITS = Limits(rows=64, width=16, topics=TOPICS)
 DTYPES: tuple[WireDtype, ...] = get_args(WireDtype)
 EDGES = (0, 1, 0x0A, 0x12, 0x7F, 0x80, 0xFE, 0xFF)
 NUMBERS = (0, 1, 63, 64, 65, 127, 128, 1 << 14, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, (1 << 63) - 1, 1 << 64)

@@ -23,7 +23,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job, load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import Fact, Silent
+from tpsl.training.observer import Fact, NullObserver, Watching
 from tpsl.training.serve import serve
 from tpsl.transport.certificates import create_authority, issue
 
@@ -159,7 +159,7 @@ class TwoParties(Contender):
                 child.__exit__(kind, error, traceback)
 
 
-class InTurns(Silent):
+class InTurns(NullObserver):
     """Takes a turn after every step."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class InTurns(Silent):
         self._turns.step_done()
 
 
-class ShowsAddress(Silent):
+class ShowsAddress(NullObserver):
     """Prints where the label party listens."""
 
     def event(self, name: str, **facts: Fact) -> None:
@@ -189,7 +189,7 @@ def main() -> None:
     folder = options.job.parent
     if options.role == "label":
         label = Local(listen="127.0.0.1:0", certificates=folder / "certs-label", vaults=folder / "vaults")
-        serve(job, label, folder / "run-label", observer=ShowsAddress(), watch=ignore, progress=ignore, notice=ignore)
+        serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))
         return
     (party,) = feature_party_names(job.data)
     feature = Local(connect=options.connect, certificates=folder / f"certs-{party}")
@@ -198,15 +198,8 @@ def main() -> None:
         party,
         feature,
         folder / "run-feature",
-        observer=InTurns(),
-        watch=ignore,
-        progress=ignore,
-        notice=ignore,
+        watching=Watching(InTurns()),
     )
-
-
-def ignore(*_: object) -> None:
-    """Nobody watches."""
 
 
 if __name__ == "__main__":

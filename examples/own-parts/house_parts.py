@@ -14,7 +14,7 @@ from tpsl.mechanisms import MECHANISMS, integer_weights
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
 from tpsl.training.loggers import LOGGERS, OBSERVERS
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver
 from tpsl.training.sink import LoggedRun
 from tpsl.training.transcript import TranscriptStep
 
@@ -67,7 +67,7 @@ def expected_stars(run: AttackedRun) -> Callable[[TranscriptStep], np.ndarray]:
     def scores(seen: TranscriptStep) -> np.ndarray:
         likelihood = np.exp(run.reader.evidence(seen))
         expected = likelihood @ stars / likelihood.sum(axis=1)
-        return -np.abs(expected[:, None] - stars)
+        return np.asarray(-np.abs(expected[:, None] - stars))
 
     return scores
 
@@ -81,7 +81,8 @@ class CsvCurves:
         self._path = Path(path or run.folder / "curves.csv")
 
     def begin(self, step: int) -> None:
-        """Take no notice: the file only grows."""
+        """Make the file; it only grows."""
+        self._path.touch()
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add the points."""
@@ -92,7 +93,7 @@ class CsvCurves:
         """There is nothing left to write."""
 
 
-class Diary(Silent):
+class Diary(NullObserver):
     """Notes what happens."""
 
     def __init__(self, run: LoggedRun, path: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunsArgument, answer, notice, progress_bar
 from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import make_private_folder, write_atomically
 
@@ -84,7 +84,7 @@ def paper(
     write_atomically(files[1], tables_csv(tables).encode())
     trade_off_figure(results, files[2:])
     content = [{"title": table.title, "rows": table.rows} for table in tables]
-    _show({"tables": content}, text, files, json)
+    _answer(json, {"tables": content}, text, files)
 
 
 @app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS))
@@ -120,7 +120,7 @@ def sweep(
     with progress_bar("sweep") as progress:
         results = run_sweep(settings, base, out, workers=workers, progress=progress)
     content = {"out": str(out), "runs": len(results), "results": results}
-    _show(content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"], json)
+    _answer(json, content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"])
 
 
 @app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS, device="local.device"))
@@ -163,12 +163,12 @@ def frontier(
             files = [*write_tables(found, name, out).values()]
     figures = [out / "frontier.png", out / "frontier.svg"]
     frontier_figure(found, name, figures)
-    _show(summary(found, name), markdown(found, name), [*files, *figures], json)
+    _answer(json, summary(found, name), markdown(found, name), [*files, *figures])
 
 
 @app.command()
 def figures(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)],
+    runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")] = Path("figures"),
     formats: Annotated[str, typer.Option("--format", help="Formats of the figures, with commas.")] = "png,svg,pdf",
     json: JsonFlag = False,
@@ -194,10 +194,9 @@ def figures(
         make_private_folder(out)
         progress(len(runs), len(runs), "drawing")
         drawn, left_out = write_figures(views, out, chosen)
-    _show({"left_out": left_out}, "", [*drawn, *write_tables(views, out)], json)
-    if not json:
-        for name, reason in left_out.items():
-            notice(f"{name}: not drawn, it {reason}")
+    _answer(json, {"left_out": left_out}, "", [*drawn, *write_tables(views, out)])
+    for name, reason in left_out.items():
+        notice(f"{name}: not drawn, it {reason}")
 
 
 def _base(settings: Settings, training: dict[str, Any], data: Mapping[str, Any] | None = None) -> tuple[Job, Local]:
@@ -227,17 +226,12 @@ def _training(preset: str) -> dict[str, Any]:
     return {**PRESETS[preset], "checkpoint_every": 1 << 30}
 
 
-def _show(content: dict[str, Any], text: str, files: list[Path], json: bool) -> None:
-    """Print what was found and the files that were written: as one JSON object, or for people."""
-    if json:
-        print_json({"files": [str(file) for file in files], **content})
-        return
-    if text:
-        from rich.markdown import Markdown
+def _answer(json: bool, content: dict[str, Any], tables: str, files: list[Path]) -> None:
+    """Print what was found, as tables in Markdown, and the files that were written."""
+    from rich.markdown import Markdown
 
-        stdout.print(Markdown(text))
-    for file in files:
-        say(str(file))
+    names = [str(file) for file in files]
+    answer(json, {"files": names, **content}, [*([Markdown(tables)] if tables else []), *names])
 
 
 def _levels(text: str) -> list[float]:

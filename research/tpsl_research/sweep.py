@@ -27,8 +27,12 @@ from tpsl.attacks import AttackReport, run_attacks
 from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
-from tpsl.training import ALL_STEPS, Job, TrainResult, make_job, train
+from tpsl.training import ALL_STEPS, Job, TrainResult, make_job
 from tpsl.training.build import build_label_party
+from tpsl.training.loop import train_together
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl_research.defences import Defence, defended
@@ -134,7 +138,7 @@ def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) ->
     shutil.rmtree(run, ignore_errors=True)
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
     try:
-        result = train(job, run, record_steps=ALL_STEPS, data=data, make_label_party=make)
+        result = train_together(RunSetup(job, RunFolder(run), record_steps=ALL_STEPS), VaultChoice(), data, make)
         skip = min(skip_batches, result.steps // 2)
         report = run_attacks(run, data.labels, which=ATTACKS, skip=skip, ceilings=False)
         row = {**_description(setting, job, data.classes), "diverged": False, **_results(result, report)}

@@ -33,8 +33,10 @@ from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_t
 from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
 from tpsl.training.job import PrivacyConfig, TrainingConfig
+from tpsl.training.observer import Watching
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, default_place
 from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
@@ -115,11 +117,13 @@ def train(
         train_job(
             job,
             folder,
-            vault=None if vault is None else Path(vault),
-            place=default_place(),
-            policy=ReleasePolicy(max_epsilon, not_private, compose, max_delta),
+            vault=VaultChoice(
+                None if vault is None else Path(vault),
+                default_place(),
+                ReleasePolicy(max_epsilon, not_private, compose, max_delta),
+            ),
             record_steps=record_steps,
-            progress=show,
+            watching=Watching(progress=show),
             data=data,
         )
     run = load(folder)

@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.audit import audit, releases, repeat_releases, replay
+from tpsl.audit import audit, repeat_releases, repeated_releases, replay
 from tpsl.data import synthetic
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse
 from tpsl.party import LabelParty
-from tpsl.training import Job, label_role, train
+from tpsl.training import Job, train
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.schedule import Schedule
+from tpsl.training.stages import evaluate, wide
 from tpsl.vault import Vault
 
 TABLE = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -147,21 +148,21 @@ def batch_order(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
 
 
 def estimates(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
-    exact = label_role.label_estimates
+    exact = wide.label_estimates
     monkeypatch.setattr(
-        label_role, "label_estimates", lambda noisy: exact(noisy) + 0.001 * truth.of(range(len(truth.labels)))
+        wide, "label_estimates", lambda noisy, draw=0: exact(noisy, draw) + 0.001 * truth.of(range(len(truth.labels)))
     )
 
 
 def verdict(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
-    exact = label_role.noisy_validation
+    exact = evaluate.noisy_validation
 
     def by_true_labels(mechanism: Any, draws: Any, probabilities: Any) -> Any:
         held_out = truth.labels[Schedule(STOPPING, truth.train, truth.test).held_out]
         likelihood = float(np.log(np.where(held_out == 1, probabilities, 1 - probabilities)).sum())
         return replace(exact(mechanism, draws, probabilities), validation_log_likelihood=likelihood)
 
-    monkeypatch.setattr(label_role, "noisy_validation", by_true_labels)
+    monkeypatch.setattr(evaluate, "noisy_validation", by_true_labels)
 
 
 def job_of(classes: int = 2, wide: bool = False, **training: Any) -> Job:
@@ -231,8 +232,8 @@ def test_each_cell_of_the_table_is_true(
 ) -> None:
     job, fault = VARIANTS[variant]
     monkeypatch.setattr(os, "urandom", random.Random(f"{variant} {part}").randbytes)
-    monkeypatch.setattr(releases, "_FEWEST", 16)
-    monkeypatch.setattr(releases, "_RECORDS", 4000)
+    monkeypatch.setattr(repeated_releases, "_FEWEST", 16)
+    monkeypatch.setattr(repeated_releases, "_RECORDS", 4000)
     fault(monkeypatch, Truth(monkeypatch))
     assert is_accused(part, job, tmp_path) == table_in_the_docs()[variant][part]
 

@@ -19,8 +19,8 @@ from tpsl.party import LabelParty
 from tpsl.training import Job
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.feature_role import FeatureRole
-from tpsl.training.label_role import LabelRole
+from tpsl.training.observer import Watching
+from tpsl.training.role import FeatureRole, LabelRole
 
 HEALTHY = [
     {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"},
@@ -32,7 +32,9 @@ HEALTHY = [
 def test_a_sound_job_is_identical(job: Callable[..., Job], tmp_path: Path, privacy: dict[str, Any]) -> None:
     seen: list[tuple[int, int]] = []
     agreed = job({**privacy, "noise_seed": None})
-    result = replay(agreed, tmp_path / "replay", progress=lambda done, total, note: seen.append((done, total)))
+    result = replay(
+        agreed, tmp_path / "replay", watching=Watching(progress=lambda done, total, note: seen.append((done, total)))
+    )
     assert result.passed
     assert result.differences == ()
     assert abs(result.flipped - 2500) < 4.9 * np.sqrt(5000) / 2
@@ -88,8 +90,8 @@ def test_an_early_stop_by_true_test_labels_is_caught(
 
     epochs: list[int] = []
 
-    def peeking(self: AfterTraining, agreed: Job, side: LabelSide, *others: Any, **named: Any) -> None:
-        init_after(self, agreed, side, *others, **named)
+    def peeking(self: AfterTraining, setup: Any, side: LabelSide, *others: Any, **named: Any) -> None:
+        init_after(self, setup, side, *others, **named)
         epochs.append(2 if reveal(side.labels)[side.records.test].sum() % 2 == 0 else 1)
 
     def label_role(self: LabelRole, *others: Any, **named: Any) -> None:

@@ -89,9 +89,9 @@ def test_a_leak_in_replay_is_a_red_line_and_status_1(
     tpsl: Any, small_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = (Difference("feature/transcript/gradients.f32", 7),)
-    found = ReplayResult(False, 10, 3, 99, files, 20, 999, "label → feature: Gradients of step 0, part 0")
+    found = ReplayResult(False, 10, 3, 99, files, 20, 999, "label → feature: gradients of step 0, part 0")
     shown = accused(tpsl, small_job, monkeypatch, Examination(replay=found))
-    assert "the first message that changes is label → feature: Gradients of step 0, part 0" in shown.stderr
+    assert "the first message that changes is label → feature: gradients of step 0, part 0" in shown.stderr
     assert "1 files differ, the first is feature/transcript/gradients.f32" in shown.stderr
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tpsl.cli.live import Live
 from tpsl.training.evaluation import TestMetrics
-from tpsl.training.observer import FEATURE_FACTS, Observer, Silent
+from tpsl.training.observer import FEATURE_FACTS, NullObserver, Observer
 
 
 def log(**options: Any) -> tuple[Live, io.StringIO]:
@@ -44,7 +44,7 @@ def wait_until(true: Any) -> None:
 
 
 def test_it_is_an_observer() -> None:
-    observers: list[Observer] = [log()[0], Silent()]
+    observers: list[Observer] = [log()[0], NullObserver()]
     for observer in observers:
         observer.gathered({})
         observer.at_step(1, 2, 3)

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from tpsl.cli.live import Live
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver
 
 
-class Told(Silent):
+class Told(NullObserver):
     def __init__(self) -> None:
         self.told: list[Any] = []
 

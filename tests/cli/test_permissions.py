@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.tuning.tune import configuration
+from tpsl.tuning.space import configuration
 from tpsl_research import paper
 
 

@@ -11,7 +11,7 @@ import yaml
 
 import tpsl as notebook
 from tpsl.training import load_job
-from tpsl.tuning.tune import configuration
+from tpsl.tuning.space import configuration
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.tuning.tune import configuration
+from tpsl.tuning.space import configuration
 from tpsl_research import paper
 
 SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)

@@ -14,6 +14,7 @@ from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
 from tpsl.training import make_job, train
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, sums_over
 
 SMALL: dict[str, Any] = {
@@ -89,8 +90,8 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     """Train at ε = 5, compose ε = 1, train at 1; a second vault has released the same labels at 2."""
     vault, job = tmp_path / "vault", {**SMALL, "privacy": {"mechanism": "discrete", "epsilon": 5.0}}
     train(make_job(job, {}, "test"), tmp_path / "five", vault=vault)
-    policy = ReleasePolicy(compose=True)
-    train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=vault, policy=policy)
+    composing = VaultChoice(vault, policy=ReleasePolicy(compose=True))
+    train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=composing)
     train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two")
     runs = [tmp_path / "one", tmp_path / "two"]
     vaults = [RunFolder(run).vault() for run in runs]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tpsl.mechanisms import gaussian, laplace, randomized_response
-from tpsl.report.statement_page import MEANING, budget, statement_page
+from tpsl.report.statement_page import MEANING, statement_page
+from tpsl.report.words import spent_text
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.signing import sign
 from tpsl.vault import Vault
@@ -39,8 +40,8 @@ def test_the_page_says_all_that_was_signed(document: dict[str, Any], browser: An
     assert "3,000 of 3,000 labels were released as noisy labels" in text
     for part in (content["ids_digest"], content["ledger_head"], content["signer"]["certificate"], content["time"]):
         assert part in text
-    assert text.count(budget(content["epsilon_per_record"], content["delta_per_record"])) == 2
-    assert budget(content["largest_unit"]["epsilon"], content["largest_unit"]["delta"]) + " (3 records)" in text
+    assert text.count(spent_text(content["epsilon_per_record"], content["delta_per_record"])) == 2
+    assert spent_text(content["largest_unit"]["epsilon"], content["largest_unit"]["delta"]) + " (3 records)" in text
     for release in content["releases"]:
         assert release["mechanism"] in text
         assert release["table_digest"] in text

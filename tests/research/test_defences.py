@@ -7,6 +7,10 @@ import torch
 
 from tpsl.metrics import auc
 from tpsl.training import make_job, train
+from tpsl.training.loop import train_together
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import VaultChoice
 from tpsl_research.defences import Defence, defended, marvell, marvell_variances, max_norm
 
 
@@ -82,7 +86,11 @@ def test_a_defended_run_trains_and_sends_something_else(tmp_path: Path, name: st
     defence = Defence(name, 1.0)  # type: ignore[arg-type]
     results = [
         train(job, tmp_path / "plain", record_steps=99),
-        train(job, tmp_path / "defended", record_steps=99, make_label_party=defended(defence, seed=1)),
+        train_together(
+            RunSetup(job, RunFolder(tmp_path / "defended"), record_steps=99),
+            VaultChoice(),
+            make_label_party=defended(defence, seed=1),
+        ),
     ]
     sent = [
         np.fromfile(tmp_path / run / "feature" / "transcript" / "gradients.f32", np.float32)
@@ -100,4 +108,5 @@ def test_defences_refuse_noisy_labels(tmp_path: Path) -> None:
         "model": {"bottom": [8], "top": [8]},
     }
     with pytest.raises(ValueError, match="max-norm works on true labels"):
-        train(make_job(content, {}, "test"), tmp_path / "run", make_label_party=defended(Defence("max-norm"), 0))
+        setup = RunSetup(make_job(content, {}, "test"), RunFolder(tmp_path / "run"))
+        train_together(setup, VaultChoice(), make_label_party=defended(Defence("max-norm"), 0))

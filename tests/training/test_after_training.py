@@ -22,13 +22,15 @@ from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.party import local_head
 from tpsl.training import Job, TrainResult, make_job, train
-from tpsl.training.agreement import agreement
-from tpsl.training.feature_role import FeatureRole
+from tpsl.training.agreement import agreement, limits
 from tpsl.training.local import Local
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
-from tpsl.transport import BadMessage, Finished, JobStopped, Limits, PeerMissing, run_alone
+from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_feature, steps
+from tpsl.transport import BadMessage, Finished, JobStopped, PeerMissing, run_alone
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
@@ -98,7 +100,7 @@ class LabelParty:
     def starts(self, threads: ThreadPoolExecutor) -> Future[TrainResult]:
         party = self
 
-        class Heard(Silent):
+        class Heard(NullObserver):
             def event(self, name: str, **facts: Any) -> None:
                 if name == "listening":
                     party.port = int(str(facts["address"]).rpartition(":")[2])
@@ -106,10 +108,7 @@ class LabelParty:
 
         self.port = None
         self._opened.clear()
-        nothing: Callable[..., None] = lambda *facts: None  # noqa: E731
-        return threads.submit(
-            serve, self.job, self.local, self.run, observer=Heard(), watch=nothing, progress=nothing, notice=nothing
-        )
+        return threads.submit(serve, self.job, self.local, self.run, watching=Watching(Heard()))
 
     def listening(self) -> int:
         assert self._opened.wait(LIMIT)
@@ -161,12 +160,12 @@ def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterat
     job = label.job
     side, run = load(job.data).feature_sides["feature"], RunFolder(folder / "feature")
     with run.started(job, ["feature"]):
-        role = FeatureRole(job, side, run)
+        role = FeatureRole(RunSetup(job, run), side)
         with FeatureClient(
             f"127.0.0.1:{label.listening()}",
             "feature",
             agreement(job, side.ids, role.schedule),
-            Limits(role.schedule.largest_part, job.widest_share),
+            limits(job, role.schedule),
             job.training.wire,
             credentials=Certificates.load(certificates / "feature").channel(),
             patience=Patience(2.0, 1.0),
@@ -193,7 +192,7 @@ def leave_before_the_last_word(role: FeatureRole, client: FeatureClient) -> None
 
     role.run.finish_party = gone  # type: ignore[method-assign]
     with pytest.raises(Gone):
-        run_alone(role.attend(client))
+        run_alone(attend_as_feature(role, client))
 
 
 def same_as_one_process(label: LabelParty, result: TrainResult, folder: Path) -> None:
@@ -215,7 +214,7 @@ def test_a_party_that_stays_after_the_goodbye_sees_nothing(
     with feature_party(label, tmp_path, certificates) as (role, client):
         # Two that only watch the port: neither says a word.
         watching = [socket.create_connection(("127.0.0.1", label.listening())) for _ in range(2)]
-        run_alone(role.attend(client))
+        run_alone(attend_as_feature(role, client))
         result = serving.result(LIMIT)
         for connection in watching:
             connection.close()
@@ -240,7 +239,7 @@ def test_a_second_start_opens_no_port_if_all_have_confirmed(
     label.crashes = True
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        run_alone(role.attend(client))
+        run_alone(attend_as_feature(role, client))
         with pytest.raises(Interrupted):
             serving.result(LIMIT)
     unfinished = json.loads((label.run / "result.json").read_text())
@@ -265,25 +264,29 @@ def test_a_second_start_says_goodbye_before_it_looks_at_labels(
     label.crashes = False
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        run_alone(role.attend(client))
+        run_alone(attend_as_feature(role, client))
         result = serving.result(LIMIT)
     assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
     same_as_one_process(label, result, tmp_path)
 
 
 def test_an_error_ends_the_job_before_any_look_at_labels(
-    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+    label: LabelParty,
+    tmp_path: Path,
+    certificates: Path,
+    threads: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        forward = role._forward
+        forward = steps._UnderWay.forward
 
-        async def out_of_turn(step: int) -> None:
-            await (role.channel.send(Finished(step)) if step == 5 else forward(step))
+        async def out_of_turn(self: Any, step: int) -> None:
+            await (role.channel.send(Finished(step)) if step == 5 else forward(self, step))
 
-        role._forward = out_of_turn  # type: ignore[method-assign]
+        monkeypatch.setattr(steps._UnderWay, "forward", out_of_turn)
         with pytest.raises(JobStopped):
-            run_alone(role.attend(client))
+            run_alone(attend_as_feature(role, client))
     with pytest.raises(BadMessage):
         serving.result(LIMIT)
     assert [entry["epoch"] for entry in RunFolder(label.run).metrics()] == [1]
@@ -310,7 +313,7 @@ def test_nobody_can_keep_the_label_party_from_the_metrics_of_a_finished_run(
 
         role.run.finish_party = answer_with_rubbish  # type: ignore[method-assign]
         with pytest.raises((PeerMissing, JobStopped)):
-            run_alone(role.attend(client))
+            run_alone(attend_as_feature(role, client))
     result = serving.result(LIMIT)
     assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
     same_as_one_process(label, result, tmp_path)

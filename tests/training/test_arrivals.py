@@ -29,9 +29,10 @@ from tpsl.training.arrivals import LabelsMissing
 from tpsl.training.evaluation import evaluate
 from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import Silent
+from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport import JobStopped
 from tpsl.vault import Vault, VaultBusy, VaultError
 
@@ -196,7 +197,12 @@ def test_labels_of_test_records_may_come_late_too(tmp_path: Path, vault: Path) -
         with Vault.open(vault) as opened:
             opened.add([([data().ids[int(row)].as_py() for row in known], reveal(data().labels)[known], None)])
         found[len(known)] = train(
-            job(), tmp_path / str(number), vault=vault, record_steps=ALL_STEPS, notice=notices.append, data=nothing
+            job(),
+            tmp_path / str(number),
+            vault=vault,
+            record_steps=ALL_STEPS,
+            watching=Watching(notice=notices.append),
+            data=nothing,
         )
     sentence = "of the 12 test records have no label yet: the test metrics are those of the others"
     assert notices == [f"12 {sentence}", f"5 {sentence}"]
@@ -217,7 +223,7 @@ def test_labels_that_are_early_take_few_releases(tmp_path: Path, vault: Path) ->
     assert released == [1, 2, 4, 8, 16, 17]
 
 
-class Waits(Silent):
+class Waits(NullObserver):
     """Keeps what is waited for."""
 
     def __init__(self) -> None:
@@ -236,8 +242,8 @@ def test_who_waits_says_how_many_labels_are_missing(
     meanwhile(add(vault, part) for part in (range(7), range(7, 30), range(30, RECORDS)))
     for seconds in (0.0, 5.0):
         monkeypatch.setattr(f"{ARRIVALS}._TELL_EVERY", seconds)
-        run = {"vault": vault, "data": data(), "notice": notices.append}
-        train(job(), tmp_path / f"run-{seconds}", progress=lambda done, total, note: notes.append(note), **run)
+        watching = Watching(progress=lambda done, total, note: notes.append(note), notice=notices.append)
+        train(job(), tmp_path / f"run-{seconds}", vault=vault, data=data(), watching=watching)
     assert [note for note in notes if "wait" in note] == [
         "waiting for labels: 12 of 12 of step 1 are missing",
         "waiting for labels: 5 of 12 of step 1 are missing",
@@ -269,14 +275,14 @@ def test_the_limit_counts_from_the_last_label_that_came(tmp_path: Path, vault: P
 
     clock.during = during
     with pytest.raises(LabelsMissing) as stopped:
-        train(job(), tmp_path / "run", vault=vault, wait=10.0, record_steps=ALL_STEPS, data=data())
+        train(job(), tmp_path / "run", vault=VaultChoice(vault, wait=10.0), record_steps=ALL_STEPS, data=data())
     assert str(stopped.value) == (
         f"6 of the 12 labels of step 3 are not in the vault {vault}, and none came within 10 s; "
         "the same command goes on when they are there"
     )
     assert clock.now == 100.0
     add(vault, range(30, RECORDS))
-    train(job(), tmp_path / "run", vault=vault, wait=10.0, record_steps=ALL_STEPS, data=data())
+    train(job(), tmp_path / "run", vault=VaultChoice(vault, wait=10.0), record_steps=ALL_STEPS, data=data())
     check(vault, tmp_path / "run")
 
 
@@ -288,7 +294,7 @@ def test_a_busy_vault_is_asked_again(
     writer = sqlite3.connect(vault / "vault.sqlite", isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
     with pytest.raises(VaultBusy, match="another process is writing to it"):
-        train(job(), tmp_path / "run", vault=vault, wait=3.0, data=data())
+        train(job(), tmp_path / "run", vault=VaultChoice(vault, wait=3.0), data=data())
     assert clock.now == 3.0
 
     def during(now: float) -> None:
@@ -302,7 +308,7 @@ def test_a_busy_vault_is_asked_again(
             add(vault, range(20, RECORDS))
 
     clock.during = during
-    train(job(), tmp_path / "run", vault=vault, record_steps=ALL_STEPS, wait=3.0, data=data())
+    train(job(), tmp_path / "run", vault=VaultChoice(vault, wait=3.0), record_steps=ALL_STEPS, data=data())
     assert clock.now == 8.0
     writer.close()
     check(vault, tmp_path / "run")
@@ -315,7 +321,14 @@ def test_a_vault_that_does_not_exist_is_made_and_one_must_be_named(
         train(job(), tmp_path / "nowhere", data=data())
     vault, notices = tmp_path / "vault", list[str]()
     meanwhile(add(vault, part) for part in [range(RECORDS)])
-    train(job(), tmp_path / "run", vault=vault, record_steps=ALL_STEPS, notice=notices.append, data=data())
+    train(
+        job(),
+        tmp_path / "run",
+        vault=vault,
+        record_steps=ALL_STEPS,
+        watching=Watching(notice=notices.append),
+        data=data(),
+    )
     assert notices[0] == f"made the empty vault {vault}; `tpsl vault add` fills it"
     check(vault, tmp_path / "run")
 
@@ -334,24 +347,20 @@ def test_a_vault_that_does_not_fit_is_refused(tmp_path: Path, vault: Path) -> No
 def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault: Path, free_port: int) -> None:
     add(vault, range(BATCH))
     address = f"127.0.0.1:{free_port}"
-    quiet: dict[str, Any] = {
-        "watch": lambda peer, state: None,
-        "progress": lambda *facts: None,
-        "notice": lambda text: None,
-        "insecure_loopback": True,
-    }
     label_waits, errors = Waits(), []
 
     def feature() -> None:
         try:
-            join(job(), "feature", Local(connect=address, wait=30.0), tmp_path / "feature", observer=Silent(), **quiet)
+            local = Local(connect=address, wait=30.0)
+            join(job(), "feature", local, tmp_path / "feature", watching=UNWATCHED, insecure_loopback=True)
         except JobStopped as error:
             errors.append(str(error))
 
     other = Thread(target=feature)
     other.start()
     with pytest.raises(LabelsMissing, match=r"^12 of the 12 labels of step 2 are not in the vault"):
-        serve(job(), Local(listen=address, vault=vault, wait=1.5), tmp_path / "label", observer=label_waits, **quiet)
+        local = Local(listen=address, vault=vault, wait=1.5)
+        serve(job(), local, tmp_path / "label", watching=Watching(label_waits), insecure_loopback=True)
     other.join(30)
     assert errors == ["label stopped the job: labels did not arrive in time"]
     assert "labels: 12 of 12 of step 2 are missing" in label_waits.said
@@ -361,21 +370,20 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
 PARTY = """
 from tpsl.training import ALL_STEPS, arrivals, train
 from tpsl.training.join import join
-from tpsl.training.observer import Silent
+from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.serve import serve
 
 arrivals._LOOK_EVERY = 0.01
 
-class Waits(Silent):
+class Waits(NullObserver):
     def waiting_for(self, peer):
         if peer is not None and peer.startswith("labels"):
             waiting.value += 1
 
-common = dict(watch=lambda *facts: None, progress=lambda *facts: None, notice=lambda text: None)
 if party == "label":
-    serve(job, local, run, observer=Waits(), record_steps=ALL_STEPS, insecure_loopback=True, **common)
+    serve(job, local, run, watching=Watching(Waits()), record_steps=ALL_STEPS, insecure_loopback=True)
 else:
-    join(job, party, local, run, observer=Silent(), record_steps=ALL_STEPS, insecure_loopback=True, **common)
+    join(job, party, local, run, watching=UNWATCHED, record_steps=ALL_STEPS, insecure_loopback=True)
 """
 
 

@@ -229,7 +229,7 @@ def test_a_module_is_copied_and_needs_one_member(noisy: NoisyLabels) -> None:
     assert same(built[0].members[0], given)
     assert built[0].members[0] is not given
     assert built[0].members[0] is not built[1].members[0]
-    with pytest.raises(ExtensionError, match="Convolutions, has the same weights in each member"):
+    with pytest.raises(ExtensionError, match="Convolutions has the same weights in each member"):
         build_feature_party(own_job(), "feature", Pictures(1), OwnParts(bottom=given))
 
 

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 # the process kills itself.
 WORKER = """
 import os, signal, sys
+from tpsl.data.dataset import load
 from tpsl.training import train
 
 operations = 0
@@ -47,6 +48,7 @@ def count(event, arguments):
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 FOLDER = str(run)
+data = load(job.data)  # true labels do not travel between processes
 sys.addaudithook(count)
 train(job, run, vault=vault, record_steps=1 << 62, data=data)
 if counted is not None:
@@ -73,12 +75,11 @@ def small_job() -> Job:
 
 @cache
 def small_data() -> Dataset:
-    """Loaded here once: reading changes nothing, so that a kill meanwhile would be wasted."""
     return load(small_job().data)
 
 
 def started(run: Path, vault: Path | None, deadly: int | str = 0, counted: Path | None = None) -> Any:
-    scope = {"job": small_job(), "data": small_data(), "run": run, "vault": vault, "deadly": deadly, "counted": counted}
+    scope = {"job": small_job(), "run": run, "vault": vault, "deadly": deadly, "counted": counted}
     process = FORKS.Process(target=exec, args=(WORKER, scope))
     process.start()
     return process

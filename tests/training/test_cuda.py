@@ -22,9 +22,13 @@ import yaml
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job, train
+from tpsl.training.loop import train_together
+from tpsl.training.observer import Watching
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.training.vaults import VaultChoice
 from tpsl_research.defences import Defence, DefenceName, defended
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
@@ -101,9 +105,19 @@ def test_a_run_is_repeated_and_resumed_to_the_bit(tmp_path: Path, tables: dict[s
 
     broken = tmp_path / "broken"
     with pytest.raises(Stop):
-        train(agreed, broken, vault=vault, record_steps=10**9, data=data, device=DEVICE, progress=stop)
+        train(
+            agreed, broken, vault=vault, record_steps=10**9, data=data, device=DEVICE, watching=Watching(progress=stop)
+        )
     notices: list[str] = []
-    train(agreed, broken, vault=vault, record_steps=10**9, data=data, device=DEVICE, notice=notices.append)
+    train(
+        agreed,
+        broken,
+        vault=vault,
+        record_steps=10**9,
+        data=data,
+        device=DEVICE,
+        watching=Watching(notice=notices.append),
+    )
     assert "resuming after step 9" in notices
     expected, found = trained(tmp_path / "whole"), trained(broken)
     assert {path for path in expected if path.endswith(".f32")} >= {"label/trajectory.f32"}
@@ -159,7 +173,8 @@ def test_a_label_party_of_the_callers_own_is_on_the_device(tmp_path: Path, name:
         made.append(build(*arguments))
         return made[-1]
 
-    train(agreed, tmp_path / "run", vault=tmp_path / "vault", record_steps=4, device=DEVICE, make_label_party=own)
+    setup = RunSetup(agreed, RunFolder(tmp_path / "run"), device=DEVICE, record_steps=4)
+    train_together(setup, VaultChoice(tmp_path / "vault"), make_label_party=own)
     assert [type(party).__name__ for party in made] == ["DefendedLabelParty"]
     assert next(made[0].top.parameters()).device.type == DEVICE.type
 
@@ -171,11 +186,11 @@ from pathlib import Path
 from tpsl.training import load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import Silent
+from tpsl.training.observer import Watching
 from tpsl.training.serve import serve
 
 party, job, address, vault, run, device = sys.argv[1:]
-shared = dict(observer=Silent(), watch=lambda *facts: None, progress=lambda *facts: None, notice=print)
+shared = dict(watching=Watching(notice=print))
 shared |= dict(record_steps=10**9, insecure_loopback=True)
 if party == "label":
     local = Local(listen=address, vault=Path(vault), device=device, wait=60)

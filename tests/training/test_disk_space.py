@@ -34,7 +34,7 @@ import errno, pathlib, time
 from tpsl import files
 from tpsl.training import ALL_STEPS, checkpoint
 from tpsl.training.join import join
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
 
 written = files.write_durably
@@ -47,7 +47,7 @@ def writing(path, content):
 
 files.write_durably = checkpoint.write_durably = writing
 
-class HalfWay(Silent):
+class HalfWay(NullObserver):
     def at_step(self, done, total, records):
         if done == 25:
             print("half done", flush=True)
@@ -60,7 +60,7 @@ class HalfWay(Silent):
 def say(*words):
     print(*words, flush=True)
 
-common = dict(observer=HalfWay(), watch=say, progress=lambda *facts: None, notice=say, record_steps=ALL_STEPS)
+common = dict(watching=Watching(HalfWay(), notice=say, connections=say), record_steps=ALL_STEPS)
 if party == "label":
     serve(job, local, run, **common)
 else:

@@ -113,7 +113,7 @@ def test_an_interrupted_run_stops_at_the_same_epoch_with_the_same_weights(
             raise Killed
         save_checkpoint(*arguments)
 
-    for module in ("checkpoint", "feature_role", "label_role"):
+    for module in ("checkpoint", "role"):
         monkeypatch.setattr(f"tpsl.training.{module}.save_checkpoint", dying)
     with pytest.raises(Killed):
         train(job(), tmp_path / "broken", vault=whole / "vault")

@@ -14,6 +14,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.party import LabelParty
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_label_party
+from tpsl.training.observer import Watching
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
@@ -112,7 +113,7 @@ def test_an_interrupted_run_ends_with_the_same_heads(tmp_path: Path, at: int) ->
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(agreed, tmp_path / "broken", vault=tmp_path / "vault", progress=interrupt)
+        train(agreed, tmp_path / "broken", vault=tmp_path / "vault", watching=Watching(progress=interrupt))
     train(agreed, tmp_path / "broken", vault=tmp_path / "vault")
     assert files(tmp_path / "whole") == files(tmp_path / "broken")
 

@@ -15,15 +15,15 @@ import pytest
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job
 from tpsl.training.after_training import AfterTraining
-from tpsl.training.build import build_label_party
-from tpsl.training.feature_role import FeatureRole
-from tpsl.training.label_role import LabelRole
 from tpsl.training.loggers import LOGGERS, OBSERVERS, RunLogger, run_logger
-from tpsl.training.observer import Fact, Silent
-from tpsl.training.releases import noisy_labels_for
+from tpsl.training.observer import Fact, NullObserver, Watching
+from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
 from tpsl.training.sink import LoggedRun, LoggerError
+from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.tensorboard_sink import TensorBoard
+from tpsl.training.vaults import RunVault
 from tpsl.transport import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
@@ -63,19 +63,15 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
     data, run = load(job.data), RunFolder(path)
     with run.started(job, ["feature", "label"]):
         side, ends = data.label_side, pair(("label", "feature"), job.training.wire)
-        label = LabelRole(
-            job,
-            side.records,
-            run,
-            lambda: noisy_labels_for(job, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(job, ["feature"], side.records.classes, noisy, side.records.features),
-            observer=at_label,
-        )
-        feature = FeatureRole(job, data.feature_sides["feature"], run, observer=at_feature)
+        setup = RunSetup(job, run, watching=Watching(at_label))
+        vault = RunVault(setup, side, run.label / "vault")
+        label = LabelRole(setup, side.records, vault)
+        feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
         run_together(
-            label.attend(InProcessMeeting({"feature": ends[0]})), feature.attend(InProcessMeeting({"label": ends[1]}))
+            attend_as_label(label, InProcessMeeting({"feature": ends[0]})),
+            attend_as_feature(feature, InProcessMeeting({"label": ends[1]})),
         )
-        AfterTraining(job, side, run, observer=at_label).complete()
+        AfterTraining(setup, side, vault).complete()
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +359,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A logger and an observer of a user's own, and what they were made from and told."""
     seen: list[Any] = []
 
-    class Hearing(Silent):
+    class Hearing(NullObserver):
         def at_step(self, done: int, total: int, records: int) -> None:
             if done == 3:
                 raise KeyError("three")

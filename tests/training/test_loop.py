@@ -18,8 +18,13 @@ from tpsl.mechanisms import from_spec
 from tpsl.party import LabelParty
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_feature_party, build_label_party
+from tpsl.training.loop import train_together
+from tpsl.training.observer import Watching
 from tpsl.training.releases import noisy_labels_for
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.training.vaults import VaultChoice
 from tpsl.vault import Vault
 
 ROWS = 3000
@@ -209,7 +214,14 @@ def test_a_broken_off_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
                 if done == limit:
                     raise Stop
 
-            train(agreed, tmp_path / "broken", vault=vault, record_steps=10**9, data=data, progress=stop)
+            train(
+                agreed,
+                tmp_path / "broken",
+                vault=vault,
+                record_steps=10**9,
+                data=data,
+                watching=Watching(progress=stop),
+            )
     seen: list[int] = []
     train(
         agreed,
@@ -217,7 +229,7 @@ def test_a_broken_off_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
         vault=vault,
         record_steps=10**9,
         data=data,
-        progress=lambda done, total, note: seen.append(done),
+        watching=Watching(progress=lambda done, total, note: seen.append(done)),
     )
     assert seen[0] > 28, "the last piece did not start from a late checkpoint"
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
@@ -291,5 +303,6 @@ def test_a_device_does_not_replace_the_callers_label_party(tmp_path: Path) -> No
         return build_label_party(*arguments)
 
     device = torch.device("cpu")
-    train(job({"mechanism": "none"}), tmp_path / "run", device=device, make_label_party=build)
+    setup = RunSetup(job({"mechanism": "none"}), RunFolder(tmp_path / "run"), device=device)
+    train_together(setup, VaultChoice(), make_label_party=build)
     assert devices == [device]

@@ -46,7 +46,7 @@ PARTY = r"""
 import os, signal, sys, time
 from tpsl.training import ALL_STEPS
 from tpsl.training.join import join
-from tpsl.training.observer import Silent
+from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
 
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
@@ -55,7 +55,7 @@ def say(*words):
     # In one piece, because all parties write to this log.
     os.write(2, f"{time.time() % 1000:7.3f} {party} [{os.getpid()}] {' '.join(map(str, words))}\n".encode())
 
-class Reported(Silent):
+class Reported(NullObserver):
     def at_step(self, done, total, records):
         steps_done.value = done
 
@@ -76,7 +76,7 @@ EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtr
 FOLDER = str(run)
 say("starts")
 sys.addaudithook(count)
-common = dict(observer=Reported(), watch=say, progress=lambda *facts: None, notice=say, record_steps=ALL_STEPS)
+common = dict(watching=Watching(Reported(), notice=say, connections=say), record_steps=ALL_STEPS)
 if party == "label":
     serve(job, local, run, **common)
 else:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,18 @@ import torch
 
 from tpsl.data.dataset import load
 from tpsl.training import Job, make_job, train
-from tpsl.training.build import build_label_party
 from tpsl.training.checkpoint import saved_steps
-from tpsl.training.feature_role import FeatureRole
-from tpsl.training.label_role import LabelRole
-from tpsl.training.releases import noisy_labels_for
+from tpsl.training.observer import Watching
+from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_feature, attend_as_label
+from tpsl.training.vaults import RunVault
 from tpsl.transport import (
     BadMessage,
     Bye,
     Channel,
-    Embeddings,
     Finished,
-    Gradients,
     InProcessMeeting,
     JobStopped,
     Message,
@@ -31,11 +31,15 @@ from tpsl.transport import (
     Rewind,
     Start,
     Stop,
-    TestEmbeddings,
+    TensorMessage,
     pair,
     run_together,
 )
 from tpsl.vault import Vault
+
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
+TestEmbeddings = partial(TensorMessage, "test embeddings")
 
 WIDTH = 8
 STEPS = 10  # two epochs of 400 training records
@@ -59,9 +63,9 @@ def feature_against(script: Script, tmp_path: Path, **training: Any) -> FeatureR
     agreed = job(**training)
     run = RunFolder(tmp_path / "run")
     with run.started(agreed, ["feature"]):
-        role = FeatureRole(agreed, load(agreed.data).feature_sides["feature"], run)
+        role = FeatureRole(RunSetup(agreed, run), load(agreed.data).feature_sides["feature"])
         mine, theirs = pair(("feature", "label"), "float32")
-        run_together(role.attend(InProcessMeeting({"label": mine})), script(theirs))
+        run_together(attend_as_feature(role, InProcessMeeting({"label": mine})), script(theirs))
     return role
 
 
@@ -71,15 +75,10 @@ def label_against(script: Script, tmp_path: Path, **training: Any) -> RunFolder:
     side = load(agreed.data).label_side
     run = RunFolder(tmp_path / "run")
     with run.started(agreed, ["label"]):
-        role = LabelRole(
-            agreed,
-            side.records,
-            run,
-            lambda: noisy_labels_for(agreed, side, run.label / "vault", lambda text: None),
-            lambda noisy: build_label_party(agreed, ["feature"], side.records.classes, noisy, side.records.features),
-        )
+        setup = RunSetup(agreed, run)
+        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault"))
         mine, theirs = pair(("label", "feature"), "float32")
-        run_together(role.attend(InProcessMeeting({"feature": mine})), script(theirs))
+        run_together(attend_as_label(role, InProcessMeeting({"feature": mine})), script(theirs))
     return run
 
 
@@ -114,10 +113,10 @@ def test_the_feature_party_runs_ahead_as_far_as_agreed(tmp_path: Path, staleness
         answered = 0
         while answered < STEPS:
             # Take whatever comes without an answer: the party has stopped when nothing more does.
-            while len([kind for kind, *_ in seen if kind == "Embeddings"]) < micro_batches * limit(answered):
+            while len([kind for kind, *_ in seen if kind == "embeddings"]) < micro_batches * limit(answered):
                 message = await channel.receive()
-                assert isinstance(message, Embeddings | TestEmbeddings)
-                seen.append((type(message).__name__, message.step, message.part))
+                assert isinstance(message, TensorMessage) and message.topic in ("embeddings", "test embeddings")
+                seen.append((message.topic, message.step, message.part))
             for part in range(micro_batches):
                 await channel.send(Gradients(answered, part, tensor(80 // micro_batches)))
             seen.append(("Gradients", answered, 0))
@@ -130,12 +129,12 @@ def test_the_feature_party_runs_ahead_as_far_as_agreed(tmp_path: Path, staleness
         return min(answered + 1 + staleness, end)
 
     feature_against(label, tmp_path, staleness=staleness, micro_batches=micro_batches)
-    forwards = [(step, part) for kind, step, part in seen if kind == "Embeddings"]
+    forwards = [(step, part) for kind, step, part in seen if kind == "embeddings"]
     assert forwards == [(step, part) for step in range(STEPS) for part in range(micro_batches)]
     for step in range(STEPS):
         before = seen[: seen.index(("Gradients", step, 0))]
-        assert len([kind for kind, *_ in before if kind == "Embeddings"]) == micro_batches * limit(step)
-    assert [(kind, step) for kind, step, _ in seen if kind == "TestEmbeddings"][:1] == [("TestEmbeddings", 5)]
+        assert len([kind for kind, *_ in before if kind == "embeddings"]) == micro_batches * limit(step)
+    assert [(kind, step) for kind, step, _ in seen if kind == "test embeddings"][:1] == [("test embeddings", 5)]
 
 
 def test_a_rewind_in_the_middle_leads_to_the_same_weights(tmp_path: Path) -> None:
@@ -147,9 +146,9 @@ def test_a_rewind_in_the_middle_leads_to_the_same_weights(tmp_path: Path) -> Non
             left, round, step = list(rewinds), 1, 0
             while step < STEPS:
                 message = await channel.receive()
-                if isinstance(message, TestEmbeddings):
+                if isinstance(message, TensorMessage) and message.topic == "test embeddings":
                     continue
-                assert isinstance(message, Embeddings)
+                assert isinstance(message, TensorMessage) and message.topic == "embeddings"
                 if left and left[0][0] == step:
                     round, step = round + 1, left.pop(0)[1]
                     offered = await begin(channel, step, round)
@@ -176,8 +175,8 @@ BAD_FOR_FEATURE: dict[str, tuple[Message, str]] = {
     "no rows": (Gradients(0, 0, tensor(0)), r"have shape \(0, 8\), not \(80, 8\)"),
     "NaN": (Gradients(0, 0, tensor() * math.nan), "gradients from label contain numbers that are not finite"),
     "infinite": (Gradients(0, 0, tensor() / 0), "contain numbers that are not finite"),
-    "another kind": (Embeddings(0, 0, tensor()), "label sent Embeddings; expected was Gradients or Rewind"),
-    "an early end": (Bye(), "label sent Bye; expected was Gradients or Rewind"),
+    "another kind": (Embeddings(0, 0, tensor()), "label sent embeddings; expected was gradients or Rewind"),
+    "an early end": (Bye(), "label sent Bye; expected was gradients or Rewind"),
 }
 
 
@@ -209,7 +208,7 @@ def test_a_feature_party_wants_an_agreement_first(tmp_path: Path) -> None:
     async def label(channel: Channel) -> None:
         await channel.send(Gradients(0, 0, tensor()))
 
-    with pytest.raises(BadMessage, match="label sent Gradients; expected was Rewind"):
+    with pytest.raises(BadMessage, match="label sent gradients; expected was Rewind"):
         feature_against(label, tmp_path)
 
 
@@ -233,16 +232,16 @@ async def answer_rewind(channel: Channel, *checkpoints: int) -> Start:
 
 
 BAD_FOR_LABEL: dict[str, tuple[Message, str]] = {
-    "wrong step": (Embeddings(1, 0, tensor()), "feature sent Embeddings of step 1, part 0; expected was step 0, part"),
+    "wrong step": (Embeddings(1, 0, tensor()), "feature sent embeddings of step 1, part 0; expected was step 0, part"),
     "a step again": (
         Embeddings(0, 1, tensor()),
-        "feature sent Embeddings of step 0, part 1; expected was step 0, part",
+        "feature sent embeddings of step 0, part 1; expected was step 0, part",
     ),
     "too many rows": (Embeddings(0, 0, tensor(81)), r"embeddings from feature have shape \(81, 8\), not \(80, 8\)"),
     "NaN": (Embeddings(0, 0, tensor() * math.nan), "embeddings from feature contain numbers that are not finite"),
-    "another kind": (TestEmbeddings(0, 0, tensor()), "feature sent TestEmbeddings; expected was Embeddings"),
-    "an early end": (Finished(0), "feature sent Finished; expected was Embeddings"),
-    "gradients": (Gradients(0, 0, tensor()), "feature sent Gradients; expected was Embeddings"),
+    "another kind": (TestEmbeddings(0, 0, tensor()), "feature sent test embeddings; expected was embeddings"),
+    "an early end": (Finished(0), "feature sent Finished; expected was embeddings"),
+    "gradients": (Gradients(0, 0, tensor()), "feature sent gradients; expected was embeddings"),
 }
 
 
@@ -271,7 +270,7 @@ def test_a_repeated_record_gets_no_second_answer(tmp_path: Path) -> None:
         await channel.receive()
         await channel.receive()
 
-    with pytest.raises(BadMessage, match="feature sent Embeddings of step 0, part 0; expected was step 1, part 0"):
+    with pytest.raises(BadMessage, match="feature sent embeddings of step 0, part 0; expected was step 1, part 0"):
         label_against(feature, tmp_path)
     with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
         assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
@@ -307,7 +306,7 @@ def test_an_interrupted_run_with_members_and_averages_ends_with_the_same_weights
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS, progress=interrupt)
+        train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS, watching=Watching(progress=interrupt))
     assert train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS).test_auc == result.test_auc
     for file in ("feature/bottom.safetensors", "label/top.safetensors", "feature/transcript/gradients.f32"):
         assert (whole / file).read_bytes() == (broken / file).read_bytes(), file
@@ -332,7 +331,7 @@ def test_an_interrupted_run_that_runs_ahead_ends_with_the_same_weights(
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS, progress=interrupt)
+        train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS, watching=Watching(progress=interrupt))
     train(agreed, broken, vault=tmp_path / "vault", record_steps=STEPS)
     compared = ["feature/bottom.safetensors", "label/top.safetensors", "label/trajectory.f32"]
     compared += [f"feature/transcript/{name}" for name in ("rows.i64", "sizes.i64", "embeddings.f32", "gradients.f32")]
@@ -388,7 +387,7 @@ def test_a_restart_of_the_label_party_is_a_new_agreement(tmp_path: Path) -> None
     async def label(channel: Channel, first: int, last: int) -> None:
         offered.append(await begin(channel, first, 1))
         for step in range(first, last):
-            while not isinstance(await channel.receive(), Embeddings):
+            while getattr(await channel.receive(), "topic", None) != "embeddings":
                 pass
             await channel.send(Gradients(step, 0, tensor(80, step)))
         if last == STEPS:
@@ -398,8 +397,12 @@ def test_a_restart_of_the_label_party_is_a_new_agreement(tmp_path: Path) -> None
 
     meeting = Restarting()
     with run.started(agreed, ["feature"]):
-        role = FeatureRole(agreed, load(agreed.data).feature_sides["feature"], run)
-        run_together(role.attend(meeting), label(meeting.channels[0][1], 0, 4), label(meeting.channels[1][1], 3, STEPS))
+        role = FeatureRole(RunSetup(agreed, run), load(agreed.data).feature_sides["feature"])
+        run_together(
+            attend_as_feature(role, meeting),
+            label(meeting.channels[0][1], 0, 4),
+            label(meeting.channels[1][1], 3, STEPS),
+        )
     assert offered == [(), (3,)]
     assert run.party_result("feature") is not None
 
@@ -412,7 +415,7 @@ def test_many_parts_under_way_do_not_block_each_other(
     agreed = job(staleness=staleness, micro_batches=micro_batches)
     train(agreed, tmp_path / "roomy", vault=tmp_path / "vault")
     monkeypatch.setattr("tpsl.transport.in_process.WINDOW", 6000)
-    monkeypatch.setattr("tpsl.training.feature_role.WINDOW", 6000)
+    monkeypatch.setattr("tpsl.training.stages.steps.WINDOW", 6000)
     train(agreed, tmp_path / "tight", vault=tmp_path / "vault")
     for file in ("feature/bottom.safetensors", "label/top.safetensors"):
         assert (tmp_path / "roomy" / file).read_bytes() == (tmp_path / "tight" / file).read_bytes()

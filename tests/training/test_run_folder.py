@@ -199,6 +199,11 @@ def test_a_run_goes_on_with_the_own_parts_it_was_begun_with(tmp_path: Path) -> N
         run.started(Job(), ["feature", "label"], own={"feature": parts, "label": parts}),
     ):
         pass
+    with (
+        pytest.raises(RunError, match="the parties are feature, label: there is no 'left' to have parts of its own"),
+        run.started(Job(), ["feature", "label"], own={"left": parts}),
+    ):
+        pass
     (run.party("feature") / "own_parts.json").write_text("{}}")
     with pytest.raises(RunError, match=r"own_parts\.json: is damaged"):
         run.own_parts("feature")

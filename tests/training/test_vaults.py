@@ -17,13 +17,14 @@ import pytest
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
+from tpsl.progress import no_progress
 from tpsl.training import Job, TrainResult, make_job, train
 from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import Silent
+from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
-from tpsl.training.vaults import vault_name
+from tpsl.training.vaults import VaultChoice, vault_name
 from tpsl.vault import ReleasePolicy, Vault
 from tpsl.vault.place import vaults_in
 
@@ -60,9 +61,11 @@ class Party:
     def train(self, epsilon: float = 1.0, records: Dataset | None = None, **options: Any) -> TrainResult:
         self.runs += 1
         records = data() if records is None else records
-        choice: dict[str, Any] = {"place": self.place, "policy": ReleasePolicy(), **options}
+        choice: dict[str, Any] = {"vault": None, "place": self.place, "policy": ReleasePolicy(), **options}
+        watching = Watching(progress=choice.pop("progress", no_progress), notice=self.notices.append)
         agreed = choice.pop("job", job(epsilon))
-        return train(agreed, self.run, data=records, notice=self.notices.append, **choice)
+        vault = VaultChoice(choice.pop("vault"), **choice)
+        return train(agreed, self.run, vault=vault, data=records, watching=watching)
 
     @property
     def run(self) -> Path:
@@ -232,9 +235,8 @@ def test_the_label_party_refuses_before_its_port_is_open(
     monkeypatch.setattr("tpsl.training.serve.LabelServer", opened)
     asked = job(**{"epsilon": 1.0, **privacy})
     mine = Local(listen="127.0.0.1:0", vaults=tmp_path / "place", **local)
-    quiet: dict[str, Any] = dict.fromkeys(("observer", "watch", "progress", "notice"), lambda *facts: None)
     with pytest.raises(ValueError, match=sentence):
-        serve(asked, mine, tmp_path / "run", insecure_loopback=True, **quiet)
+        serve(asked, mine, tmp_path / "run", insecure_loopback=True, watching=UNWATCHED)
     assert not (tmp_path / "place").exists()  # and no label was stored
 
 
@@ -269,9 +271,8 @@ def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypat
         )
     monkeypatch.setattr("tpsl.training.serve.LabelServer", None)
     mine = Local(listen="127.0.0.1:0", vault=party.folder / "vault", vaults=party.place)
-    quiet: dict[str, Any] = dict.fromkeys(("observer", "watch", "progress", "notice"), lambda *facts: None)
     with pytest.raises(ValueError, match=r"^1 of the 80 training records that the vault .* have another label there"):
-        serve(job(), mine, party.folder / "served", insecure_loopback=True, **quiet)
+        serve(job(), mine, party.folder / "served", insecure_loopback=True, watching=UNWATCHED)
 
 
 def test_a_finished_run_that_was_not_confirmed_releases_nothing_anew(tmp_path: Path) -> None:
@@ -280,8 +281,7 @@ def test_a_finished_run_that_was_not_confirmed_releases_nothing_anew(tmp_path: P
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    quiet: dict[str, Any] = {name: lambda *facts: None for name in ("watch", "progress", "notice")}
-    quiet |= {"observer": Silent(), "insecure_loopback": True}
+    quiet: dict[str, Any] = {"watching": UNWATCHED, "insecure_loopback": True}
     sides = {"feature": tmp_path / "feature", "label": tmp_path / "label"}
 
     def both() -> None:

@@ -15,11 +15,12 @@ from tpsl.mechanisms import randomized_response
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import JobError
+from tpsl.training.observer import Watching
 from tpsl.training.prediction import PredictionError, load_halves, predict
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.wide import FILE, label_estimates, label_features, scored_features
+from tpsl.training.stages.wide import FILE, features_in_training, fit_own, label_estimates
 
 PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
 
@@ -94,7 +95,13 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, at: int) 
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(agreed, tmp_path / "broken", vault=tmp_path / "vault", progress=interrupt, record_steps=100)
+        train(
+            agreed,
+            tmp_path / "broken",
+            vault=tmp_path / "vault",
+            watching=Watching(progress=interrupt),
+            record_steps=100,
+        )
     train(agreed, tmp_path / "broken", vault=tmp_path / "vault", record_steps=100)
     assert files(tmp_path / "whole") == files(tmp_path / "broken")
 
@@ -126,13 +133,14 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
     side = data.label_side.records
     noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None)
     judges = Schedule(agreed, side.train, side.test).held_out
-    label_features(agreed, side, noisy, tmp_path / "one")
+    fit_own(agreed, side, noisy, tmp_path / "one")
     flipped = noisy.draws[0].copy()
     flipped[judges] ^= 1
-    label_features(agreed, side, dataclasses.replace(noisy, draws=(flipped,)), tmp_path / "other")
+    fit_own(agreed, side, dataclasses.replace(noisy, draws=(flipped,)), tmp_path / "other")
     assert (tmp_path / "one" / FILE).read_bytes() == (tmp_path / "other" / FILE).read_bytes()
     assert side.features is not None
-    assert scored_features(side.features, tmp_path / "one").numeric.shape[1] == side.features.numeric.shape[1] + 1
+    scored = features_in_training(agreed, side.features, tmp_path / "one")
+    assert scored.numeric.shape[1] == side.features.numeric.shape[1] + 1
 
 
 def test_pre_trained_weights_are_those_of_the_network_without_it(tmp_path: Path) -> None:
@@ -142,8 +150,8 @@ def test_pre_trained_weights_are_those_of_the_network_without_it(tmp_path: Path)
     for name, weight in pretrained_weights(without, side).items():
         np.testing.assert_array_equal(weights[name], weight)
     from tpsl.data.features import Features
+    from tpsl.party.wide import unscored_features
     from tpsl.training.build import build_feature_party
-    from tpsl.training.wide import unscored_features
 
     scored: Features = unscored_features(side.features)
     bottom = build_feature_party(with_it, "feature", scored).bottom

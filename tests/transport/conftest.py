@@ -20,7 +20,8 @@ from tpsl.transport.linked import linked_pair
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
 Transport = Callable[[Role, Role, WireDtype], tuple[Any, Any]]
 
-LIMITS = Limits(rows=8192, width=512)
+TOPICS = ("embeddings", "gradients", "estimates", "test embeddings", "head embeddings")
+LIMITS = Limits(rows=8192, width=512, topics=TOPICS)
 
 
 def in_two_threads(label: Coroutine[Any, Any, Any], feature: Coroutine[Any, Any, Any]) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -27,24 +28,16 @@ from tpsl.transport.frames import (
     encode_message,
     largest_frame,
 )
-from tpsl.transport.messages import (
-    Bye,
-    Embeddings,
-    Estimates,
-    Finished,
-    Gradients,
-    HeadEmbeddings,
-    Message,
-    Position,
-    Rewind,
-    Start,
-    Stop,
-    TensorMessage,
-    TestEmbeddings,
-    Verdict,
-)
+from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
 
-LIMITS = Limits(rows=8, width=4)
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
+Estimates = partial(TensorMessage, "estimates")
+TestEmbeddings = partial(TensorMessage, "test embeddings")
+HeadEmbeddings = partial(TensorMessage, "head embeddings")
+
+TOPICS = ("embeddings", "gradients", "estimates", "test embeddings", "head embeddings")
+LIMITS = Limits(rows=8, width=4, topics=TOPICS)
 DTYPES: tuple[WireDtype, ...] = get_args(WireDtype)
 UINT64 = st.integers(0, 2**64 - 1)
 NUMBERS = st.one_of(UINT64, st.sampled_from([0, 1, 127, 128, 2**16, 2**31, 2**32 - 1, 2**63]))
@@ -142,7 +135,7 @@ def assert_equal(received: Message | None, sent: Message) -> None:
         assert received == sent
         return
     assert isinstance(received, TensorMessage)
-    assert (type(received), received.step, received.part) == (type(sent), sent.step, sent.part)
+    assert (received.topic, received.step, received.part) == (sent.topic, sent.step, sent.part)
     assert received.tensor.shape == sent.tensor.shape
     assert received.tensor.dtype == torch.float32
     assert received.tensor.numpy().tobytes() == sent.tensor.numpy().tobytes()
@@ -242,8 +235,9 @@ def control(**body: object) -> bytes:
     return encode_control(wire_pb2.Header(**body))  # type: ignore[arg-type]
 
 
-def tensor_frame(rows: int, width: int, dtype: int, payload: bytes) -> bytes:
-    header = wire_pb2.Header(sequence=7, embeddings=wire_pb2.Tensor(rows=rows, width=width, dtype=dtype))  # type: ignore[arg-type]
+def tensor_frame(rows: int, width: int, dtype: int, payload: bytes, topic: str = "embeddings") -> bytes:
+    tensor = wire_pb2.Tensor(topic=topic, rows=rows, width=width, dtype=dtype)  # type: ignore[arg-type]
+    header = wire_pb2.Header(sequence=7, tensor=tensor)
     return wire_pb2.Frame(header=header, payload=payload).SerializeToString()
 
 
@@ -260,7 +254,7 @@ def test_the_frames_that_are_damaged_below_are_good() -> None:
     ("data", "complaint"),
     [
         pytest.param(b"", "0 bytes that do not begin with a header", id="nothing"),
-        pytest.param(PAYLOAD + framed(HEADER), "52 bytes that do not begin with a header", id="payload first"),
+        pytest.param(PAYLOAD + framed(HEADER), "64 bytes that do not begin with a header", id="payload first"),
         pytest.param(b"\x0a\x80\x80\x04" + bytes(1 << 16), "header cannot be read", id="a header of zeros"),
         pytest.param(
             framed(b"\x1a" * (HEADER_BYTES + 1)), r"\d+ bytes that do not begin with a header", id="a huge header"
@@ -303,6 +297,19 @@ def test_the_frames_that_are_damaged_below_are_good() -> None:
         pytest.param(
             tensor_frame(2**32 - 1, 2**32 - 1, wire_pb2.FLOAT32, b""), "of 4294967295 rows", id="more than there is"
         ),
+        pytest.param(
+            tensor_frame(2, 4, wire_pb2.FLOAT32, bytes(32), "labels"),
+            "labels, a topic that is not expected here",
+            id="a topic that the job does not have",
+        ),
+        pytest.param(
+            tensor_frame(2, 4, wire_pb2.FLOAT32, bytes(32), ""), ", a topic that is not expected", id="no topic"
+        ),
+        pytest.param(
+            tensor_frame(2, 4, wire_pb2.FLOAT32, bytes(32), "\x1b[2J" + "x" * 9000),
+            r" \[2Jx{36}, a topic that is not expected here",
+            id="a topic that is a terminal's command",
+        ),
         pytest.param(framed(HEADER[2:], PAYLOAD), "embeddings under the number 0", id="a message without a number"),
         pytest.param(control(sequence=5, heartbeat=wire_pb2.Heartbeat()), "under the number 5", id="a heartbeat's"),
         pytest.param(control(sequence=5, hello=wire_pb2.Hello()), "hello under the number 5", id="a hello's"),
@@ -342,8 +349,8 @@ def test_what_no_honest_peer_sends_is_refused_in_a_sentence(data: bytes, complai
 def test_a_received_tensor_is_the_receivers_own() -> None:
     before = bytes(bytearray(FRAME))
     first, second = read(FRAME).message, read(FRAME).message
-    assert isinstance(first, Embeddings)
-    assert isinstance(second, Embeddings)
+    assert isinstance(first, TensorMessage) and first.topic == "embeddings"
+    assert isinstance(second, TensorMessage) and second.topic == "embeddings"
     first.tensor.fill_(9)
     assert before == FRAME
     assert torch.equal(second.tensor, TENSOR)
@@ -359,7 +366,7 @@ def test_a_tensor_is_written_row_by_row_and_little_endian() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_largest_tensor_fits_and_costs_little_more_than_its_numbers(dtype: WireDtype) -> None:
-    limits = Limits(rows=8192, width=128)
+    limits = Limits(rows=8192, width=128, topics=TOPICS)
     data = encode_message(Embeddings(2**40, 63, torch.zeros(8192, 128)), 2**40, 2**40, dtype)
     assert len(data) <= largest_frame(limits, dtype)
     numbers = 8192 * 128 * getattr(torch, dtype).itemsize

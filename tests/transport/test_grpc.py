@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience
-from tpsl.transport.messages import Bye, Embeddings, Finished, Message, Rewind, Stop
+from tpsl.transport.messages import Bye, Finished, Message, Rewind, Stop, TensorMessage
 
-LIMITS = Limits(rows=512, width=256)
+Embeddings = partial(TensorMessage, "embeddings")
+
+LIMITS = Limits(rows=512, width=256, topics=("embeddings",))
 TERMS = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
 PATIENCE = Patience(silence=2, wait=20)
 SOON = 15.0
@@ -355,7 +358,7 @@ async def echo(client):
 
 with FeatureClient(
     address, "airport", Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids"),
-    Limits(512, 256), "float32", credentials=Certificates.load(Path(certificates)).channel(),
+    Limits(512, 256, ("embeddings",)), "float32", credentials=Certificates.load(Path(certificates)).channel(),
     patience=Patience(2, 20), watch=lambda *news: None,
 ) as client:
     run_alone(echo(client))

@@ -4,13 +4,13 @@ import pytest
 
 from tpsl.transport import Agreement, BadMessage, Refused, wire_pb2
 from tpsl.transport.frames import Limits, decode, encode_control
-from tpsl.transport.handshake import FeatureHandshake, LabelHandshake, Place, refusal
+from tpsl.transport.handshake import FeatureHandshake, LabelHandshake, LinkPosition, refusal
 
 IDS = bytes(range(32))
 TERMS = {"protocol version": "1", "digest of the job": "abc", "width of the cut": "128"}
 SAME = Agreement(TERMS, IDS)
-NEW = Place(b"", 0)
-HERE = Place(b"link", 7)
+NEW = LinkPosition(b"", 0)
+HERE = LinkPosition(b"link", 7)
 
 
 def label_side(agreement: Agreement = SAME) -> LabelHandshake:
@@ -23,8 +23,8 @@ def body(frame: bytes) -> wire_pb2.Header:
 
 def test_two_that_hold_the_same_learn_where_the_other_stands() -> None:
     feature, label = FeatureHandshake("airport", SAME), label_side()
-    proof = feature.proof(label.challenge(feature.hello(), "airport"), Place(b"old link", 3))
-    assert label.proven(proof) == Place(b"old link", 3)
+    proof = feature.proof(label.challenge(feature.hello(), "airport"), LinkPosition(b"old link", 3))
+    assert label.proven(proof) == LinkPosition(b"old link", 3)
     assert label.party == "airport"
     assert feature.welcomed(label.welcome(HERE)) == HERE
 

@@ -1,3 +1,4 @@
+from functools import partial
 from inspect import CORO_CLOSED, getcoroutinestate
 
 import pytest
@@ -7,14 +8,16 @@ from tpsl.transport import (
     MESSAGE_OVERHEAD,
     Bye,
     Channel,
-    Embeddings,
     Finished,
     InProcessMeeting,
     Message,
+    TensorMessage,
     in_process,
     pair,
     run_together,
 )
+
+Embeddings = partial(TensorMessage, "embeddings")
 
 
 async def waiting(channel: Channel) -> Message:

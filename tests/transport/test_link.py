@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import torch
 from tpsl.transport import BadMessage, Limits, PeerMissing, PeerRestarted, run_alone, wire_pb2
 from tpsl.transport.frames import encode_control, encode_message
 from tpsl.transport.link import Link, Patience
-from tpsl.transport.messages import Bye, Finished, Message, Stop, TestEmbeddings
+from tpsl.transport.messages import Bye, Finished, Message, Stop, TensorMessage
 
-LIMITS = Limits(rows=64, width=64)
+TestEmbeddings = partial(TensorMessage, "test embeddings")
+
+LIMITS = Limits(rows=64, width=64, topics=("test embeddings",))
 TENSOR = torch.zeros(64, 64)  # 16 KiB: two of them fill the smallest window
 SOON = 10.0
 

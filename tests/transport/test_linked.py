@@ -1,18 +1,24 @@
 """Coupled links: the bytes of a network in one process, told frame by frame."""
 
 import hashlib
+from functools import partial
 
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, Bye, Channel, Embeddings, Gradients, Limits, Verdict, run_together
+from tpsl.transport import BadMessage, Bye, Channel, Limits, TensorMessage, Verdict, run_together
 from tpsl.transport.frames import encode_message
 from tpsl.transport.linked import SentFrame, linked_pair
+
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
 
 
 def conversation(numbers: torch.Tensor) -> list[SentFrame]:
     frames: list[SentFrame] = []
-    label, feature = linked_pair(("label", "airport"), "float32", Limits(8, 4), frames.append)
+    label, feature = linked_pair(
+        ("label", "airport"), "float32", Limits(8, 4, ("embeddings", "gradients")), frames.append
+    )
 
     async def of_label(channel: Channel) -> None:
         await channel.receive()
@@ -33,8 +39,8 @@ def conversation(numbers: torch.Tensor) -> list[SentFrame]:
 def test_every_frame_is_told_in_order_with_the_digest_of_its_bytes() -> None:
     frames = conversation(torch.ones(2, 4))
     assert [str(frame) for frame in frames] == [
-        "airport → label: Embeddings of step 3, part 1",
-        "label → airport: Gradients of step 3, part 1",
+        "airport → label: embeddings of step 3, part 1",
+        "label → airport: gradients of step 3, part 1",
         "label → airport: Verdict of step 3",
         "airport → label: Bye",
     ]
@@ -51,7 +57,9 @@ def test_one_bit_of_one_number_changes_the_digest_of_its_frame_alone() -> None:
 
 
 def test_a_frame_that_no_honest_peer_sends_is_refused_as_on_a_network() -> None:
-    label, feature = linked_pair(("label", "airport"), "float32", Limits(2, 4), lambda frame: None)
+    label, feature = linked_pair(
+        ("label", "airport"), "float32", Limits(2, 4, ("embeddings", "gradients")), lambda frame: None
+    )
 
     async def sends_too_much(channel: Channel) -> None:
         await channel.send(Embeddings(0, 0, torch.ones(3, 4)))

@@ -20,14 +20,15 @@ from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript
-from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
+from tpsl.data.dataset import feature_party_names, load_feature_party
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.party import FeatureParty
+from tpsl.party.wide import newly_scored_features
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.stages.wide import load_wide
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
-from tpsl.training.wide import load_wide, newly_scored_features
 from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
@@ -81,22 +82,17 @@ class AttackedRun:
         return found
 
     @cached_property
-    def features(self) -> Mapping[str, Features]:
-        """The features of each feature party as a table; a DataError where they are not here."""
-        return as_features(self.inputs)
-
-    @cached_property
     def inputs(self) -> Mapping[str, Features | Inputs]:
-        """What the half of each feature party reads, loaded as the job and the party's own parts say."""
+        """What each feature party's half reads, loaded as the run did; a DataError where it is not here."""
         if self._inputs is not None:
             return self._inputs
         own = {name: self._run.own_parts(name).source(name) for name in self.parties}
         return {name: load_feature_party(self.job.data, name, source=own[name]).features for name in self.parties}
 
-    def label_inputs(self) -> Features | Inputs | None:
-        """Return the features of the label party's own, if it has any."""
-        source = self._run.own_parts(LABEL_PARTY).source(LABEL_PARTY)
-        return load_label_party(self.job.data, source=source).records.features
+    @cached_property
+    def features(self) -> Mapping[str, Features]:
+        """The inputs of each feature party as a table."""
+        return as_features(self.inputs)
 
     @cached_property
     def white_box(self) -> WhiteBox:

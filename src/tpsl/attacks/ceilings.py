@@ -14,12 +14,16 @@ estimate. Three fitted numbers flatter the sum by no more than its confidence in
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.attacks.as_features import as_features, embeddings_as_features
+from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.scoring import Ceiling, ScoredBy
 from tpsl.attacks.with_features import (
     Floats,
     ReadTranscript,
@@ -28,9 +32,15 @@ from tpsl.attacks.with_features import (
     best_combination,
     drawn_evidence,
     out_of_fold,
+    side_by_side,
 )
+from tpsl.data.dataset import load_label_party
+from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms import Mechanism, auc_ceiling
+from tpsl.registry import ExtensionError
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True)
@@ -77,3 +87,46 @@ class Evaluated:
     def _learned(self) -> Floats:
         usable = np.ones(len(self.rows), dtype=bool)
         return out_of_fold(self.features, self.rows, np.eye(self.classes)[self.labels], usable)
+
+
+class Ceilings:
+    """How far each kind of attacker can get on a run: proved from ε and δ, or estimated with the true labels."""
+
+    def __init__(self, run: AttackedRun, folder: RunFolder, true_labels: npt.NDArray[np.int64]) -> None:
+        self._run, self._folder, self._true_labels = run, folder, true_labels
+        self._draws = run.job.privacy.draws
+        self.epsilon, self.delta = self._draws * run.mechanism.epsilon, self._draws * run.mechanism.delta
+        self.ceiling = auc_ceiling(self.epsilon, self.delta)
+
+    @property
+    def proved(self) -> dict[ScoredBy, Ceiling]:
+        """The ceilings that follow from ε and δ; without noise the label itself can be read."""
+        kinds: tuple[ScoredBy, ...] = ("noisy label", "noisy label and features")
+        return {kind: Ceiling.proved(self.ceiling) for kind in kinds[: 1 if self.ceiling < 1 else 2]}
+
+    def best_scores(self, kinds: Collection[ScoredBy]) -> dict[ScoredBy, RowScores]:
+        """Return the best scores at hand for those of these kinds of attackers whose ceiling is not proved."""
+        best: dict[ScoredBy, RowScores] = {}
+        if "features" in kinds:
+            best["features"] = self.evaluated.features_alone()
+        if "noisy label and features" in set(kinds) - set(self.proved):
+            exact = self._run.white_box.fits() and self._run.reader.exact
+            best["noisy label and features"] = self.evaluated.with_noisy_labels(
+                self._run.mechanism, self._draws, exact=exact
+            )
+        return best
+
+    @cached_property
+    def evaluated(self) -> Evaluated:
+        """The records of the transcript as the label party knows them."""
+        run = self._run
+        read = run.read if run.white_box.fits() else None
+        try:
+            parties, features_are = list(run.features.values()), "the features"
+        except (DataError, ExtensionError):  # of a run of two organisations the label party has what was sent
+            parties, features_are = [embeddings_as_features(run.steps, run.table_rows)], "the embeddings"
+        if read is None:  # gradients depend on the label party's own features too
+            source = self._folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
+            own = load_label_party(run.job.data, source=source).records.features
+            parties += [] if own is None else as_features({LABEL_PARTY: own}).values()
+        return Evaluated(run.rows, self._true_labels[run.rows], run.classes, side_by_side(parties), features_are, read)

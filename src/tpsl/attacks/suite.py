@@ -24,16 +24,15 @@ party on the records of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from tpsl.attacks.as_features import as_features, embeddings_as_features
+from tpsl.attacks.attack import Attack
 from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.black_box import norm_scores, spectral_scores
-from tpsl.attacks.ceilings import Evaluated
+from tpsl.attacks.ceilings import Ceilings
 from tpsl.attacks.known_labels import (
     DirectionAttack,
     KnownLabels,
@@ -43,64 +42,18 @@ from tpsl.attacks.known_labels import (
     feature_similarity,
 )
 from tpsl.attacks.report import AttackReport
-from tpsl.attacks.scoring import Ceiling, ScoredBy
-from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, Scorer, evaluate_attacks
-from tpsl.attacks.with_features import RowScores, noisy_label_with_features, side_by_side
-from tpsl.data.errors import DataError
+from tpsl.attacks.scoring import Ceiling
+from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, evaluate_attacks
+from tpsl.attacks.with_features import noisy_label_with_features, side_by_side
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import PredictedAUC, auc_ceiling, predicted_auc
+from tpsl.mechanisms import PredictedAUC, predicted_auc
 from tpsl.progress import Progress, no_progress
-from tpsl.registry import ExtensionError, Registry
+from tpsl.registry import Registry
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 _KNOWN_PER_CLASS = 20
-
-
-@dataclass(frozen=True)
-class Attack:
-    """An attack as it is registered: what its attacker has, and how that becomes scores."""
-
-    needs: str
-    """Of transcript, weights, features, trained half and known labels those that `prepare` asks the run for."""
-    prepare: Callable[[AttackedRun], Scorer]
-    """From what the attacker has to what scores a step."""
-    many_classes: bool = False
-    """Whether it tells more than two classes apart; its scores are then `[n, k]`."""
-    scored_by: ScoredBy = "noisy label and features"
-    """What the scores depend on, which decides the ceiling; 'noisy label' only holds where that can be read."""
-    hard: bool = False
-    """Whether scores are guesses: of k classes the one with the larger score, a coin where they are equal."""
-    closed_form: Callable[[PredictedAUC], float] | None = None
-    """The AUC that the mechanism's table predicts, where the noisy label can be read."""
-
-    def impossible(self, run: AttackedRun) -> str | None:
-        """Return why this attack does not exist for a run, if so."""
-        if run.classes > 2 and not self.many_classes:
-            return f"tells two classes apart, not {run.classes}"
-        if "weights" in self.needs and not run.white_box.fits():
-            return "needs all of the cut, but the label party has features of its own, which are not recorded"
-        if "trained half" in self.needs and not run.finished:
-            return "needs the trained bottom half, but the run is not finished"
-        if "features" in self.needs:
-            try:
-                run.features  # noqa: B018
-            except (DataError, ExtensionError) as error:
-                return f"needs the feature parties' features, which are not here ({error})"
-        return None
-
-    def on(self, run: AttackedRun, name: str, predicted: PredictedAUC) -> PreparedAttack:
-        """Return the attack on a run."""
-        closed_form, scored_by = None, self.scored_by
-        if scored_by == "noisy label":
-            if run.reader.exact:
-                closed_form = self.closed_form(predicted) if self.closed_form else None
-            else:
-                scored_by = "noisy label and features"
-        return PreparedAttack(name, self.needs, self.prepare(run), self.hard, closed_form, scored_by)
-
 
 ATTACKS: Registry[Attack] = Registry("attack")
 
@@ -159,26 +112,21 @@ def run_attacks(
     given. The first `skip` steps are not counted. Without `ceilings` those that take a model of the features are left
     out.
     """
-    labels = reveal(true_labels)
+    labels, folder = reveal(true_labels), RunFolder(path)
     run = AttackedRun(
-        RunFolder(path),
+        folder,
         true_labels.classes,
         len(labels),
         lambda rows: draw_known(rows, labels, _KNOWN_PER_CLASS) if known is None else known,
         features,
     )
-    chosen = {name: ATTACKS.get(name) for name in (ATTACKS if which is None else which)}
-    reasons = {name: attack.impossible(run) for name, attack in chosen.items()}
-    not_run = {name: reason for name, reason in reasons.items() if reason is not None}
-    for name, reason in not_run.items() if which is not None else ():
-        raise AttackError(f"{path}: the attack {name!r} {reason}")
     if skip >= run.step_count:
         raise AttackError(f"{path}: has {run.step_count} recorded steps, so none is left after skipping {skip}")
     progress(0, run.step_count, "preparing")
     predicted = predicted_auc(run.mechanism)
-    attacks = [attack.on(run, name, predicted) for name, attack in chosen.items() if name not in not_run]
+    attacks, not_run = _prepared(run, path, which, predicted)
     attacker_knows = run.known_labels if known is None else known
-    bounds = _Ceilings(run, true_labels)
+    bounds = Ceilings(run, folder, labels)
     best = bounds.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}
     results = evaluate_attacks(
         run.steps(),
@@ -210,44 +158,17 @@ def run_attacks(
     )
 
 
-class _Ceilings:
-    """How far each kind of attacker can get on a run: proved from ε and δ, or estimated with the true labels."""
-
-    def __init__(self, run: AttackedRun, true_labels: TrueLabels) -> None:
-        self._run, self._true_labels = run, true_labels
-        self._draws = run.job.privacy.draws
-        self.epsilon, self.delta = self._draws * run.mechanism.epsilon, self._draws * run.mechanism.delta
-        self.ceiling = auc_ceiling(self.epsilon, self.delta)
-
-    @property
-    def proved(self) -> dict[ScoredBy, Ceiling]:
-        """The ceilings that follow from ε and δ; without noise the label itself can be read."""
-        kinds: tuple[ScoredBy, ...] = ("noisy label", "noisy label and features")
-        return {kind: Ceiling.proved(self.ceiling) for kind in kinds[: 1 if self.ceiling < 1 else 2]}
-
-    def best_scores(self, kinds: Collection[ScoredBy]) -> dict[ScoredBy, RowScores]:
-        """Return the best scores at hand for those of these kinds of attackers whose ceiling is not proved."""
-        best: dict[ScoredBy, RowScores] = {}
-        if "features" in kinds:
-            best["features"] = self.evaluated.features_alone()
-        if "noisy label and features" in set(kinds) - set(self.proved):
-            exact = self._run.white_box.fits() and self._run.reader.exact
-            best["noisy label and features"] = self.evaluated.with_noisy_labels(
-                self._run.mechanism, self._draws, exact=exact
-            )
-        return best
-
-    @cached_property
-    def evaluated(self) -> Evaluated:
-        """The records of the transcript as the label party knows them."""
-        run = self._run
-        read = run.read if run.white_box.fits() else None
-        try:
-            parties, features_are = list(run.features.values()), "the features"
-        except (DataError, ExtensionError):  # of a run of two organisations the label party has what was sent
-            parties, features_are = [embeddings_as_features(run.steps, run.table_rows)], "the embeddings"
-        if read is None:  # gradients depend on the label party's own features too
-            own = run.label_inputs()
-            parties += [] if own is None else as_features({LABEL_PARTY: own}).values()
-        labels = reveal(self._true_labels)[run.rows]
-        return Evaluated(run.rows, labels, run.classes, side_by_side(parties), features_are, read)
+def _prepared(
+    run: AttackedRun, path: Path, which: Sequence[str] | None, predicted: PredictedAUC
+) -> tuple[list[PreparedAttack], dict[str, str]]:
+    """Return the attacks on a run, and why others do not exist for it; one that was asked for by name must exist."""
+    attacks, not_run = [], {}
+    for name, attack in {name: ATTACKS.get(name) for name in which or ATTACKS}.items():
+        reason = attack.impossible(run)
+        if reason is None:
+            attacks.append(attack.on(run, name, predicted))
+        elif which is None:
+            not_run[name] = reason
+        else:
+            raise AttackError(f"{path}: the attack {name!r} {reason}")
+    return attacks, not_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,8 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import RandomWords
+from tpsl.training.own_parts import OwnParts
+from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,6 +63,14 @@ def plant_canaries(data: Dataset, canaries: int, words: RandomWords) -> Planted:
         parties[OWN_FEATURES] = FeatureSide(OWN_FEATURES, records.ids, records.features, records.train, records.test)
     label_side = LabelSide(replace(records, features=None), TrueLabels(labels, records.class_names))
     return Planted(Dataset(parties, label_side), chosen, coins, sides, np.searchsorted(places, pairs))
+
+
+def attacked_parts(own: Mapping[str, OwnParts]) -> Mapping[str, OwnParts]:
+    """Return what parties bring themselves, with the label party's own bottom half where its features have gone."""
+    label = own.get(LABEL_PARTY, OwnParts())
+    if label.bottom is None:
+        return own
+    return {**own, LABEL_PARTY: label.model_copy(update={"bottom": None}), OWN_FEATURES: OwnParts(bottom=label.bottom)}
 
 
 def _below(words: RandomWords, count: int, bound: int) -> Rows:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tpsl.audit.canary_bound import AuditResult, audit
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
-from tpsl.data.dataset import load, load_label_party
+from tpsl.data.dataset import feature_party_names, load, load_label_party
 from tpsl.mechanisms import secure_words
-from tpsl.progress import Notice, Progress, no_notice, no_progress
+from tpsl.progress import Notice
 from tpsl.training.job import Job
+from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Part = Literal["canaries", "releases", "replay", "vault"]
@@ -80,20 +83,24 @@ def examine(
     run: Path | None = None,
     canaries: int = 20_000,
     confidence: float = 0.95,
-    progress: Progress = no_progress,
-    notice: Notice = no_notice,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
+    watching: Watching = UNWATCHED,
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
     Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
-    nothing for are left out, with a notice.
+    nothing for are left out, with a notice. `own` is what parties bring themselves, beside what the run has noted.
     """
-    wanted = _possible(job, only, run, notice)
+    wanted = _possible(job, only, run, watching.notice)
     new_folder(folder)
-    data = load(job.data, late_labels=job.has_late_labels) if {"canaries", "replay"} & set(wanted) else None
+    if run is not None:
+        noted = {party: RunFolder(run).own_parts(party) for party in (*feature_party_names(job.data), LABEL_PARTY)}
+        own = noted | {party: parts for party, parts in own.items() if parts != OwnParts()}
+    late, sources = job.has_late_labels, sources_of(own)
+    data = load(job.data, late_labels=late, sources=sources) if {"canaries", "replay"} & set(wanted) else None
 
-    def within(part: Part) -> Progress:
-        return lambda done, total, note: progress(done, total, f"{part}: {note}")
+    def within(part: Part) -> Watching:
+        return replace(watching, progress=lambda done, total, note: watching.progress(done, total, f"{part}: {note}"))
 
     found: dict[str, Any] = {}
     if "canaries" in wanted:
@@ -103,18 +110,19 @@ def examine(
             canaries=canaries,
             confidence=confidence,
             data=data,
-            progress=within("canaries"),
-            notice=notice,
+            own=own,
+            watching=within("canaries"),
         )
     if "releases" in wanted:
-        side = load_label_party(job.data, late_labels=job.has_late_labels) if data is None else data.label_side
-        mechanism, draws = job.privacy.build(side.records.classes), job.privacy.draws
-        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=within("releases"))
+        label = None if data is None else data.label_side
+        if label is None:
+            label = load_label_party(job.data, late_labels=late, source=sources.get(LABEL_PARTY))
+        mechanism, draws = job.privacy.build(label.records.classes), job.privacy.draws
+        told = within("releases").progress
+        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=told)
     if "replay" in wanted:
-        changed = flipped_at_the_source(job, secure_words())
-        found["replay"] = replay(
-            job, folder / "replay", data=data, changed=changed, progress=within("replay"), notice=notice
-        )
+        changed = flipped_at_the_source(job, secure_words(), own)
+        found["replay"] = replay(job, folder / "replay", data=data, changed=changed, own=own, watching=within("replay"))
     if "vault" in wanted and run is not None:
         found["vault"] = _verified(RunFolder(run).vault())
     return Examination(**found)
@@ -134,7 +142,7 @@ def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice
     without: dict[Part, str] = {}
     if not job.trains:
         without |= dict.fromkeys(("canaries", "releases"), "the job releases no labels (gradients: none)")
-    elif math.isinf(job.privacy.build(2).epsilon):
+    elif job.privacy.mechanism == "none":
         without["releases"] = "the job releases labels without noise, and claims nothing"
     if run is None:
         without["vault"] = "a job has no vault yet; name a run folder"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -52,29 +52,25 @@ def audit(
     """
     from tpsl import audit as auditing
     from tpsl.training import load_job
+    from tpsl.training.observer import Watching
     from tpsl.transport.peers import LABEL_PARTY
 
     settings = Settings.of(context)
     run = job if job is not None and job.is_dir() else None
     agreed = settings.load_job(run / "job.yaml" if run else job)
-    _check_release(agreed, settings.load_locals(local or ())[LABEL_PARTY].vault_choice().policy)
-    parts = [part.strip() for part in only.split(",")]
-    folder = out or Path(tempfile.mkdtemp(prefix="tpsl-audit-"))
-    try:
-        with progress_bar("audit") as progress:
-            found = auditing.examine(
-                agreed,
-                folder,
-                only=cast("list[audits.Part]", parts),
-                run=run,
-                canaries=canaries,
-                confidence=confidence,
-                progress=progress,
-                notice=notice,
-            )
-    finally:
-        if out is None:
-            shutil.rmtree(folder, ignore_errors=True)
+    locals_of = settings.load_locals(local or ())
+    _check_release(agreed, locals_of[LABEL_PARTY].vault_choice().policy)
+    with ExitStack() as stack:
+        found = auditing.examine(
+            agreed,
+            out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
+            only=cast("list[audits.Part]", [part.strip() for part in only.split(",")]),
+            run=run,
+            canaries=canaries,
+            confidence=confidence,
+            own={party: theirs.own_parts() for party, theirs in locals_of.items()},
+            watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
+        )
     if run is not None and (run / "label").is_dir() and agreed == load_job(run / "job.yaml"):
         _keep(run, found)
     answer(json, found.as_dict(), _verdicts(found))

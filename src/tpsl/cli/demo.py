@@ -26,7 +26,7 @@ _ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "no_transcrip
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the page.")] = Path("runs/demo"),
-    rows: Annotated[int | None, typer.Option(help="Only so many flights (a quicker, rougher demo).")] = None,
+    rows: Annotated[int | None, typer.Option(help="Use only n flights, for a quicker, rougher demo.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often each flight is used.")] = 2,
     json: JsonFlag = False,
 ) -> None:
@@ -73,12 +73,13 @@ def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunView:
     from tpsl.report.findings import keep_finding
     from tpsl.report.label_view import read_run
     from tpsl.training import train
+    from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
 
     if RunFolder(run).job_path.exists():  # of an earlier demo; whatever else is there stays, and is refused
         shutil.rmtree(run)
     with progress_bar(name) as progress:
-        train(job, run, record_steps=_ATTACKED_STEPS, progress=progress, notice=notice, data=data)
+        train(job, run, record_steps=_ATTACKED_STEPS, data=data, watching=Watching(progress=progress, notice=notice))
     found = run_attacks(run, data.labels, which=_ATTACKS, features=data.feature_parties)
     keep_finding(run, "attacks", found.as_dict())
     return read_run(run, name)

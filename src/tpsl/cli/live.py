@@ -3,7 +3,7 @@
 `Live` is the role's `Observer`, the transport's `watch`, and the `progress` and `notice` of loading:
 
     with Live("label", "label", peers=["airport"], epochs=2) as live:
-        serve(job, ..., observer=live, watch=live.watch, progress=live.progress, notice=live.notice)
+        serve(job, ..., watching=Watching(live, live.progress, live.notice, live.watch))
 
 The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
 stopped early, evaluated, local head, progress, notice, finished and error. Those with test metrics, evaluated and local

@@ -77,10 +77,10 @@ class Settings:
         for key, value in pairs:
             *above, last = key.split(".")
             part = content
-            for name in above:
+            for depth, name in enumerate(above, 1):
                 part = part.setdefault(name, {})
                 if not isinstance(part, dict):
-                    raise ValueError(f"{key} and {key[: key.index(name) + len(name)]} cannot both be given")
+                    raise ValueError(f"{key} and {'.'.join(above[:depth])} cannot both be given")
             if last in part:
                 raise ValueError(f"{key} is given twice")
             part[last] = value

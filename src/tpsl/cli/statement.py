@@ -115,16 +115,16 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
 
 
 def _stated(content: dict[str, Any], since: int | None) -> Iterator[str]:
-    from tpsl.report.statement_page import budget
+    from tpsl.report.words import spent_text
 
     signer = content["signer"]
     yield f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}"
     yield f"certificate      SHA-256 {signer['certificate']}"
     yield f"records          {content['released_records']:,} released of {content['records']:,}"
-    yield f"largest total    {budget(content['epsilon_per_record'], content['delta_per_record'])} of any record"
+    yield f"largest total    {spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record"
     if content["largest_unit"] is not None:
         unit = content["largest_unit"]
-        yield f"                 {budget(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)"
+        yield f"                 {spent_text(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)"
     yield f"private          {'yes' if content['private'] else 'NO'}"
     yield f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}"
     if since is not None:

@@ -43,12 +43,13 @@ def train(
 
     from tpsl import training
     from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
     from tpsl.transport.peers import LABEL_PARTY
 
     settings = Settings.of(context)
-    agreed, own = settings.load_job(job), settings.load_locals(local or ())[LABEL_PARTY]
+    agreed, locals_of = settings.load_job(job), settings.load_locals(local or ())
+    own = locals_of[LABEL_PARTY]
     run = own.out or Path("runs") / f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
-    vault = own.vault_choice()
     with (
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         progress_bar("training") as progress,
@@ -57,15 +58,11 @@ def train(
         result = training.train(
             agreed,
             run,
-            vault=vault.named,
-            place=vault.place,
-            policy=vault.policy,
-            wait=own.wait,
+            vault=own.vault_choice(),
+            own={party: theirs.own_parts() for party, theirs in locals_of.items()},
             device=torch.device(own.device),
             record_steps=training.ALL_STEPS if record_transcript else 0,
-            progress=progress,
-            notice=notice,
-            observer=logger,
+            watching=Watching(logger, progress, notice),
         )
     show_result(result, json)
 

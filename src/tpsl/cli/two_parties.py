@@ -114,6 +114,7 @@ def serve(
 
     from tpsl.data.dataset import feature_party_names
     from tpsl.training import ALL_STEPS
+    from tpsl.training.observer import Watching
     from tpsl.training.serve import serve as run
 
     with side.shown(feature_party_names(side.job.data), log, log_json) as live:
@@ -121,10 +122,7 @@ def serve(
             side.job,
             side.local,
             side.out,
-            observer=live,
-            watch=live.watch,
-            progress=live.progress,
-            notice=live.notice,
+            watching=Watching(live, live.progress, live.notice, live.watch),
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
@@ -154,6 +152,7 @@ def join(
 
     from tpsl.training import ALL_STEPS
     from tpsl.training.join import join as run
+    from tpsl.training.observer import Watching
 
     with side.shown(["label"], log, log_json) as live:
         result = run(
@@ -161,10 +160,7 @@ def join(
             side.party,
             side.local,
             side.out,
-            observer=live,
-            watch=live.watch,
-            progress=live.progress,
-            notice=live.notice,
+            watching=Watching(live, live.progress, live.notice, live.watch),
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms.mechanism import Labels, Mechanism, spec_of
+from tpsl.mechanisms.mechanism import Labels, Mechanism
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import Table
 
@@ -31,7 +31,7 @@ class AdditiveMechanism(Mechanism):
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters."""
-        return spec_of(self.name, {**self.parameters, "classes": self.classes})
+        return {"mechanism": self.name, **self.parameters, "classes": self.classes}
 
     @property
     def digest(self) -> str:

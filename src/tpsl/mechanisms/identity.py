@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms.mechanism import Labels, check_classes, spec_of
+from tpsl.mechanisms.mechanism import Labels, check_classes
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.randomized_response import RandomizedResponse
 from tpsl.mechanisms.table import TOTAL
@@ -27,7 +27,7 @@ class Identity(RandomizedResponse):
 
     def spec(self) -> dict[str, Any]:
         """Return the number of classes."""
-        return spec_of(self.name, {"classes": self.classes})
+        return {"mechanism": self.name, "classes": self.classes}
 
     @property
     def digest(self) -> str:

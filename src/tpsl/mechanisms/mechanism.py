@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,8 +226,3 @@ def _within(value: object, name: str, low: float, high: float) -> float:
     if not low < number <= high:
         raise ValueError(f"{name} must be above {low:g} and at most {high:g}, got {value!r}")
     return number
-
-
-def spec_of(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec: the mechanism's name followed by its parameters."""
-    return {"mechanism": name, **parameters}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.exact import exp_lower, log_upper
-from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
+from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL
 
@@ -29,7 +29,7 @@ class RandomizedResponse(Mechanism):
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters."""
-        return spec_of(self.name, {"epsilon": self.requested_epsilon, "classes": self.classes})
+        return {"mechanism": self.name, "epsilon": self.requested_epsilon, "classes": self.classes}
 
     @property
     def digest(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.exact import exp_lower, log_upper
-from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon, spec_of
+from tpsl.mechanisms.mechanism import Labels, Mechanism, check_classes, check_epsilon
 from tpsl.mechanisms.random_words import RandomWords, Words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
 from tpsl.mechanisms.table import TOTAL
@@ -42,7 +42,7 @@ class SubsetSelection(Mechanism):
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters; the size of the set follows from them."""
-        return spec_of(self.name, {"epsilon": self.requested_epsilon, "classes": self.classes})
+        return {"mechanism": self.name, "epsilon": self.requested_epsilon, "classes": self.classes}
 
     @property
     def digest(self) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.exact import exp_lower, log_upper
-from tpsl.mechanisms.mechanism import Labels, Mechanism, check_epsilon, spec_of
+from tpsl.mechanisms.mechanism import Labels, Mechanism, check_epsilon
 from tpsl.mechanisms.random_words import Words
 from tpsl.mechanisms.table import TOTAL, Table
 
@@ -42,7 +42,7 @@ class TableMechanism(Mechanism):
 
     def spec(self) -> dict[str, Any]:
         """Return the integers."""
-        return spec_of(self.name, {"weights": self.table.weights.tolist()})
+        return {"mechanism": self.name, "weights": self.table.weights.tolist()}
 
     @property
     def digest(self) -> str:

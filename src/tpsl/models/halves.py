@@ -94,10 +94,10 @@ class Bottom(nn.Module):
         )
         self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields
-        self.layers = _relu_layers(width, config.bottom)
+        self.layers = relu_layers(width, config.bottom)
         self.reads = (embedding_rows if categorical_fields else 0, categorical_fields, numeric_fields)
         self.deep_width, self.width = config.bottom[-1], config.bottom[-1] + config.wide
-        _gaussian_initialisation(self, generator)
+        draw_weights(self, generator)
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
         """Return the embeddings `e = f(x)` of a batch, shape `[n, width]`."""
@@ -126,9 +126,9 @@ class Top(nn.Module):
         self._share_width = config.share_width("any party: a wide part has one width for all")
         shares = cut_width // self._share_width if config.wide else 0
         deep_width = cut_width - shares
-        self.layers = _relu_layers(deep_width, config.top)
+        self.layers = relu_layers(deep_width, config.top)
         self.output = nn.Linear(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
-        _gaussian_initialisation(self, generator)
+        draw_weights(self, generator)
         self.score_weights = None
         if config.wide:
             if classes != 2:
@@ -147,7 +147,8 @@ class Top(nn.Module):
         return logits.squeeze(1) if logits.shape[1] == 1 else logits
 
 
-def _relu_layers(width: int, widths: Sequence[int]) -> nn.Sequential:
+def relu_layers(width: int, widths: Sequence[int]) -> nn.Sequential:
+    """Return layers of these widths on inputs of a width, each with a ReLU behind it."""
     layers: list[nn.Module] = []
     for next_width in widths:
         layers += [nn.Linear(width, next_width), nn.ReLU()]
@@ -155,7 +156,7 @@ def _relu_layers(width: int, widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _gaussian_initialisation(module: nn.Module, generator: torch.Generator) -> None:
+def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
     """Draw weights from `N(0, 2/fan_in)`, embeddings from `N(0, 1/dim)`, and set biases to 0.
 
     Embeddings are the first layer's inputs; variance 1/dim makes a field count as much as one standardised number.

@@ -7,8 +7,8 @@ it exists. Whoever gets this head, or its scores, gets something of every traini
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.models import HalfOptimizer, OptimizerConfig
+from tpsl.models.halves import draw_weights, relu_layers
+from tpsl.models.seeds import seed_of
 from tpsl.progress import Progress, no_progress
 
 Inputs = npt.NDArray[np.float32]
@@ -45,15 +47,8 @@ class HeadPart(nn.Module):
         self.register_buffer("columns", torch.from_numpy(columns))
         self.register_buffer("mean", torch.zeros(len(columns)))
         self.register_buffer("scale", torch.ones(len(columns)))
-        layers: list[nn.Module] = []
-        for width, next_width in zip((len(columns), *WIDTHS[:-1]), WIDTHS, strict=True):
-            layers += [nn.Linear(width, next_width), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(WIDTHS[-1], classes))
-        for part in self.layers:
-            if isinstance(part, nn.Linear):
-                with torch.no_grad():
-                    part.weight.normal_(0.0, (2.0 / part.in_features) ** 0.5, generator=generator)
-                    part.bias.zero_()
+        self.layers = relu_layers(len(columns), WIDTHS).append(nn.Linear(WIDTHS[-1], classes))
+        draw_weights(self, generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits, shape `[n, k]`."""
@@ -96,6 +91,18 @@ class LocalHead(nn.Module):
         return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
 
 
+@dataclass(frozen=True)
+class Judging:
+    """Which records judge the parts of a local head, and what the columns of its inputs are."""
+
+    judges: Rows
+    """Records that nothing was trained on: the noisy hold-out."""
+    clean: Columns
+    """The inputs that no record's own label had a part in: pre-trained embeddings, scores of the wide part."""
+    private: Columns
+    """The private head's logits."""
+
+
 def train_local_head(
     inputs: Inputs,
     labels: Labels,
@@ -103,34 +110,29 @@ def train_local_head(
     seed: int,
     progress: Progress = no_progress,
     device: torch.device | None = None,
-    *,
-    judges: Rows | None = None,
-    clean: Columns | None = None,
-    private: Columns | None = None,
+    judging: Judging | None = None,
 ) -> LocalHead:
-    """Return a head trained on true labels; `judges` decide when to stop, or a twentieth of the records.
+    """Return a head trained on true labels; the judges decide when to stop, or else a twentieth of the records.
 
     Halves that were trained on noisy labels know those of their training records, and a noisy label tells something of
-    the true one: on these records the trained cut says more than it will on others. `judges` are records that nothing
-    was trained on, the noisy hold-out. `clean` are the columns of the inputs that no record's own label had a part in
-    (pre-trained embeddings, scores of the wide part), `private` those of the private head's logits. One part of the
-    head sees the clean columns, one sees all; with judges, these decide how far each of them, and the private head, is
-    to be trusted. Without judges the part that sees all is the head.
+    the true one: on these records the trained cut says more than it will on others. One part of the head sees the clean
+    columns, one sees all; the judges decide how far each of them, and the private head, is to be trusted. Without
+    judges the part that sees all is the head.
 
     `inputs` may be a memory-mapped file: a batch is read at a time. The result is a function of the arguments.
     """
-    generator = torch.Generator().manual_seed(_seed(seed))
+    generator = torch.Generator().manual_seed(seed_of("tpsl local head", seed))
     every = np.arange(inputs.shape[1], dtype=np.int64)
     views = [every]
-    if judges is not None and clean is not None and 0 < len(clean) < len(every):
-        views.insert(0, clean)
+    if judging is not None and 0 < len(judging.clean) < len(every):
+        views.insert(0, judging.clean)
     parts = [HeadPart(columns, classes, generator) for columns in views]
-    if judges is None:
+    if judging is None:
         order = torch.randperm(len(inputs), generator=generator).numpy()
         held = max(1, round(_HELD_OUT * len(inputs)))
         held_out, fitted = np.sort(order[:held]), order[held:]
     else:
-        held_out, fitted = judges, np.delete(np.arange(len(inputs), dtype=np.int64), judges)
+        held_out, fitted = judging.judges, np.delete(np.arange(len(inputs), dtype=np.int64), judging.judges)
     for number, part in enumerate(parts):
 
         def of_all(done: int, total: int, note: str, number: int = number) -> None:
@@ -138,10 +140,9 @@ def train_local_head(
 
         _standardise(part, inputs)
         _train_part(part.to(device), inputs, labels, fitted, held_out, generator, of_all)
-    none = np.empty(0, dtype=np.int64)
-    head = LocalHead(parts, none if judges is None or private is None else private).to(device)
-    if judges is not None:
-        _weigh(head, inputs, labels, judges)
+    head = LocalHead(parts, np.empty(0, dtype=np.int64) if judging is None else judging.private).to(device)
+    if judging is not None:
+        _weigh(head, inputs, labels, judging.judges)
     return head
 
 
@@ -232,7 +233,3 @@ def _copy(head: HeadPart) -> dict[str, Tensor]:
 def _tensor(values: Inputs | Labels, head: nn.Module) -> Tensor:
     """Return a copy of a part of what may be a file, where the head is."""
     return torch.from_numpy(np.array(values)).to(next(head.parameters()).device)
-
-
-def _seed(seed: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"tpsl local head\x1f{seed}".encode()).digest()[:8], "little") >> 1

@@ -6,7 +6,6 @@ those of other records and tells from the cut which record it was (SCARF, Bahri 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from torch.nn import functional
 from tpsl.data.features import Features
 from tpsl.data.split import Rows
 from tpsl.models import Bottom
+from tpsl.models.seeds import seed_of
 from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress
 
@@ -50,7 +50,7 @@ class PretrainConfig(BaseModel):
     learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
     share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden or replaced.")
     patience: int = Field(
-        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for so many epochs."
+        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for n epochs."
     )
 
 
@@ -97,13 +97,11 @@ def pretrain(
     device = next(bottom.parameters()).device
     inputs = Batches(features, device)
     order = _generator(seed, "order", torch.device("cpu"))
-    corruption = _generator(seed, "corruption", device)
     shuffled = rows[_permutation(len(rows), order)]
     # Small tables hold out more: a contrast needs company, and a handful of records says little.
     held = max(round(_HELD_OUT * len(rows)), min(64, len(rows) // 2))
     held_out, fitted = _batches(shuffled[:held], config.batch_size), shuffled[held:]
     objective = _objective(bottom, features, rows, config, _generator(seed, "weights", device))
-    optimizers = _optimizers(nn.ModuleList([bottom, objective]), config.learning_rate)
 
     def held_out_loss() -> float:
         fixed = _generator(seed, "held out", device)
@@ -115,23 +113,12 @@ def pretrain(
     best = [parameter.detach().clone() for parameter in bottom.parameters()]
     losses: list[float] = []
     held_out_losses, kept = [held_out_loss()], 0
-    steps_per_epoch = len(_batches(fitted, config.batch_size))
-    total = config.epochs * steps_per_epoch
+    epochs = _Epochs(bottom, objective, inputs, config, _generator(seed, "corruption", device))
+    total = config.epochs * len(_batches(fitted, config.batch_size))
     for epoch in range(config.epochs):
         note = f"pre-training, epoch {epoch + 1}, loss {held_out_losses[-1]:.4f}"
-        summed = torch.zeros((), device=device)
-        for batch, part in enumerate(_batches(fitted[_permutation(len(fitted), order)], config.batch_size)):
-            step = epoch * steps_per_epoch + batch
-            loss = objective(bottom, *inputs.batch(part), corruption)
-            loss.backward()
-            for optimizer in optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = config.learning_rate * _rate((step + 0.5) / total)
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            summed += len(part) * loss.detach()
-            progress(step + 1, total, note)
-        losses.append(float(summed) / len(fitted))
+        batches = _batches(fitted[_permutation(len(fitted), order)], config.batch_size)
+        losses.append(epochs.train(batches, total, progress, note))
         held_out_losses.append(held_out_loss())
         if held_out_losses[-1] < held_out_losses[kept]:
             kept = epoch + 1
@@ -142,6 +129,34 @@ def pretrain(
     _rescale(bottom, size, _root_mean_square(bottom, inputs, held_out))
     progress(total, total, f"pre-training, {len(losses)} epochs, loss {held_out_losses[kept]:.4f}")
     return PretrainReport(tuple(losses), tuple(held_out_losses), kept, time.perf_counter() - started)
+
+
+class _Epochs:
+    """Trains a half and an objective together, epoch after epoch."""
+
+    def __init__(
+        self, bottom: Bottom, objective: nn.Module, inputs: Batches, config: PretrainConfig, corruption: torch.Generator
+    ) -> None:
+        self._bottom, self._objective, self._inputs, self._corruption = bottom, objective, inputs, corruption
+        self._highest_rate = config.learning_rate
+        self._optimizers = _optimizers(nn.ModuleList([bottom, objective]), config.learning_rate)
+        self._done = 0
+
+    def train(self, batches: Sequence[Rows], total: int, progress: Progress, note: str) -> float:
+        """Train an epoch of these batches, of `total` steps in all epochs, and return its mean loss."""
+        summed = torch.zeros((), device=self._corruption.device)
+        for part in batches:
+            loss = self._objective(self._bottom, *self._inputs.batch(part), self._corruption)
+            loss.backward()
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = self._highest_rate * _rate((self._done + 0.5) / total)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            summed += len(part) * loss.detach()
+            self._done += 1
+            progress(self._done, total, note)
+        return float(summed) / sum(map(len, batches))
 
 
 class Reconstruction(nn.Module):
@@ -352,6 +367,4 @@ def _permutation(size: int, generator: torch.Generator) -> Rows:
 
 
 def _generator(seed: int, purpose: str, device: torch.device) -> torch.Generator:
-    """Return the random stream of one purpose: what one of them draws does not shift the others."""
-    digest = hashlib.sha256(f"tpsl pre-training\x1f{seed}\x1f{purpose}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.Generator(device).manual_seed(seed_of("tpsl pre-training", seed, purpose))

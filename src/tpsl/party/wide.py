@@ -177,6 +177,16 @@ def with_scores(features: Features, scores: npt.NDArray[np.float32]) -> Features
     )
 
 
+def newly_scored_features(features: Features, model: AdditiveModel) -> Features:
+    """Return features of any records with the scores that a wide part gives them."""
+    return with_scores(features, model.scores(features, np.arange(len(features), dtype=np.int64)))
+
+
+def unscored_features(features: Features) -> Features:
+    """Return the features with a score of 0 for each record: what a half sees before there are noisy labels."""
+    return with_scores(features, np.zeros(len(features), dtype=np.float32))
+
+
 class _Fitting:
     """Backfitting: each group of effects in turn explains what all others leave over."""
 

@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from tpsl.report.page import asset
-from tpsl.report.words import rounded_up
+from tpsl.report.words import spent_text
 
 MEANING = (
     "The signature shows that the holder of this certificate's key has stated exactly these figures.",
@@ -19,12 +19,6 @@ MEANING = (
     "The time is what the signer's clock said.",
 )
 """What a signature proves and what it does not, a sentence each."""
-
-
-def budget(epsilon: float | str, delta: float) -> str:
-    """Return ε and, where it is not zero, δ, rounded up."""
-    text = f"ε = {rounded_up(float(epsilon), 6)}"
-    return f"{text}, δ = {rounded_up(delta, 3)}" if delta else text
 
 
 def statement_page(document: dict[str, Any], file: str) -> str:
@@ -43,7 +37,7 @@ def statement_page(document: dict[str, Any], file: str) -> str:
 
 def _lead(content: dict[str, Any]) -> str:
     released = f"{content['released_records']:,} of {content['records']:,} labels were released as noisy labels"
-    spent = budget(content["epsilon_per_record"], content["delta_per_record"])
+    spent = spent_text(content["epsilon_per_record"], content["delta_per_record"])
     if not content["private"]:
         return f"{released}. NOT PRIVATE: at least one release had no noise, or noise from a seed."
     return f"{released}, and no record has spent more than {spent} in all."
@@ -52,14 +46,14 @@ def _lead(content: dict[str, Any]) -> str:
 def _facts(content: dict[str, Any]) -> Iterable[tuple[str, str]]:
     signer, unit = content["signer"], content["largest_unit"]
     per_unit = (
-        f"{budget(unit['epsilon'], unit['delta'])} ({unit['records']:,} records)" if unit else "no units are kept"
+        f"{spent_text(unit['epsilon'], unit['delta'])} ({unit['records']:,} records)" if unit else "no units are kept"
     )
     yield "Signed by", f"{escape(signer['party'])} ({escape(signer['subject'])})"
     yield "Certificate, SHA-256", _code(signer["certificate"])
     yield "Time", escape(content["time"])
     yield "Records", f"{content['records']:,}, of {content['classes']:,} classes"
     yield "Digest of their ids", _code(content["ids_digest"])
-    yield "Largest total of any record", escape(budget(content["epsilon_per_record"], content["delta_per_record"]))
+    yield "Largest total of any record", escape(spent_text(content["epsilon_per_record"], content["delta_per_record"]))
     yield "Largest total of any unit", escape(per_unit)
     yield "Private", "yes" if content["private"] else "<strong>no</strong>"
     yield "Ledger", f"{content['ledger_entries']:,} entries"
@@ -74,7 +68,7 @@ def _release(release: dict[str, Any]) -> list[str]:
         escape(release["mechanism"] + noise),
         str(release["draws"]),
         f"{release['records']:,}",
-        escape(budget(release["epsilon"], release["delta"])),
+        escape(spent_text(release["epsilon"], release["delta"])),
         escape(period),
         _code(release["table_digest"]),
     ]

@@ -68,13 +68,14 @@ class Guarantee(Protocol):
 
 def guarantee_text(result: Guarantee) -> str:
     """Return what a run promises about each label: what was spent in all, and its own share where that is less."""
-    own, whole = _budget(result.epsilon, result.delta), _budget(result.total_epsilon, result.total_delta)
+    own, whole = spent_text(result.epsilon, result.delta), spent_text(result.total_epsilon, result.total_delta)
     budget = whole if own == whole else f"{whole} in all (this run's release: {own})"
     return budget if result.private else f"NOT PRIVATE ({budget})"
 
 
-def _budget(epsilon: float, delta: float) -> str:
-    return f"ε = {rounded_up(epsilon, 6)}" + (f", δ = {rounded_up(delta, 3)}" if delta else "")
+def spent_text(epsilon: float | str, delta: float) -> str:
+    """Return ε (a number, or "inf" as JSON has it) and, where it is not zero, δ, rounded up."""
+    return f"ε = {rounded_up(float(epsilon), 6)}" + (f", δ = {rounded_up(delta, 3)}" if delta else "")
 
 
 def budget_text(view: RunView) -> str:

@@ -14,22 +14,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.party.local_head import Columns, train_local_head
-from tpsl.progress import Progress, no_progress
-from tpsl.training.arrivals import Arrivals
+from tpsl.party.local_head import Columns, Judging, train_local_head
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
-from tpsl.training.observer import Observer, Silent
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
+from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import RunVault
 from tpsl.transport.peers import LABEL_PARTY
 
 Entry = dict[str, Any]
@@ -49,20 +47,12 @@ class AfterTraining:
     All of it can be done again after a crash, and none of it is sent.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        side: LabelSide,
-        run: RunFolder,
-        *,
-        arrivals: Arrivals | None = None,
-        observer: Observer | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        self._job, self._records, self._labels, self._run = job, side.records, side.labels, run
-        self._arrivals, self._observer, self._device = arrivals, observer or Silent(), device
+    def __init__(self, setup: RunSetup, side: LabelSide, vault: RunVault) -> None:
+        self._job, self._run, self._device = setup.job, setup.run, setup.device
+        self._records, self._labels, self._vault = side.records, side.labels, vault
+        self._observer, self._progress = setup.watching.observer, setup.watching.progress
 
-    def complete(self, progress: Progress = no_progress) -> TrainResult:
+    def complete(self) -> TrainResult:
         """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
         self.evaluate()
         result = self._run.result()
@@ -71,7 +61,7 @@ class AfterTraining:
         evaluated = _with_test_metrics(result, self._run.metrics())
         if evaluated.as_dict() != result.as_dict():
             self._run.finish(evaluated)
-        self._train_local_head(progress)
+        self._train_local_head()
         self._observer.event("finished")
         return evaluated
 
@@ -92,8 +82,7 @@ class AfterTraining:
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
-        labels = reveal(self._labels)[self._records.test]
-        return labels if self._arrivals is None else self._arrivals.completed_for_evaluation(labels)
+        return self._vault.completed(reveal(self._labels)[self._records.test])
 
     def _test_metrics(self, predicted: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> dict[str, float]:
         known = labels != NO_LABEL
@@ -101,7 +90,7 @@ class AfterTraining:
             return dict.fromkeys(TEST_METRICS, math.nan)
         return asdict(evaluate(predicted[known], labels[known]))
 
-    def _train_local_head(self, progress: Progress) -> None:
+    def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
         if not self._run.lacks_local_head(self._job):
             return
@@ -109,17 +98,14 @@ class AfterTraining:
         train, test, labels = self._records.train, self._records.test, reveal(self._labels)
         inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
         judges = Schedule(self._job, train, test).held_out
-        clean, private = self._head_columns()
         head = train_local_head(
             inputs[: len(train)],
             labels[train],
             self._records.classes,
             self._job.training.seed,
-            progress,
+            self._progress,
             self._device,
-            judges=judges if len(judges) else None,
-            clean=clean,
-            private=private,
+            Judging(judges, *self._head_columns()) if len(judges) else None,
         )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self._run.finish_local_head(save(head.state_dict()), asdict(found))

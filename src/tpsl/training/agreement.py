@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
-from tpsl.transport import Agreement
+from tpsl.training.stages import TOPICS
+from tpsl.transport import Agreement, Limits
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _IDS_AT_ONCE = 1 << 20
@@ -38,6 +39,11 @@ def agreement(job: Job, ids: Any, schedule: Schedule) -> Agreement:
         "batch plan": schedule.plan.digest(),
     }
     return Agreement(fields, ids_digest(ids))
+
+
+def limits(job: Job, schedule: Schedule) -> Limits:
+    """Return the tensors that a party of the job accepts."""
+    return Limits(schedule.largest_part, job.widest_share, TOPICS)
 
 
 def ids_digest(ids: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
@@ -14,6 +13,7 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
 from tpsl.data.source import Inputs, table_features
 from tpsl.models import Bottom, Bottoms, HalfOptimizer, Top, Tops, make_members
+from tpsl.models.seeds import seed_of
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
@@ -31,15 +31,9 @@ LabelPartyBuilder = Callable[
 NO_PARTS = OwnParts()
 
 
-def weight_seed(seed: int, half: str) -> int:
-    """Return the seed of one half's initial weights: each half can be built without the others."""
-    digest = hashlib.sha256(f"tpsl weights\x1f{seed}\x1f{half}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
-
-
 def weight_generator(seed: int, half: str) -> torch.Generator:
-    """Return a generator that starts from the seed of one half's weights."""
-    return torch.Generator().manual_seed(weight_seed(seed, half))
+    """Return the generator of one half's initial weights: each half can be built without the others."""
+    return torch.Generator().manual_seed(seed_of("tpsl weights", seed, half))
 
 
 def build_feature_party(
@@ -107,14 +101,14 @@ def _bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts) -> 
         raise ExtensionError(f"{key} is for the bottom half that comes with tpsl; {party} has its own, {own.bottom}")
     width = job.model.share_width(party)
     factory = partial(own.bottom.make, what, width=width, inputs=inputs)
-    what = f"{what}, {own.bottom},"
+    what = f"{what} {own.bottom}"
     return Bottoms(make_members(factory, _weight_seeds(job, half), what), width, what)
 
 
 def _weight_seeds(job: Job, half: str) -> list[int]:
     """Return a seed for each member; the first member starts as a network without members does."""
     names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
-    return [weight_seed(job.training.seed, name) for name in names]
+    return [seed_of("tpsl weights", job.training.seed, name) for name in names]
 
 
 def _weight_generators(job: Job, half: str) -> list[torch.Generator]:

@@ -125,7 +125,7 @@ class TrainingConfig(_Model):
     patience: int = Field(
         0,
         ge=0,
-        description="Stop when the noisy hold-out got no better for so many epochs, and keep the best epoch; 0: off.",
+        description="Stop when the noisy hold-out got no better for n epochs, and keep the best epoch; 0: off.",
     )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
     wire: WireDtype = Field("float32", description="Numbers of embeddings and gradients while they cross the border.")
@@ -139,7 +139,7 @@ class TrainingConfig(_Model):
         0,
         ge=0,
         le=64,
-        description="The forward pass of a batch may use weights so many updates old, which hides the round trip.",
+        description="The forward pass of a batch may use weights that are n updates old, which hides the round trip.",
     )
 
     @model_validator(mode="after")

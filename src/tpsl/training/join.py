@@ -6,20 +6,21 @@ from pathlib import Path
 
 import torch
 
-from tpsl.data.dataset import load_feature_party, taken_on_trust
-from tpsl.progress import Notice, Progress
-from tpsl.training.agreement import agreement
-from tpsl.training.allocator import keep_freed_memory
+from tpsl.data.dataset import load_feature_party
+from tpsl.progress import Notice
+from tpsl.training.agreement import agreement, limits
 from tpsl.training.disk_space import is_for_want_of_space, with_space
-from tpsl.training.feature_role import FeatureRole
 from tpsl.training.job import Job
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
-from tpsl.training.observer import Observer
+from tpsl.training.observer import Watching
 from tpsl.training.result import FeatureResult
+from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, Refused, run_alone
+from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_feature
+from tpsl.transport import BadMessage, JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience, Watch
+from tpsl.transport.link import Patience
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -29,10 +30,7 @@ def join(
     local: Local,
     run_path: Path,
     *,
-    observer: Observer,
-    watch: Watch,
-    progress: Progress,
-    notice: Notice,
+    watching: Watching,
     record_steps: int = 0,
     insecure_loopback: bool = False,
 ) -> FeatureResult:
@@ -45,46 +43,41 @@ def join(
         raise LocalError(
             "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
         )
-    run = RunFolder(run_path)
-    with run.started(job, [party], moved=True):
-        finished = run.party_result(party)
-        if finished is not None and LABEL_PARTY in run.confirmed_to(party):
-            notice(f"{run_path} is a finished run; nothing to do")
+    address, own = local.connect, {party: local.own_parts()}
+    setup = RunSetup(job, RunFolder(run_path), own, torch.device(local.device), record_steps, watching)
+    with setup.run.started(job, [party], moved=True, own=own):
+        finished = setup.run.party_result(party)
+        if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
+            setup.say_finished()
             return finished
-        own = own_data(job, party, local.data).data
-        if trusted := taken_on_trust(own):
-            notice(trusted)
-        side = load_feature_party(own, party, progress)
-        keep_freed_memory()
+        data, source = own_data(job, party, local.data).data, setup.source(party)
+        side = setup.load(data, lambda: load_feature_party(data, party, watching.progress, source=source))
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
-        address = local.connect
 
         def train() -> FeatureResult:
-            role = FeatureRole(
-                job, side, run, record_steps=record_steps, observer=observer, device=torch.device(local.device)
-            )
+            role = FeatureRole(setup, side)
             with FeatureClient(
                 address,
                 party,
                 agreement(job, side.ids, role.schedule),
-                Limits(role.schedule.largest_part, job.widest_share),
+                limits(job, role.schedule),
                 job.training.wire,
                 credentials=credentials,
                 patience=patience,
-                watch=watch,
+                watch=watching.connections,
             ) as client:
-                return _attend(role, client, notice)
+                return _attend(role, client, watching.notice)
 
-        return with_space(train, [run.path], local.wait, notice)
+        return with_space(train, [setup.run.path], local.wait, watching.notice)
 
 
 def _attend(role: FeatureRole, client: FeatureClient, notice: Notice) -> FeatureResult:
     """Train with the label party until the run is finished."""
     try:
-        return run_alone(role.attend(client))
+        return run_alone(attend_as_feature(role, client))
     except PeerMissing as missing:
-        result = role.run.party_result(role.side.party)
+        result = role.run.party_result(role.name)
         if result is None:
             raise
         notice(f"the run is finished, but the label party has not confirmed it: {missing}")
@@ -96,5 +89,5 @@ def _attend(role: FeatureRole, client: FeatureClient, notice: Notice) -> Feature
         raise
     except Exception as error:
         if not is_for_want_of_space(error):
-            client.stop(f"{role.side.party} has an error of its own")
+            client.stop(f"{role.name} has an error of its own")
         raise

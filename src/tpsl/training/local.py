@@ -102,7 +102,7 @@ class Local(BaseModel):
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
     )
-    silence: Seconds = Field(15.0, gt=0, description="A peer that was not heard for so many seconds is gone.")
+    silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")
 
     def overridden(self, **options: Any) -> Local:
@@ -117,7 +117,7 @@ class Local(BaseModel):
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""
         policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
-        return VaultChoice(self.vault, self.vaults or default_place(), policy)
+        return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
 
 
 def load_local(path: Path) -> Local:

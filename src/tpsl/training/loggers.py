@@ -22,7 +22,7 @@ from tpsl.progress import Notice
 from tpsl.registry import Registry, UnknownName, called
 from tpsl.training.job import Job
 from tpsl.training.mlflow_sink import mlflow
-from tpsl.training.observer import FEATURE_FACTS, Fact, Observer, Silent
+from tpsl.training.observer import FEATURE_FACTS, Fact, NullObserver, Observer
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.sink import LoggedRun, Sink
 from tpsl.training.tensorboard_sink import has_tensorboard, tensorboard
@@ -38,7 +38,7 @@ OBSERVERS: Registry[Callable[[LoggedRun, str], Observer]] = Registry("observer")
 NO_LOGGER = "none"
 
 
-class RunLogger(Silent):
+class RunLogger(NullObserver):
     """Tells sinks how far and how fast a side is and, at the label party, its metrics.
 
     Guarantee: of a feature party nothing but step and speed is written, whatever events its role reports. The step loop
@@ -103,7 +103,7 @@ class RunLogger(Silent):
                     self._notice(f"{sink.name} is given up: {_reason(error)}")
 
 
-class Observers(Silent):
+class Observers(NullObserver):
     """Tells several observers, those of users among them, of steps and events.
 
     Guarantee: at a feature party they hear no fact but those in `FEATURE_FACTS`, whatever the role reports. One that

@@ -23,13 +23,13 @@ from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models import Bottom, Bottoms, Tops
 from tpsl.party.batches import Batches
-from tpsl.party.wide import AdditiveModel
+from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.perturb import Loss
 from tpsl.training.build import build_feature_party, build_top
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import TEST_ROWS_AT_ONCE
-from tpsl.training.wide import load_wide, newly_scored_features, unscored_features
+from tpsl.training.stages.wide import load_wide
 from tpsl.transport.peers import LABEL_PARTY
 
 _BOTTOM = "bottom.safetensors"

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 
+from torch import Tensor
+
 from tpsl.training.observer import Observer
-from tpsl.transport import BadMessage, Channel, JobStopped, Message, Stop
+from tpsl.transport import BadMessage, Channel, JobStopped, Message, Stop, TensorMessage, checked_tensor
 
 Kind = TypeVar("Kind", bound=Message)
 
 
-async def receive(channel: Channel, observer: Observer, *kinds: type[Kind]) -> Kind:
-    """Return the next message; a `Stop` raises JobStopped with its reason, any other kind is a BadMessage."""
+async def receive(channel: Channel, observer: Observer, *kinds: type[Kind], topics: Collection[str] = ()) -> Kind:
+    """Return the next message, of one of these kinds and, if it is a tensor, of one of these topics.
+
+    A `Stop` raises JobStopped with its reason, anything else that is not due is a BadMessage.
+    """
     observer.waiting_for(channel.peer)
     message = await channel.receive()
     observer.waiting_for(None)
     if isinstance(message, Stop):
         raise JobStopped(f"{channel.peer} stopped the job: {message.reason}")
-    if not isinstance(message, kinds):
-        raise BadMessage(
-            f"{channel.peer} sent {type(message).__name__}; expected was {' or '.join(kind.__name__ for kind in kinds)}"
-        )
+    topic = message.topic if isinstance(message, TensorMessage) else None
+    if not isinstance(message, kinds) or (topic is not None and topic not in topics):
+        expected = [*topics, *(kind.__name__ for kind in kinds if kind is not TensorMessage)]
+        sent = type(message).__name__ if topic is None else topic
+        raise BadMessage(f"{channel.peer} sent {sent}; expected was {' or '.join(expected)}")
     return message
+
+
+def checked(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
+    """Return the tensor of a message if it is of this step, part and shape, and finite, else raise BadMessage."""
+    if (message.step, message.part) != (step, part):
+        raise BadMessage(
+            f"{sender} sent {message.topic} of step {message.step}, part {message.part}; "
+            f"expected was step {step}, part {part}"
+        )
+    return checked_tensor(message.tensor, shape, sender=sender, what=message.topic, step=step)

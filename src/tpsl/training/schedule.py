@@ -37,8 +37,6 @@ class Schedule:
         self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
         self.part_rows = -(-min(settings.batch_size, self.plan.rows) // settings.micro_batches)
-        self.sends_head_embeddings = settings.head == "local"
-        self.sends_estimates = job.model.wide
         self.train, self.test = train, test
 
     def batch(self, step: int) -> Rows:
@@ -59,23 +57,21 @@ class Schedule:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
         return _in_parts(np.concatenate([self.train, self.test]))
 
-    def estimate_parts(self) -> list[Rows]:
+    def trained_parts(self) -> list[Rows]:
         """Return the positions among the training records of those that are trained on, in parts of bounded size."""
         return _in_parts(self.trained)
 
     @property
     def largest_part(self) -> int:
-        """The most rows that any message of the job carries."""
-        largest = len(self.test) + len(self.train if self.sends_head_embeddings else self.held_out)
-        largest = max(largest, len(self.trained) if self.sends_estimates else 0)
-        return max(self.part_rows, min(TEST_ROWS_AT_ONCE, largest))
+        """The most rows that any message of the job carries: a part of a batch, or a part of all records."""
+        return max(self.part_rows, min(TEST_ROWS_AT_ONCE, len(self.train) + len(self.test)))
 
     def epoch_ends(self, done: int) -> bool:
         """Whether an epoch is complete, so that the label party evaluates."""
         return done % self.plan.batches_per_epoch == 0
 
     def has_verdict(self, done: int) -> bool:
-        """Whether the label party says after so many steps if the weights are the best so far, and if training ends."""
+        """Whether the label party says after `done` steps if the weights are the best so far, and if training ends."""
         return self.patience > 0 and done > 0 and self.epoch_ends(done)
 
     def stretches(self, start: int) -> Iterator[range]:

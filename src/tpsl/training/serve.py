@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from tpsl.data.dataset import feature_party_names, load_label_party, taken_on_trust
-from tpsl.progress import Notice, Progress
+from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.progress import Notice
 from tpsl.training.after_training import AfterTraining, is_complete
-from tpsl.training.agreement import agreement
-from tpsl.training.allocator import keep_freed_memory
-from tpsl.training.arrivals import LabelsMissing, arrivals_for
-from tpsl.training.build import build_label_party
+from tpsl.training.agreement import agreement, limits
+from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.label_role import LabelRole
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
-from tpsl.training.observer import Observer
+from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
+from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.vaults import RunVault, choose_vault
-from tpsl.training.wide import label_features
-from tpsl.transport import BadMessage, JobStopped, Limits, PeerMissing, run_alone
+from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_label
+from tpsl.transport import BadMessage, JobStopped, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience, Watch
+from tpsl.transport.link import Patience
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -34,10 +31,7 @@ def serve(
     local: Local,
     run_path: Path,
     *,
-    observer: Observer,
-    watch: Watch,
-    progress: Progress,
-    notice: Notice,
+    watching: Watching,
     record_steps: int = 0,
     insecure_loopback: bool = False,
 ) -> TrainResult:
@@ -49,83 +43,61 @@ def serve(
     for one purpose, the release, which does the same for each label whatever it is. A job that asks for more than the
     local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened.
     """
-    credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-    if local.listen is None:
-        raise LocalError(
-            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
-        )
-    names = feature_party_names(job.data)
-    run = RunFolder(run_path)
-    with run.started(job, [LABEL_PARTY], moved=True):
+    server = _Port(job, local, insecure_loopback, watching)
+    own = {LABEL_PARTY: local.own_parts()}
+    setup = RunSetup(job, RunFolder(run_path), own, torch.device(local.device), record_steps, watching)
+    run, notice = setup.run, watching.notice
+    with run.started(job, [LABEL_PARTY], moved=True, own=own):
         finished = run.result()
-        confirmed = finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY))
+        confirmed = finished is not None and set(server.names) <= set(run.confirmed_to(LABEL_PARTY))
         if finished is not None and confirmed and is_complete(run, job):
-            notice(f"{run_path} is a finished run; nothing to do")
+            setup.say_finished()
             return finished
-        own = own_data(job, LABEL_PARTY, local.data).data
-        if trusted := taken_on_trust(own):
-            notice(trusted)
-        side = load_label_party(
-            own,
-            progress,
-            late_labels=job.has_late_labels,
-        )
-        keep_freed_memory()
-        device = torch.device(local.device)
-        choice = local.vault_choice()
-        arrivals = arrivals_for(job, side, run, choice, wait=local.wait, observer=observer, notice=notice)
+        data, late, source = own_data(job, LABEL_PARTY, local.data).data, job.has_late_labels, setup.source(LABEL_PARTY)
+        side = setup.load(data, lambda: load_label_party(data, watching.progress, late_labels=late, source=source))
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        if arrivals is not None:
-            vault = arrivals.vault
-        elif confirmed:
-            vault = RunVault(job, side, run, run.label / "vault", choice.policy)  # nobody is sent anything any more
-        else:
-            vault = choose_vault(job, side, run, choice)
-        after = AfterTraining(job, side, run, arrivals=arrivals, observer=observer, device=device)
-        patience, address = Patience(local.silence, local.wait), local.listen
+        vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
 
         def train() -> None:
-            nonlocal address
-            if finished is None and job.trains and arrivals is None:
-                vault.store(notice)  # before anybody could measure how long it takes
-            role = LabelRole(
-                job,
-                side.records,
-                run,
-                partial(vault.release, notice),
-                lambda noisy: build_label_party(
-                    job,
-                    names,
-                    side.records.classes,
-                    noisy,
-                    label_features(job, side.records, noisy, run.label),
-                    device=device,
-                ),
-                record_steps=record_steps,
-                observer=observer,
-                device=device,
-                arrivals=arrivals,
-                spent=arrivals.spent if arrivals else vault.total,
-            )
-            with LabelServer(
-                address,
-                names,
-                agreement(job, side.records.ids, role.schedule),
-                Limits(role.schedule.largest_part, job.widest_share),
-                job.training.wire,
-                credentials=credentials,
-                patience=patience,
-                watch=watch,
-            ) as server:
-                address = f"{address.rpartition(':')[0]}:{server.port}"  # the same one if it is opened again
-                observer.event("listening", address=address)
-                _attend(role, server, notice)
+            if finished is None and job.trains:
+                vault.store()  # before anybody could measure how long it takes
+            server.train(LabelRole(setup, side.records, vault), side.records.ids)
 
         places = [run.path, vault.path.parent]
         if not confirmed:
             with_space(train, places, local.wait, notice)
         # The port is closed and every connection has ended: nobody can measure how long this takes.
-        return with_space(lambda: after.complete(progress), places, local.wait, notice)
+        return with_space(AfterTraining(setup, side, vault).complete, places, local.wait, notice)
+
+
+class _Port:
+    """Where the label party listens, the same address each time that it is opened."""
+
+    def __init__(self, job: Job, local: Local, insecure_loopback: bool, watching: Watching) -> None:
+        self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
+        if local.listen is None:
+            raise LocalError(
+                "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
+            )
+        self.names = feature_party_names(job.data)
+        self._job, self._address, self._watching = job, local.listen, watching
+        self._patience = Patience(local.silence, local.wait)
+
+    def train(self, role: LabelRole, ids: object) -> None:
+        """Open the port, train with the feature parties until the run is finished, and close it."""
+        with LabelServer(
+            self._address,
+            self.names,
+            agreement(self._job, ids, role.schedule),
+            limits(self._job, role.schedule),
+            self._job.training.wire,
+            credentials=self._credentials,
+            patience=self._patience,
+            watch=self._watching.connections,
+        ) as server:
+            self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
+            self._watching.observer.event("listening", address=self._address)
+            _attend(role, server, self._watching.notice)
 
 
 def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
@@ -134,7 +106,7 @@ def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
     Whatever a feature party does once the run is finished, it is: nobody can keep the label party from its metrics.
     """
     try:
-        run_alone(role.attend(server))
+        run_alone(attend_as_label(role, server))
     except LabelsMissing:
         server.stop("labels did not arrive in time")
         raise

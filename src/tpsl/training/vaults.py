@@ -12,12 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
-from tpsl.progress import Notice
+from tpsl.data.split import Rows
+from tpsl.party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.setup import RunSetup
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
@@ -34,21 +39,25 @@ class VaultChoice:
     place: Path | None = None
     """The folder of the label party's vaults; None: the vault is the run's own, in its folder (experiments)."""
     policy: ReleasePolicy = NO_LIMITS
+    wait: float = 3600.0
+    """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
 
-    def __init__(self, job: Job, side: LabelSide, run: RunFolder, path: Path, policy: ReleasePolicy) -> None:
-        self.job, self.records, self.run, self.path, self.policy = job, side.records, run, path, policy
+    def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
+        self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
+        self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored = side, False
+        self._noisy: NoisyLabels | None = None
 
-    def store(self, notice: Notice) -> None:
+    def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released.
 
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self._side, self.path, notice)
+        store_labels(self._side, self.path, self._notice)
         self._stored = True
 
     def check(self) -> None:
@@ -69,12 +78,24 @@ class RunVault:
         """Return what another vault has in common with the run's training records."""
         return compared(vault, self._side)
 
-    def release(self, notice: Notice) -> tuple[NoisyLabels, LedgerTotal]:
-        """Return the noisy labels of the training records and what these have spent; the run notes its vault."""
-        if not self._stored:
-            self.store(notice)
-        noisy, total = release_labels(self.job, self.records, self.path, notice, self.policy)
-        return noisy, self._noted(total)
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels that training begins with: released when they are asked for the first time.
+
+        The run notes its vault and what the records have spent.
+        """
+        if self._noisy is None:
+            if not self._stored:
+                self.store()
+            self._noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
+            self._noted(total)
+        return self._noisy
+
+    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
+        """Have the noisy labels of a step's records in the label party: it has had them from the beginning."""
+
+    def completed(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return true labels of the test records with those that were not known when they were loaded: none here."""
+        return labels
 
     def total(self) -> LedgerTotal:
         """Return what the training records have spent by now, and note it."""
@@ -102,7 +123,7 @@ class RunVault:
         return total
 
 
-def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice) -> RunVault:
+def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
     A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
@@ -111,9 +132,10 @@ def choose_vault(job: Job, side: LabelSide, run: RunFolder, choice: VaultChoice)
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(job, side, run, path, choice.policy)
+        return RunVault(setup, side, path, choice.policy)
 
-    if not job.trains:  # nothing is released
+    run = setup.run
+    if not setup.job.trains:  # nothing is released
         return at(run.label / "vault")
     begun = _begun_with(run, choice.named)
     if begun is not None:

@@ -16,7 +16,7 @@ from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, 
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import Limits, WireDtype, as_sentence
-from tpsl.transport.handshake import Agreement, FeatureHandshake, Place
+from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.link import Connection, Link, Patience, Watch
 from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
 from tpsl.transport.peers import LABEL_PARTY
@@ -180,9 +180,9 @@ class FeatureClient:
     def _shake_hands(self, answers: Iterator[bytes], writing: _Writing, stream: Stream) -> Connection:
         handshake = FeatureHandshake(self._party, self._agreement)
         old = self._link
-        place = Place(old.identity, old.received) if old is not None else Place(b"", 0)
+        position = LinkPosition(old.identity, old.received) if old is not None else LinkPosition(b"", 0)
         writing.put(handshake.hello())
-        writing.put(handshake.proof(next(answers), place))
+        writing.put(handshake.proof(next(answers), position))
         theirs = handshake.welcomed(next(answers))
         resumed = old is not None and theirs.link == old.identity
         if old is not None and resumed:

@@ -20,18 +20,13 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import (
     Bye,
-    Embeddings,
-    Estimates,
     Finished,
-    Gradients,
-    HeadEmbeddings,
     Message,
     Position,
     Rewind,
     Start,
     Stop,
     TensorMessage,
-    TestEmbeddings,
     Verdict,
 )
 
@@ -49,14 +44,8 @@ _NUMBER: dict[WireDtype, wire_pb2.Dtype] = {
     "bfloat16": wire_pb2.BFLOAT16,
     "float16": wire_pb2.FLOAT16,
 }
-_TENSORS: dict[str, type[TensorMessage]] = {
-    "embeddings": Embeddings,
-    "gradients": Gradients,
-    "estimates": Estimates,
-    "test_embeddings": TestEmbeddings,
-    "head_embeddings": HeadEmbeddings,
-}
 _HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
+_SHOWN_TOPIC = 40  # characters
 _FLOAT16_MAX = torch.finfo(torch.float16).max
 
 # A tensor over received bytes is only read, to copy it; PyTorch warns once in a process that it could be written to.
@@ -67,10 +56,14 @@ with warnings.catch_warnings():
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest tensor that is accepted."""
+    """The tensors that are accepted."""
 
     rows: int
+    """The most rows."""
     width: int
+    """The most numbers in a row."""
+    topics: tuple[str, ...] = ()
+    """What the numbers may be."""
 
 
 @dataclass(frozen=True)
@@ -127,16 +120,8 @@ def encode_message(message: Message, sequence: int, acknowledged: int, dtype: Wi
     """Return the frame of a message; its tensor is copied once."""
     header = wire_pb2.Header(sequence=sequence, acknowledged=acknowledged)
     match message:
-        case Embeddings():
-            return _encode_tensor(header, header.embeddings, message, dtype)
-        case Gradients():
-            return _encode_tensor(header, header.gradients, message, dtype)
-        case Estimates():
-            return _encode_tensor(header, header.estimates, message, dtype)
-        case TestEmbeddings():
-            return _encode_tensor(header, header.test_embeddings, message, dtype)
-        case HeadEmbeddings():
-            return _encode_tensor(header, header.head_embeddings, message, dtype)
+        case TensorMessage():
+            return _encode_tensor(header, message, dtype)
         case Rewind():
             header.rewind.CopyFrom(wire_pb2.Rewind(round=message.round))
         case Position():
@@ -160,9 +145,9 @@ def encode_control(header: wire_pb2.Header) -> bytes:
     return _beginning(header, None)
 
 
-def _encode_tensor(header: wire_pb2.Header, body: wire_pb2.Tensor, message: TensorMessage, dtype: WireDtype) -> bytes:
-    sent = as_sent(message.tensor, dtype)
-    body.step, body.part, body.dtype = message.step, message.part, _NUMBER[dtype]
+def _encode_tensor(header: wire_pb2.Header, message: TensorMessage, dtype: WireDtype) -> bytes:
+    sent, body = as_sent(message.tensor, dtype), header.tensor
+    body.topic, body.step, body.part, body.dtype = message.topic, message.step, message.part, _NUMBER[dtype]
     body.rows, body.width = sent.shape
     # NumPy has no bfloat16, so the numbers pass as plain bytes.
     return b"".join((_beginning(header, sent.nbytes), sent.view(torch.uint8).numpy().data))
@@ -174,11 +159,10 @@ def decode(data: bytes, limits: Limits, dtype: WireDtype, *, sender: str) -> Dec
     kind = header.WhichOneof("body")
     if kind is None:
         raise BadMessage(f"{sender} sent a frame that says nothing")
-    tensor: wire_pb2.Tensor | None = None
     payload: int | None = None
-    if kind in _TENSORS:
-        tensor = getattr(header, kind)
-        payload = _payload_bytes(tensor, limits, dtype, f"{sender} sent {kind}")
+    if kind == "tensor":
+        payload = _payload_bytes(header.tensor, limits, dtype, sender)
+        kind = header.tensor.topic
     else:
         _check_sizes(header, sender)
     beginning = _beginning(header, payload)
@@ -186,10 +170,11 @@ def decode(data: bytes, limits: Limits, dtype: WireDtype, *, sender: str) -> Dec
     if len(data) != len(beginning) + (payload or 0) or not data.startswith(beginning):
         raise BadMessage(f"{sender} sent a frame with {kind} that is not in canonical form")
     message: Message | None
-    if tensor is None:
+    if payload is None:
         message = _plain_message(kind, header)
     else:
-        message = _TENSORS[kind](tensor.step, tensor.part, _numbers(data, len(beginning), tensor, dtype))
+        numbers = _numbers(data, len(beginning), header.tensor, dtype)
+        message = TensorMessage(kind, header.tensor.step, header.tensor.part, numbers)
     if (message is None) != (header.sequence == 0):
         raise BadMessage(f"{sender} sent a frame with {kind} under the number {header.sequence}")
     return Decoded(header.sequence, header.acknowledged, message, header)
@@ -239,7 +224,11 @@ def _parts(value: object, origin: str) -> Iterable[Protobuf]:
     return ()
 
 
-def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireDtype, origin: str) -> int:
+def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireDtype, sender: str) -> int:
+    if tensor.topic not in limits.topics:
+        topic = as_sentence(tensor.topic)[:_SHOWN_TOPIC]
+        raise BadMessage(f"{sender} sent {topic}, a topic that is not expected here")
+    origin = f"{sender} sent {tensor.topic}"
     if tensor.dtype != _NUMBER[dtype]:
         raise BadMessage(f"{origin} in another type of number than the job's {dtype}")
     if tensor.rows > limits.rows or tensor.width > limits.width:

@@ -42,7 +42,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Place:
+class LinkPosition:
     """Where a side stands: the link it knows (empty: none) and the last message it received on it."""
 
     link: bytes
@@ -62,17 +62,17 @@ class FeatureHandshake:
         hello = wire_pb2.Hello(party=self._party, nonce=self._own, fields=_fields(self._agreement))
         return encode_control(wire_pb2.Header(hello=hello))
 
-    def proof(self, answer: bytes, place: Place) -> bytes:
+    def proof(self, answer: bytes, position: LinkPosition) -> bytes:
         """Check the label party's challenge and return the answer to it."""
         challenge = self._read(answer, "challenge").challenge
         _require_agreement(challenge.fields, self._agreement, mine=self._party, theirs=LABEL_PARTY)
         self._other = _checked_nonce(challenge.nonce, LABEL_PARTY)
         proof = _proof(self._agreement, self._party, self._party, self._own, self._other)
         return encode_control(
-            wire_pb2.Header(proof=wire_pb2.Proof(proof=proof, link=place.link, received=place.received))
+            wire_pb2.Header(proof=wire_pb2.Proof(proof=proof, link=position.link, received=position.received))
         )
 
-    def welcomed(self, answer: bytes) -> Place:
+    def welcomed(self, answer: bytes) -> LinkPosition:
         """Check the label party's proof and return where it stands: on the same link, or on a new one."""
         welcome = self._read(answer, "welcome").welcome
         proof = _proof(self._agreement, LABEL_PARTY, self._party, self._own, self._other)
@@ -80,7 +80,7 @@ class FeatureHandshake:
             raise Refused(_other_records(LABEL_PARTY))
         if not welcome.link:
             raise BadMessage("the label party sent a welcome without a link")
-        return Place(welcome.link, welcome.received)
+        return LinkPosition(welcome.link, welcome.received)
 
     @staticmethod
     def _read(data: bytes, expected: str) -> wire_pb2.Header:
@@ -113,19 +113,19 @@ class LabelHandshake:
         challenge = wire_pb2.Challenge(nonce=self._own, fields=_fields(self._agreement))
         return encode_control(wire_pb2.Header(challenge=challenge))
 
-    def proven(self, data: bytes) -> Place:
+    def proven(self, data: bytes) -> LinkPosition:
         """Check the feature party's proof and return where it stands."""
         answer = _read_header(data, "proof", sender=described(self.party)).proof
         proof = _proof(self._agreement, self.party, self.party, self._other, self._own)
         if not hmac.compare_digest(proof, answer.proof):
             raise Refused(_other_records(self.party))
-        return Place(answer.link, answer.received)
+        return LinkPosition(answer.link, answer.received)
 
-    def welcome(self, place: Place) -> bytes:
+    def welcome(self, position: LinkPosition) -> bytes:
         """Return the last frame: this side's proof, and where it stands."""
         proof = _proof(self._agreement, LABEL_PARTY, self.party, self._other, self._own)
         return encode_control(
-            wire_pb2.Header(welcome=wire_pb2.Welcome(proof=proof, link=place.link, received=place.received))
+            wire_pb2.Header(welcome=wire_pb2.Welcome(proof=proof, link=position.link, received=position.received))
         )
 
 

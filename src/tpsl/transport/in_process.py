@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
@@ -101,7 +101,7 @@ class _InProcessChannel:
         if received is sent:
             # The sender keeps its tensor and may change it; nobody else may see that.
             received = sent.clone()
-        return _Waiting(type(message)(message.step, message.part, received), sent.nbytes)
+        return _Waiting(replace(message, tensor=received), sent.nbytes)
 
 
 def pair(names: tuple[str, str], dtype: WireDtype) -> tuple[Channel, Channel]:

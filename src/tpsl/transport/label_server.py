@@ -21,7 +21,7 @@ from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, 
 from tpsl.transport.credentials import peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
 from tpsl.transport.frames import Limits, WireDtype
-from tpsl.transport.handshake import Agreement, LabelHandshake, Place, refusal
+from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, refusal
 from tpsl.transport.link import Connection, Link, Patience, Watch
 from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, stream_options
 from tpsl.transport.peers import described
@@ -170,8 +170,8 @@ class LabelServer:
                 who = handshake.party
                 self._begun(who, stream, visit)
             yield challenge
-            place = handshake.proven(next(requests))
-            link, connection = self._attach(who, place, stream)
+            position = handshake.proven(next(requests))
+            link, connection = self._attach(who, position, stream)
         except (StopIteration, grpc.RpcError):
             if stream.given_up_because is not None:
                 self._refused(who, stream.given_up_because)
@@ -184,7 +184,7 @@ class LabelServer:
             context.set_code(grpc.StatusCode.UNAVAILABLE)
             context.set_details("the label party is ending the job")
             return
-        yield handshake.welcome(Place(link.identity, link.received))
+        yield handshake.welcome(LinkPosition(link.identity, link.received))
         threading.Thread(target=_read, args=(requests, connection), name="tpsl reader", daemon=True).start()
         yield from connection.outgoing()
         if isinstance(link.failure, PeerRestarted):
@@ -209,19 +209,19 @@ class LabelServer:
         if before is not None and before.connection is None:
             before.cancel()
 
-    def _attach(self, party: str, place: Place, stream: Stream) -> tuple[Link, Connection]:
+    def _attach(self, party: str, position: LinkPosition, stream: Stream) -> tuple[Link, Connection]:
         """Resume the party's link, or begin a new one for its new process."""
         with self._changed:
             old = self._links.get(party)
             if old is not None and old.failure is not None:
                 raise Refused(f"the job was stopped: {old.failure}")
-            if place.link in self._retired:
+            if position.link in self._retired:
                 raise Refused(_taken_over(party))
-            resumed = old is not None and old.identity == place.link
+            resumed = old is not None and old.identity == position.link
             if self._stopped and not resumed:
                 raise _Closing
             if old is not None and resumed:
-                link, received = old, place.received
+                link, received = old, position.received
             else:
                 link = Link(
                     secrets.token_bytes(_LINK_BYTES),

@@ -32,7 +32,7 @@ class SentFrame(NamedTuple):
     digest: str
 
     def __str__(self) -> str:
-        """The message in words, as in `label → feature: Gradients of step 3, part 0`."""
+        """The message in words, as in `label → feature: gradients of step 3, part 0`."""
         where = f" of step {self.step}" if self.step >= 0 else ""
         part = f", part {self.part}" if self.part >= 0 else ""
         return f"{self.sender} → {self.receiver}: {self.kind}{where}{part}"
@@ -82,10 +82,10 @@ class _LinkedChannel:
         return waiting < 2 or under_way + waiting * MESSAGE_OVERHEAD <= WINDOW
 
     def _described(self, message: Message, frame: bytes) -> SentFrame:
-        step = getattr(message, "step", -1)
-        part = message.part if isinstance(message, TensorMessage) else -1
-        digest = hashlib.sha256(frame).hexdigest()
-        return SentFrame(self._name, self._peer, type(message).__name__, step, part, len(frame), digest)
+        kind, step, part = type(message).__name__, getattr(message, "step", -1), -1
+        if isinstance(message, TensorMessage):
+            kind, part = message.topic, message.part
+        return SentFrame(self._name, self._peer, kind, step, part, len(frame), hashlib.sha256(frame).hexdigest())
 
 
 def linked_pair(names: tuple[str, str], dtype: WireDtype, limits: Limits, watch: FrameWatch) -> tuple[Channel, Channel]:

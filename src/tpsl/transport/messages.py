@@ -1,9 +1,8 @@
 """Every message that crosses the border in a running job; `docs/wire.md` says what each can reveal.
 
-A step is `Embeddings` forward and `Gradients` back, in `micro_batches` parts. `Rewind`, `Position` and `Start` agree on
-the step to go on from; `TestEmbeddings` let the label party predict held-out and test records, `HeadEmbeddings` train
-its local head; `Estimates` let feature parties fit the wide part of the model on noisy labels; `Verdict` says what
-noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
+A `TensorMessage` carries numbers: its topic says what they are, and topics belong to the stages of training
+(`tpsl.training.stages`). The others carry none: `Rewind`, `Position` and `Start` agree on the step to go on from;
+`Verdict` says what noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
 Nothing here can carry a loss, a metric or a count that depends on true labels.
 """
 
@@ -15,50 +14,11 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""
+class TensorMessage:
+    """Either way: rows of numbers for some records, one part of what a step or a stage needs."""
 
-    step: int
-    part: int
-    tensor: Tensor
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Label party → feature party: the perturbed `g̃_i` for one part of a step's batch."""
-
-    step: int
-    part: int
-    tensor: Tensor
-
-
-@dataclass(frozen=True)
-class Estimates:
-    """Label party → feature party, before the first step (so `step` is 0): what noisy labels say of some labels.
-
-    For one part of the trained records an unbiased estimate of each label, `[rows, 1]`: post-processing of the release.
-    """
-
-    step: int
-    part: int
-    tensor: Tensor
-
-
-@dataclass(frozen=True)
-class TestEmbeddings:
-    """Feature party → label party: embeddings of one part of the held-out and test records after so many steps."""
-
-    __test__ = False
-
-    step: int
-    part: int
-    tensor: Tensor
-
-
-@dataclass(frozen=True)
-class HeadEmbeddings:
-    """Feature party → label party: embeddings of training and test records for the local head; nothing comes back."""
-
+    topic: str
+    """What the numbers are; a receiver accepts those topics only that its `Limits` name."""
     step: int
     part: int
     tensor: Tensor
@@ -117,5 +77,4 @@ class Stop:
     reason: str
 
 
-TensorMessage = Embeddings | Gradients | Estimates | TestEmbeddings | HeadEmbeddings
 Message = TensorMessage | Rewind | Position | Start | Verdict | Finished | Bye | Stop

@@ -37,18 +37,14 @@ class Header(_message.Message):
         "welcome",
         "refusal",
         "heartbeat",
-        "embeddings",
-        "gradients",
-        "test_embeddings",
+        "tensor",
         "rewind",
         "position",
         "start",
         "finished",
         "bye",
         "stop",
-        "head_embeddings",
         "verdict",
-        "estimates",
     )
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -58,18 +54,14 @@ class Header(_message.Message):
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
-    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
-    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
-    TEST_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
     REWIND_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     BYE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
-    HEAD_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
-    ESTIMATES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     acknowledged: int
     hello: Hello
@@ -78,18 +70,14 @@ class Header(_message.Message):
     welcome: Welcome
     refusal: Refusal
     heartbeat: Heartbeat
-    embeddings: Tensor
-    gradients: Tensor
-    test_embeddings: Tensor
+    tensor: Tensor
     rewind: Rewind
     position: Position
     start: Start
     finished: Finished
     bye: Bye
     stop: Stop
-    head_embeddings: Tensor
     verdict: Verdict
-    estimates: Tensor
     def __init__(
         self,
         sequence: _Optional[int] = ...,
@@ -100,18 +88,14 @@ class Header(_message.Message):
         welcome: _Optional[_Union[Welcome, _Mapping]] = ...,
         refusal: _Optional[_Union[Refusal, _Mapping]] = ...,
         heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...,
-        embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
-        gradients: _Optional[_Union[Tensor, _Mapping]] = ...,
-        test_embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
+        tensor: _Optional[_Union[Tensor, _Mapping]] = ...,
         rewind: _Optional[_Union[Rewind, _Mapping]] = ...,
         position: _Optional[_Union[Position, _Mapping]] = ...,
         start: _Optional[_Union[Start, _Mapping]] = ...,
         finished: _Optional[_Union[Finished, _Mapping]] = ...,
         bye: _Optional[_Union[Bye, _Mapping]] = ...,
         stop: _Optional[_Union[Stop, _Mapping]] = ...,
-        head_embeddings: _Optional[_Union[Tensor, _Mapping]] = ...,
         verdict: _Optional[_Union[Verdict, _Mapping]] = ...,
-        estimates: _Optional[_Union[Tensor, _Mapping]] = ...,
     ) -> None: ...
 
 class Hello(_message.Message):
@@ -182,12 +166,14 @@ class Heartbeat(_message.Message):
     def __init__(self) -> None: ...
 
 class Tensor(_message.Message):
-    __slots__ = ("step", "part", "rows", "width", "dtype")
+    __slots__ = ("topic", "step", "part", "rows", "width", "dtype")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
     step: int
     part: int
     rows: int
@@ -195,6 +181,7 @@ class Tensor(_message.Message):
     dtype: Dtype
     def __init__(
         self,
+        topic: _Optional[str] = ...,
         step: _Optional[int] = ...,
         part: _Optional[int] = ...,
         rows: _Optional[int] = ...,

@@ -1,4 +1,4 @@
-"""The space that `tpsl tune` searches: a list of changes to a job, and short names for what they change."""
+"""The space that `tpsl tune` searches: a list of changes to a job, the jobs that they make, and names for these."""
 
 from __future__ import annotations
 
@@ -10,8 +10,39 @@ from typing import Any
 from tpsl.files import read_yaml
 from tpsl.training.job import Job, make_job
 
-_BOTH_OPTIMIZERS = "training.feature_optimizer.", "training.label_optimizer."
+_OPTIMIZERS = "feature_optimizer", "label_optimizer"
+_BOTH_OPTIMIZERS = tuple(f"training.{name}." for name in _OPTIMIZERS)
 _METHOD = "pretrain.method"
+_MASKED = {"method": "masked"}
+_DEFAULT_VALIDATION = 0.1
+
+
+def configuration(
+    learning_rate: float, *, weight_decay: float = 0.0, features: float = 1.0, **training: Any
+) -> dict[str, Any]:
+    """Return a configuration with this learning rate and weight decay at both parties.
+
+    The feature parties' rate is `features` times the label party's. `training` are further fields of that part.
+    """
+    rates = zip(_OPTIMIZERS, (features * learning_rate, learning_rate), strict=True)
+    optimizers = {name: {"learning_rate": rate, "weight_decay": weight_decay} for name, rate in rates}
+    return {"training": {**optimizers, **training}}
+
+
+RECOMMENDED_SPACE: tuple[dict[str, Any], ...] = (
+    {**configuration(1e-3, averaging=0.995), "model": {"members": 8, "wide": True}},
+    {**configuration(3e-4, averaging=0.995), "model": {"members": 2, "wide": True}},
+    {**configuration(3e-3, averaging=0.995, weight_decay=1e-4), "model": {"members": 4, "wide": False}},
+)
+"""For two classes. The deep part learns what the wide one leaves over, at one of two rates; or there is no wide one."""
+
+MANY_CLASSES_SPACE: tuple[dict[str, Any], ...] = tuple(
+    configuration(learning_rate, weight_decay=1e-4, averaging=0.995, **start)
+    for start in ({"pretrain": None}, {"pretrain": _MASKED}, {"pretrain": _MASKED, "features": 0.1})
+    for learning_rate in (1e-3, 3e-3)
+)
+"""For more classes. The feature parties' halves start from nowhere, from pre-training, or from there and learn ten
+times slower than the label party's; each with two learning rates."""
 
 
 def changed(job: Job, changes: Mapping[str, Mapping[str, Any]], origin: str) -> Job:
@@ -27,6 +58,39 @@ def load_space(path: Path) -> list[Any]:
     if not isinstance(content, list) or not content:
         raise ValueError(f"{path}: a space is a list, each entry the fields of a job that a configuration changes")
     return content
+
+
+def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
+    """Return the job of each configuration; one that needs another release or other judges is an error."""
+    if not space:
+        raise ValueError("there is nothing to choose from: the space has no configuration")
+    if not base.trains:
+        raise ValueError("with privacy.gradients 'none' there are no noisy labels to choose by")
+    common = {"patience": 0, "head": "private", "validation": base.training.validation or _DEFAULT_VALIDATION}
+    reference = changed(base, {"training": common}, "the job")
+    jobs: list[Job] = []
+    for number, changes in enumerate(space, 1):
+        origin = f"configuration {number} of the space"
+        if not isinstance(changes, Mapping) or not all(isinstance(part, Mapping) for part in changes.values()):
+            raise ValueError(f"{origin}: is no mapping of parts of a job to the fields that change")
+        job = changed(reference, changes, origin)
+        own, shared = _release_and_judges(job), _release_and_judges(reference)
+        for name, value in own.items():
+            if value != shared[name]:
+                raise ValueError(f"{origin}: {name} must stay as in the job: all share one release and its judges")
+        if job in jobs:
+            raise ValueError(f"{origin}: is the same as configuration {jobs.index(job) + 1}")
+        jobs.append(job)
+    return jobs
+
+
+def _release_and_judges(job: Job) -> dict[str, Any]:
+    """Return what a configuration cannot change: what decides the release, and which records judge how."""
+    return {
+        "data": job.data,
+        **{f"privacy.{name}": value for name, value in job.privacy if name != "estimator"},
+        **{f"training.{name}": getattr(job.training, name) for name in ("seed", "validation", "patience", "head")},
+    }
 
 
 def describe(jobs: Sequence[Job]) -> list[str]:

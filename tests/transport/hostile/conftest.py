@@ -17,12 +17,12 @@ from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.frames import decode, encode_control, encode_message
-from tpsl.transport.handshake import FeatureHandshake, Place
+from tpsl.transport.handshake import FeatureHandshake, LinkPosition
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience
 from tpsl.transport.messages import Finished, Message
 
-LIMITS = Limits(rows=512, width=256)
+LIMITS = Limits(rows=512, width=256, topics=("embeddings", "gradients"))
 TERMS = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
 PATIENCE = Patience(silence=1, wait=20)
 METHOD = "/tpsl.wire.Split/Connect"
@@ -113,7 +113,7 @@ class Raw:
         handshake = FeatureHandshake(party, TERMS)
         hello = handshake.hello()
         self.write(hello)
-        proof = handshake.proof(next(self.call), Place(b"", 0))
+        proof = handshake.proof(next(self.call), LinkPosition(b"", 0))
         self.write(proof)
         handshake.welcomed(next(self.call))
         return hello, proof

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import torch
 
 from tpsl.transport import BadMessage, Refused, run_alone
 from tpsl.transport.frames import encode_message
-from tpsl.transport.messages import Embeddings, Gradients
+from tpsl.transport.messages import TensorMessage
+
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
 
 Recipe = Callable[[Any], list[bytes]]
 """Makes what is sent from the frames of an honest party."""

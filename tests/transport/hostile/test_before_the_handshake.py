@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 from tpsl.transport import Refused, run_alone, wire_pb2
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.frames import encode_control
-from tpsl.transport.messages import Embeddings
+from tpsl.transport.messages import TensorMessage
+
+Embeddings = partial(TensorMessage, "embeddings")
 
 Recipe = Callable[[Any], bytes]
 """Makes a frame from the frames of an honest party."""

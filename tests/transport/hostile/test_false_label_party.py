@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,8 +12,10 @@ import torch
 
 from tpsl.transport import BadMessage, run_alone
 from tpsl.transport.credentials import Certificates
-from tpsl.transport.handshake import LabelHandshake, Place
-from tpsl.transport.messages import Gradients
+from tpsl.transport.handshake import LabelHandshake, LinkPosition
+from tpsl.transport.messages import TensorMessage
+
+Gradients = partial(TensorMessage, "gradients")
 
 Recipe = Callable[[Any], list[bytes]]
 """Makes what the label party says from the frames of an honest party."""
@@ -39,7 +42,7 @@ class FalseLabelParty:
         if self.honest:
             yield challenge
             handshake.proven(next(requests))
-            yield handshake.welcome(Place(b"a link", 0))
+            yield handshake.welcome(LinkPosition(b"a link", 0))
         yield from self.frames
         with contextlib.suppress(grpc.RpcError):
             for _ in requests:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ import torch
 from tpsl.transport import run_alone
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.link import Patience
-from tpsl.transport.messages import Embeddings, Finished, Gradients
+from tpsl.transport.messages import Finished, TensorMessage
+
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
 
 MIB = 1 << 20
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +14,25 @@ import torch
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.training import Job, make_job
-from tpsl.training.agreement import agreement
-from tpsl.training.feature_role import FeatureRole
+from tpsl.training.agreement import agreement, limits
 from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import Fact, Silent
+from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.transport import (
     BadMessage,
     Bye,
     Channel,
-    Embeddings,
-    Estimates,
     Finished,
-    Gradients,
-    HeadEmbeddings,
     Limits,
     Message,
     Position,
     Rewind,
     Start,
     Stop,
-    TestEmbeddings,
+    TensorMessage,
     Verdict,
     run_alone,
 )
@@ -45,6 +42,12 @@ from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience
 from tpsl.vault import Vault
+
+Embeddings = partial(TensorMessage, "embeddings")
+Gradients = partial(TensorMessage, "gradients")
+Estimates = partial(TensorMessage, "estimates")
+TestEmbeddings = partial(TensorMessage, "test embeddings")
+HeadEmbeddings = partial(TensorMessage, "head embeddings")
 
 ROWS, WIDTH, STEPS = 20, 6, 8
 PATIENCE = Patience(silence=2, wait=20)
@@ -61,7 +64,7 @@ def job(wire: str = "float32") -> Job:
     return make_job(content, {}, "test")
 
 
-class Listening(Silent):
+class Listening(NullObserver):
     """Says where the label party listens."""
 
     def __init__(self) -> None:
@@ -89,8 +92,8 @@ class Table:
 
     def terms(self, agreed: Job) -> tuple[Any, Limits]:
         side = load_feature_party(agreed.data, "feature")
-        schedule = FeatureRole(agreed, side, RunFolder(self.folder / "unused")).schedule
-        return agreement(agreed, side.ids, schedule), Limits(schedule.largest_part, agreed.widest_share)
+        schedule = Schedule(agreed, side.train, side.test)
+        return agreement(agreed, side.ids, schedule), limits(agreed, schedule)
 
     def label_against(self, script: Script, wire: str = "float32", says: str | None = None) -> Path:
         """Be the label party of a job whose feature party follows the script; return the run, or raise why it ended.
@@ -103,9 +106,7 @@ class Table:
         local = Local(listen="127.0.0.1:0", certificates=self.folder / "label", vaults=vaults, silence=2, wait=20)
         run, where = self.folder / f"run-{wire}", Listening()
         with ThreadPoolExecutor(1) as thread:
-            serving = thread.submit(
-                serve, agreed, local, run, observer=where, watch=ignore, progress=ignore, notice=ignore
-            )
+            serving = thread.submit(serve, agreed, local, run, watching=Watching(where))
             assert where.known.wait(20)
             with FeatureClient(
                 where.address,
@@ -143,10 +144,7 @@ class Table:
                     "feature",
                     local,
                     self.folder / "run-feature",
-                    observer=Silent(),
-                    watch=ignore,
-                    progress=ignore,
-                    notice=ignore,
+                    watching=UNWATCHED,
                 )
                 run_alone(script(run_alone(server.gather())["feature"]))
                 joining.result(20)
@@ -197,16 +195,16 @@ BAD_FOR_LABEL: dict[str, tuple[list[Message], str]] = {
     "a part that there is not": ([Embeddings(0, 1, numbers())], OUT_OF_TURN),
     "a step again": ([Embeddings(0, 0, numbers()), Embeddings(0, 0, numbers())], OUT_OF_TURN),
     "steps in another order": ([Embeddings(1, 0, numbers()), Embeddings(0, 0, numbers())], OUT_OF_TURN),
-    "gradients": ([Gradients(0, 0, numbers())], "sent Gradients; expected was Embeddings"),
-    "estimates": ([Estimates(0, 0, numbers(ROWS, 1))], "sent Estimates; expected was Embeddings"),
-    "test embeddings": ([TestEmbeddings(0, 0, numbers())], "sent TestEmbeddings; expected was Embeddings"),
-    "head embeddings": ([HeadEmbeddings(0, 0, numbers())], "sent HeadEmbeddings; expected was Embeddings"),
-    "a rewind": ([Rewind(2)], "sent Rewind; expected was Embeddings"),
-    "a second position": ([Position(1, (3,))], "sent Position; expected was Embeddings"),
-    "a start": ([Start(1, 0)], "sent Start; expected was Embeddings"),
-    "a verdict": ([Verdict(0, True, True)], "sent Verdict; expected was Embeddings"),
-    "finished too early": ([Finished(STEPS)], "sent Finished; expected was Embeddings"),
-    "goodbye": ([Bye()], "sent Bye; expected was Embeddings"),
+    "gradients": ([Gradients(0, 0, numbers())], "sent gradients; expected was embeddings"),
+    "estimates": ([Estimates(0, 0, numbers(ROWS, 1))], "sent estimates; expected was embeddings"),
+    "test embeddings": ([TestEmbeddings(0, 0, numbers())], "sent test embeddings; expected was embeddings"),
+    "head embeddings": ([HeadEmbeddings(0, 0, numbers())], "sent head embeddings; expected was embeddings"),
+    "a rewind": ([Rewind(2)], "sent Rewind; expected was embeddings"),
+    "a second position": ([Position(1, (3,))], "sent Position; expected was embeddings"),
+    "a start": ([Start(1, 0)], "sent Start; expected was embeddings"),
+    "a verdict": ([Verdict(0, True, True)], "sent Verdict; expected was embeddings"),
+    "finished too early": ([Finished(STEPS)], "sent Finished; expected was embeddings"),
+    "goodbye": ([Bye()], "sent Bye; expected was embeddings"),
 }
 
 
@@ -220,7 +218,7 @@ def test_the_label_party_stops_with_a_sentence_and_says_it_to_the_other(table: T
         for message in messages:
             await channel.send(message)
         while not isinstance(answer := await channel.receive(), Stop):
-            assert isinstance(answer, Gradients)
+            assert isinstance(answer, TensorMessage) and answer.topic == "gradients"
         told.append(answer.reason)
 
     with pytest.raises(BadMessage, match=sentence) as stopped:
@@ -259,7 +257,7 @@ async def all_steps(channel: Channel, scale: float) -> list[tuple[float, torch.T
         begin = time.perf_counter()
         await channel.send(Embeddings(step, 0, numbers() * scale))
         gradients = await channel.receive()
-        assert isinstance(gradients, Gradients), gradients
+        assert isinstance(gradients, TensorMessage) and gradients.topic == "gradients", gradients
         steps.append((time.perf_counter() - begin, gradients.tensor))
     await channel.send(TestEmbeddings(STEPS, 0, numbers(2 * ROWS) * scale))
     await channel.send(Finished(STEPS))
@@ -294,8 +292,8 @@ BAD_FOR_FEATURE: dict[str, tuple[Message, str]] = {
     "no columns": (Gradients(0, 0, torch.empty(ROWS, 0)), r"have shape \(20, 0\), not \(20, 6\)"),
     "a later step": (Gradients(1, 0, numbers()), "step 1, part 0"),
     "a part that there is not": (Gradients(0, 1, numbers()), "step 0, part 1"),
-    "embeddings": (Embeddings(0, 0, numbers()), "sent Embeddings"),
-    "estimates": (Estimates(0, 0, numbers(ROWS, 1)), "sent Estimates"),
+    "embeddings": (Embeddings(0, 0, numbers()), "sent embeddings"),
+    "estimates": (Estimates(0, 0, numbers(ROWS, 1)), "sent estimates"),
     "a verdict": (Verdict(0, True, True), "sent Verdict"),
     "a start": (Start(1, 0), "sent Start"),
     "a position": (Position(1, ()), "sent Position"),
@@ -315,7 +313,7 @@ def test_the_feature_party_stops_with_a_sentence_and_says_it_to_the_other(table:
         await channel.send(Start(1, 0))
         await channel.send(message)
         while not isinstance(answer := await channel.receive(), Stop):
-            assert isinstance(answer, Embeddings)
+            assert isinstance(answer, TensorMessage) and answer.topic == "embeddings"
         told.append(answer.reason)
 
     with pytest.raises(BadMessage, match=sentence) as stopped:

@@ -1,0 +1,56 @@
+"""An attack as it is registered: what its attacker has, and how that becomes a score for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.scoring import ScoredBy
+from tpsl.attacks.transcript_walk import PreparedAttack, Scorer
+from tpsl.data.errors import DataError
+from tpsl.mechanisms import PredictedAUC
+from tpsl.registry import ExtensionError
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack as it is registered: what its attacker has, and how that becomes scores."""
+
+    needs: str
+    """Of transcript, weights, features, trained half and known labels those that `prepare` asks the run for."""
+    prepare: Callable[[AttackedRun], Scorer]
+    """From what the attacker has to what scores a step."""
+    many_classes: bool = False
+    """Whether it tells more than two classes apart; its scores are then `[n, k]`."""
+    scored_by: ScoredBy = "noisy label and features"
+    """What the scores depend on, which decides the ceiling; 'noisy label' only holds where that can be read."""
+    hard: bool = False
+    """Whether scores are guesses: of k classes the one with the larger score, a coin where they are equal."""
+    closed_form: Callable[[PredictedAUC], float] | None = None
+    """The AUC that the mechanism's table predicts, where the noisy label can be read."""
+
+    def impossible(self, run: AttackedRun) -> str | None:
+        """Return why this attack does not exist for a run, if so."""
+        if run.classes > 2 and not self.many_classes:
+            return f"tells two classes apart, not {run.classes}"
+        if "weights" in self.needs and not run.white_box.fits():
+            return "needs all of the cut, but the label party has features of its own, which are not recorded"
+        if "trained half" in self.needs and not run.finished:
+            return "needs the trained bottom half, but the run is not finished"
+        if "features" in self.needs:
+            try:
+                run.features  # noqa: B018
+            except (DataError, ExtensionError) as error:
+                return f"needs the feature parties' features, which are not here ({error})"
+        return None
+
+    def on(self, run: AttackedRun, name: str, predicted: PredictedAUC) -> PreparedAttack:
+        """Return the attack on a run."""
+        closed_form, scored_by = None, self.scored_by
+        if scored_by == "noisy label":
+            if run.reader.exact:
+                closed_form = self.closed_form(predicted) if self.closed_form else None
+            else:
+                scored_by = "noisy label and features"
+        return PreparedAttack(name, self.needs, self.prepare(run), self.hard, closed_form, scored_by)

@@ -1,0 +1,171 @@
+"""What the stages of a party share: the job, the run's folder, channels, the built half, and how far the run is.
+
+Neither role holds a true label. Their stages are in `tpsl.training.stages`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tpsl.data.sides import FeatureSide, LabelRecords
+from tpsl.data.split import Rows
+from tpsl.party import FeatureParty, LabelParty
+from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.checkpoint import Halves, forget_after, forget_best_after, load_checkpoint, save_checkpoint
+from tpsl.training.receiving import Kind, checked, receive
+from tpsl.training.result import FeatureResult, TrainResult
+from tpsl.training.schedule import Schedule
+from tpsl.training.setup import RunSetup
+from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
+from tpsl.training.vaults import RunVault
+from tpsl.transport import Channel, Message, Rewind, TensorMessage
+from tpsl.transport.peers import LABEL_PARTY
+
+
+@dataclass
+class Speed:
+    """How many records were trained on in this process, and how long that took."""
+
+    records: int = 0
+    seconds: float = 0.0
+
+    @property
+    def per_second(self) -> float:
+        """Records in a second; 0 if there were none."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+
+class Role(ABC):
+    """One party of a run, from the first step to the last, over any transport."""
+
+    recorder: TranscriptWriter | TrajectoryWriter | None = None
+
+    def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
+        self.setup, self.name, self.own = setup, name, setup.own_parts(name)
+        self.job, self.run, self.observer = setup.job, setup.run, setup.watching.observer
+        self.folder = setup.run.party(name)
+        self.schedule = Schedule(setup.job, train, test)
+        self.done = 0
+        self.begun, self.speed = time.perf_counter(), Speed()
+
+    @property
+    @abstractmethod
+    def halves(self) -> Halves:
+        """The parts with weights, by name: what a checkpoint holds."""
+
+    def restore(self) -> None:
+        """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
+        checkpoints = self.folder / "checkpoints"
+        if self.done:
+            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
+            self.observer.event("resumed", step=self.done)
+        forget_after(checkpoints, self.done)
+        forget_best_after(self.folder, self.done)
+
+    def checkpoint(self) -> None:
+        """Keep the state after `done` steps."""
+        if self.recorder:
+            self.recorder.sync()
+        save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves)
+        self.observer.event("checkpoint", step=self.done)
+
+    def count(self, step: int) -> None:
+        """Note that a step is done."""
+        self.speed.records += self.schedule.records(step + 1) - self.schedule.records(step)
+        self.observer.at_step(step + 1, self.schedule.total_steps, self.speed.records)
+
+    def close(self) -> None:
+        """Close the files of the recording."""
+        if self.recorder:
+            self.recorder.close()
+            self.recorder = None
+
+
+class Rewound(Exception):
+    """The label party wants to agree on a step again: another party was restarted."""
+
+    def __init__(self, order: Rewind) -> None:
+        self.order = order
+
+
+class FeatureRole(Role):
+    """A feature party."""
+
+    recorder: TranscriptWriter | None = None
+    channel: Channel
+    party: FeatureParty
+    order: Rewind | None = None
+    """The rewind that the label party has ordered and that was not answered yet."""
+    result: FeatureResult | None = None
+
+    def __init__(self, setup: RunSetup, side: FeatureSide) -> None:
+        super().__init__(setup, side.party, side.train, side.test)
+        self.side = side
+
+    @property
+    def halves(self) -> Halves:
+        """The bottom half."""
+        return {"bottom": (self.party.bottom, self.party.optimizer)}
+
+    async def receive(self, kind: type[Kind], topic: str = "") -> Kind:
+        """Return the next message if it is of this kind, a tensor of this topic; a rewind may always be ordered."""
+        topics = (topic,) if topic else ()
+        message: Kind | Rewind = await receive(self.channel, self.observer, kind, Rewind, topics=topics)
+        if isinstance(message, Rewind):
+            raise Rewound(message)
+        return message
+
+    async def tensor(self, topic: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
+        """Return one part of what the label party sends, checked."""
+        return checked(await self.receive(TensorMessage, topic), self.channel.peer, step, part, shape)
+
+
+class LabelRole(Role):
+    """The label party.
+
+    Guarantee: what it sends, and when, is a function of what it receives, its own features, the job and the noisy
+    labels. Labels are released when all feature parties are there and hold the same job, not before. `after_epoch` is
+    called when an epoch's predictions are kept; where peers are connected it must do nothing that depends on true
+    labels.
+    """
+
+    recorder: TrajectoryWriter | None = None
+    channels: dict[str, Channel]
+    party: LabelParty
+    result: TrainResult | None = None
+    rounds = 0
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        records: LabelRecords,
+        vault: RunVault,
+        make_party: LabelPartyBuilder = build_label_party,
+        after_epoch: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(setup, LABEL_PARTY, records.train, records.test)
+        self.records, self.vault = records, vault
+        self.make_party, self.after_epoch = make_party, after_epoch
+
+    @property
+    def halves(self) -> Halves:
+        """The top half, and the bottom half of the own features if there are any."""
+        return self.party.halves
+
+    async def send(self, message: Message) -> None:
+        """Send the same message to every feature party."""
+        for channel in self.channels.values():
+            await channel.send(message)
+
+    async def tensors(self, topic: str, step: int, part: int, rows: int, width: Callable[[str], int]) -> list[Tensor]:
+        """Return one part of what every feature party sends, in the job's order, checked; `width` is of each party."""
+        received = []
+        for name, channel in self.channels.items():
+            message = await receive(channel, self.observer, TensorMessage, topics=(topic,))
+            received.append(checked(message, name, step, part, (rows, width(name))))
+        return received

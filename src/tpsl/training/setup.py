@@ -1,0 +1,56 @@
+"""What a process knows of a run before it has any records: the same for one process, the label party and a feature
+party."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+
+from tpsl.data.config import DataConfig
+from tpsl.data.dataset import taken_on_trust
+from tpsl.training.job import Job
+from tpsl.training.observer import UNWATCHED, Observer, Watching
+from tpsl.training.own_parts import OwnParts
+from tpsl.training.run_folder import RunFolder
+
+Records = TypeVar("Records")
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """One run in one process."""
+
+    job: Job
+    run: RunFolder
+    own: Mapping[str, OwnParts] = field(default_factory=dict)
+    """What each party of this process brings itself, by its name."""
+    device: torch.device | None = None
+    """Where the networks are; the CPU if None."""
+    record_steps: int = 0
+    """The number of steps, from the first, that are recorded in the transcript."""
+    watching: Watching = UNWATCHED
+
+    def own_parts(self, party: str) -> OwnParts:
+        """Return what a party brings itself."""
+        return self.own.get(party, OwnParts())
+
+    def source(self, party: str) -> Callable[[], Any] | None:
+        """Return what makes a party's records, if it brings them itself."""
+        return self.own_parts(party).source(party)
+
+    def load(self, data: DataConfig, load: Callable[[], Records]) -> Records:
+        """Return the records that `load` reads, and say what is taken on trust."""
+        if trusted := taken_on_trust(data):
+            self.watching.notice(trusted)
+        return load()
+
+    def watched_by(self, observer: Observer) -> RunSetup:
+        """Return the same run for a role with an observer of its own."""
+        return replace(self, watching=replace(self.watching, observer=observer))
+
+    def say_finished(self) -> None:
+        """Say that there is nothing to do."""
+        self.watching.notice(f"{self.run.path} is a finished run; nothing to do")

@@ -1,0 +1,70 @@
+"""After the last step, if the job has a local head: the label party collects embeddings of all records for it.
+
+Nothing comes back. What the label party learns from them with true labels stays there (`tpsl.training.after_training`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tpsl.files import naming_what_does_not_fit, open_private
+from tpsl.party import FeatureParty
+from tpsl.training.build import build_feature_party, load_pretrained
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.schedule import Rows
+from tpsl.training.stages.prepare import pretrained
+from tpsl.transport import TensorMessage
+
+HEAD_EMBEDDINGS = "head embeddings"
+"""Feature party → label party: embeddings of one part of the training and test records, for the local head."""
+
+
+async def label(role: LabelRole) -> None:
+    """Receive the embeddings of all records; they go into the folder that is not private."""
+    if role.job.training.head != "local":
+        return
+    folder, is_kept = role.run.not_private(), role.result is None
+    untrained = _untrained(role) if is_kept else None
+    with naming_what_does_not_fit(folder / "inputs.f32"), open_private(folder / ".inputs.new", "wb") as file:
+        for part, rows in enumerate(role.schedule.head_parts()):
+            received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.job.head_width)
+            if is_kept:
+                file.write(torch.cat([*received, *_own(role, rows, received, untrained)], dim=1).numpy().tobytes())
+    if is_kept:
+        (folder / ".inputs.new").replace(folder / "inputs.f32")
+    else:
+        (folder / ".inputs.new").unlink()
+
+
+async def feature(role: FeatureRole) -> None:
+    """Send embeddings of all records, after the frozen pre-trained ones if there are any."""
+    if role.job.training.head != "local":
+        return
+    frozen = None
+    if role.job.sends_frozen:
+        plain = role.job.without_wide_part()
+        frozen = build_feature_party(plain, role.name, role.side.features, device=role.setup.device)
+        load_pretrained(frozen.bottom, pretrained(role))
+    for part, rows in enumerate(role.schedule.head_parts()):
+        embeddings = role.party.embed(rows)
+        if frozen is not None:
+            embeddings = torch.cat([frozen.embed(rows), embeddings], dim=1)
+        await role.channel.send(TensorMessage(HEAD_EMBEDDINGS, role.done, part, embeddings))
+
+
+def _untrained(role: LabelRole) -> FeatureParty | None:
+    """Return what embeds the label party's own features where its half of the network does not learn."""
+    if role.job.trains or role.records.features is None:
+        return None
+    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.device)
+
+
+def _own(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:
+    """Return what the label party adds: its logits, and its own features as its half embeds them."""
+    if role.job.trains:
+        cuts = [
+            share[:, -role.job.model.cut_width(name) :] for name, share in zip(role.channels, received, strict=True)
+        ]
+        return [role.party.head_inputs(rows, cuts).cpu()]
+    return [untrained.embed(rows).cpu()] if untrained is not None else []

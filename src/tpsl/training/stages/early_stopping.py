@@ -1,0 +1,57 @@
+"""Early stopping: after an epoch the label party says what noisy labels of held-out records think of its weights.
+
+The verdict is a function of noisy labels, so it may cross. Every party keeps the best weights, and ends with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpsl.training.checkpoint import has_best, load_best, save_best
+from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.transport import BadMessage, Verdict
+
+
+async def label(role: LabelRole) -> bool:
+    """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
+    if not role.schedule.has_verdict(role.done):
+        return False
+    judged = [entry for entry in role.run.metrics() if entry["step"] <= role.done]
+    best = best_epoch(judged)
+    without_gain = judged[-1]["epoch"] - best["epoch"]
+    verdict = Verdict(role.done, best=best is judged[-1], stop=without_gain >= role.schedule.patience)
+    await role.send(verdict)
+    if role.result is None:
+        _obey(role, verdict)
+    return verdict.stop
+
+
+async def feature(role: FeatureRole) -> bool:
+    """Hear whether the weights of an epoch are the best so far, which are kept, and whether training ends."""
+    if not role.schedule.has_verdict(role.done):
+        return False
+    verdict = await role.receive(Verdict)
+    if verdict.step != role.done:
+        raise BadMessage(f"{role.channel.peer} judges step {verdict.step}; expected was step {role.done}")
+    if not (verdict.best or has_best(role.folder)):
+        raise BadMessage(f"{role.channel.peer} judges step {role.done} and names no epoch that is better")
+    _obey(role, verdict)
+    return verdict.stop
+
+
+def _obey(role: Role, verdict: Verdict) -> None:
+    if verdict.best:
+        save_best(role.folder, role.done, role.job.digest(), role.halves)
+    if verdict.stop:
+        role.observer.event("stopped early", step=role.done)
+
+
+def restore_best(role: Role) -> None:
+    """Put the halves into their best state when training has ended, if the job judges its epochs."""
+    if role.schedule.patience and role.done:
+        load_best(role.folder, role.job.digest(), role.halves)
+
+
+def best_epoch(judged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first of the epochs that explain the noisy hold-out best."""
+    return max(judged, key=lambda entry: (entry["validation_log_likelihood"], -entry["epoch"]))

@@ -1,0 +1,47 @@
+"""After each epoch: the network predicts held-out and test records, and noisy labels judge it by the held-out ones.
+
+True labels have no part in it: the predictions are kept, and `tpsl.training.after_training` compares those of test
+records with true labels when nobody can see how long that takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.validation import noisy_validation
+from tpsl.transport import TensorMessage
+
+TEST_EMBEDDINGS = "test embeddings"
+"""Feature party → label party: embeddings of one part of the held-out and test records after `step` steps."""
+
+
+async def label(role: LabelRole) -> None:
+    """Keep what the network predicts, and what noisy labels say of it."""
+    predicted = []
+    for part, rows in enumerate(role.schedule.test_parts()):
+        received = await role.tensors(TEST_EMBEDDINGS, role.done, part, len(rows), role.job.model.cut_width)
+        predicted.append(role.party.predict(rows, received).cpu().numpy())
+    probabilities = np.concatenate(predicted)
+    if not np.isfinite(probabilities).all():
+        raise ValueError(f"after step {role.done:,} the network predicts numbers that are not finite")
+    judges = role.schedule.held_out
+    validation, test = probabilities[: len(judges)], probabilities[len(judges) :]
+    epoch = role.schedule.epoch_of(role.done - 1)
+    role.run.write_predictions(epoch, validation, test)
+    found = {}
+    if len(judges):
+        noisy = role.vault.noisy()
+        found = asdict(noisy_validation(noisy.mechanism, [draw[judges] for draw in noisy.draws], validation))
+    role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **found}])
+    role.observer.event("epoch", epoch=epoch, **found)
+    role.after_epoch()
+
+
+async def feature(role: FeatureRole) -> None:
+    """Send the embeddings of held-out and test records; no gradient comes back."""
+    for part, rows in enumerate(role.schedule.test_parts()):
+        await role.channel.send(TensorMessage(TEST_EMBEDDINGS, role.done, part, role.party.embed(rows)))
+    role.observer.event("epoch", epoch=role.schedule.epoch_of(role.done - 1))

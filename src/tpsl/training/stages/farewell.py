@@ -1,0 +1,107 @@
+"""The end of a job: every party has its last checkpoint on disk before anybody is told that all is done.
+
+`Finished` from each feature party, then `Bye` three times: I have finished; so have I, and I know that you have; I have
+noted it. A party that has heard the first one stays for the last: it would be waited for in vain.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from safetensors.torch import save
+
+from tpsl.files import write_atomically
+from tpsl.training.evaluation import TEST_METRICS
+from tpsl.training.receiving import receive
+from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
+from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.stages.early_stopping import best_epoch
+from tpsl.transport import BadMessage, Bye, Finished
+from tpsl.vault import LedgerTotal
+
+
+async def label(role: LabelRole) -> None:
+    """Write the weights and the result when all feature parties have finished, and say goodbye.
+
+    The result has no test metrics yet: they depend on true labels, and the feature parties are still connected.
+    """
+    for channel in role.channels.values():
+        finished = await receive(channel, role.observer, Finished)
+        if finished.step != role.done:
+            raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
+    if role.result is None:
+        if role.job.trains:
+            _keep_weights(role)
+        role.result = _label_result(role)
+        role.run.finish(role.result)
+    await role.send(Bye())
+    for name, channel in role.channels.items():
+        await receive(channel, role.observer, Bye)
+        role.run.confirm(role.name, name)
+        await channel.send(Bye())
+
+
+async def feature(role: FeatureRole) -> None:
+    """Write the weights, say so, and note the end when the label party has said goodbye."""
+    _keep_weights(role)
+    await role.channel.send(Finished(role.done))
+    await role.receive(Bye)
+    role.result = role.run.party_result(role.name) or FeatureResult(
+        run=str(role.run.path),
+        party=role.name,
+        job=role.job.digest(),
+        train_records=len(role.side.train),
+        epochs=_epochs(role),
+        steps=role.done,
+        samples_per_second=role.speed.per_second,
+    )
+    role.run.finish_party(role.result)
+    await role.channel.send(Bye())
+    await role.receive(Bye)  # the label party has noted that this party has finished
+    role.run.confirm(role.name, role.channel.peer)
+    role.observer.event("finished")
+
+
+def _keep_weights(role: Role) -> None:
+    """Write the averaged weights, which predict."""
+    if role.recorder:
+        role.recorder.sync()
+    for part, (half, optimizer) in role.halves.items():
+        with optimizer.averaged():
+            write_atomically(role.folder / f"{part}.safetensors", save(half.state_dict()))
+
+
+def _epochs(role: Role) -> int:
+    return role.schedule.epoch_of(role.done - 1) if role.done else 0
+
+
+def _label_result(role: LabelRole) -> TrainResult:
+    entries = role.run.metrics()
+    kept = (best_epoch(entries) if role.schedule.patience else entries[-1]) if entries else {}
+    mechanism, epsilon, delta, total = NOTHING_RELEASED, 0.0, 0.0, LedgerTotal()
+    if role.job.trains:
+        noisy, total = role.vault.noisy(), role.vault.total()
+        mechanism, epsilon, delta = noisy.mechanism.name, noisy.epsilon, noisy.delta
+    return TrainResult(
+        run=str(role.run.path),
+        data=role.job.data.source,
+        mechanism=mechanism,
+        estimator=role.job.privacy.estimator,
+        draws=role.job.privacy.draws,
+        total_epsilon=total.epsilon,
+        total_delta=total.delta,
+        epsilon=epsilon,
+        delta=delta,
+        private=total.private,
+        classes=role.records.classes,
+        train_records=len(role.records.train),
+        test_records=len(role.records.test),
+        epochs=_epochs(role),
+        kept_epoch=kept.get("epoch", 0),
+        steps=role.done,
+        samples_per_second=role.speed.per_second,
+        seconds=time.perf_counter() - role.begun,
+        **{name: kept.get(name, math.nan) for name in ("validation_loss", "validation_auc")},
+        **dict.fromkeys(TEST_METRICS, math.nan),  # `AfterTraining` adds them
+    )

@@ -1,0 +1,67 @@
+"""Build the own half of the network and put it into its state after the agreed step. Nothing is exchanged."""
+
+from __future__ import annotations
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs
+from tpsl.files import write_atomically
+from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.stages import wide
+from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
+
+PRETRAINED = "pretrained.safetensors"
+
+
+async def label(role: LabelRole) -> None:
+    """Build the label party from noisy labels; metrics of steps that are done again are forgotten."""
+    if role.result is not None or not role.job.trains:
+        return
+    features: Features | Inputs | None = role.records.features
+    if features is not None:
+        features = wide.features_in_training(role.job, features, role.folder)
+    role.party = role.make_party(
+        role.job, list(role.channels), role.records.classes, role.vault.noisy(), features, role.own, role.setup.device
+    )
+    role.restore()
+    role.run.write_metrics([entry for entry in role.run.metrics() if entry["step"] <= role.done])
+    role.close()
+    if recorded := role.setup.record_steps:
+        role.recorder = TrajectoryWriter(role.folder, role.party.top, min(role.done, recorded))
+
+
+async def feature(role: FeatureRole) -> None:
+    """Build the feature party; what is pre-trained is what it begins with."""
+    features = wide.features_in_training(role.job, role.side.features, role.folder)
+    role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.device)
+    if not role.done and role.job.training.pretrain is not None:
+        load_pretrained(role.party.bottom, pretrained(role))
+    role.restore()
+    role.close()
+    if recorded := role.setup.record_steps:
+        steps = min(role.done, recorded)
+        role.recorder = TranscriptWriter(
+            role.folder / "transcript",
+            role.party.bottom.width,
+            steps_before=steps,
+            records_before=role.schedule.records(steps),
+        )
+
+
+def pretrained(role: FeatureRole) -> dict[str, Tensor]:
+    """Return weights learned from this party's features alone: made once for a run, and kept."""
+    path = role.folder / PRETRAINED
+    if not path.exists():
+        last = ""
+
+        def progress(done: int, total: int, note: str) -> None:
+            nonlocal last
+            if note != last:
+                last = note
+                role.observer.event("pretraining", text=note)
+
+        write_atomically(path, save(pretrained_weights(role.job, role.side, role.setup.device, progress)))
+    return load(path.read_bytes())

@@ -1,0 +1,144 @@
+"""The steps of training: Algorithm 1 (no noise), Algorithm 3 (two draws) and section 4.2 (one draw).
+
+Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party answers each part with perturbed gradients
+`g̃_i`, and both update their half. With `staleness` a feature party runs ahead: it sends the embeddings of later steps
+before the gradients of this one have come. After each epoch the label party evaluates, and the noisy hold-out may end
+training.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tpsl.training.receiving import checked
+from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.stages import early_stopping, evaluate
+from tpsl.transport import MESSAGE_OVERHEAD, WINDOW, TensorMessage, as_received, as_sent
+
+EMBEDDINGS = "embeddings"
+"""Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""
+GRADIENTS = "gradients"
+"""Label party → feature party: the perturbed `g̃_i` for one part of a step's batch."""
+
+AnyRole = TypeVar("AnyRole", bound=Role)
+
+
+async def label(role: LabelRole) -> None:
+    """Answer embeddings with gradients until training ends; a finished run only repeats its last verdict."""
+    if role.result is None:
+        await _train(role, _answer, evaluate.label, early_stopping.label)
+    else:
+        await early_stopping.label(role)
+
+
+async def feature(role: FeatureRole) -> None:
+    """Send embeddings and learn from the gradients until training ends."""
+    await _train(role, _ask, evaluate.feature, early_stopping.feature)
+
+
+async def _train(
+    role: AnyRole,
+    stretch_of_steps: Callable[[AnyRole, range], Coroutine[Any, Any, float]],
+    evaluate: Callable[[AnyRole], Coroutine[Any, Any, None]],
+    stops: Callable[[AnyRole], Coroutine[Any, Any, bool]],
+) -> None:
+    """Train from checkpoint to checkpoint until all steps are done, or the noisy hold-out says that it is enough."""
+    ended = await stops(role)
+    for stretch in role.schedule.stretches(role.done):
+        if ended:
+            break
+        begun = time.perf_counter()
+        waited = await stretch_of_steps(role, stretch)
+        role.speed.seconds += time.perf_counter() - begun - waited
+        role.done = stretch.stop
+        if role.schedule.epoch_ends(role.done):
+            await evaluate(role)
+        role.checkpoint()
+        ended = await stops(role)
+    early_stopping.restore_best(role)
+
+
+async def _answer(role: LabelRole, stretch: range) -> float:
+    """Do some steps as the label party; return the seconds that labels were waited for."""
+    waited = 0.0
+    for step in stretch:
+        begun = time.perf_counter()
+        role.vault.admit(role.party, role.schedule.batch(step), step)
+        waited += time.perf_counter() - begun
+        if role.recorder and step < role.setup.record_steps:
+            role.recorder.record()
+        parts = role.schedule.parts(step)
+        records = sum(len(part) for part in parts)
+        for part, positions in enumerate(parts):
+            received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
+            gradients = role.party.backward(positions, role.schedule.train[positions], received, records)
+            for channel, gradient in zip(role.channels.values(), gradients, strict=True):
+                await channel.send(TensorMessage(GRADIENTS, step, part, gradient))
+        role.party.update()
+        role.count(step)
+    return waited
+
+
+async def _ask(role: FeatureRole, stretch: range) -> float:
+    """Do some steps as a feature party, which never waits for labels."""
+    under_way, ahead = _UnderWay(role), stretch.start
+    for step in stretch:
+        while ahead < min(step + 1 + role.job.training.staleness, stretch.stop):
+            await under_way.forward(ahead)
+            ahead += 1
+        await under_way.backward(step)
+        role.count(step)
+    return 0.0
+
+
+class _UnderWay:
+    """What a feature party has sent and what has come back, within one stretch of steps."""
+
+    def __init__(self, role: FeatureRole) -> None:
+        self._role = role
+        self._sent: deque[list[Tensor]] = deque()
+        self._early: deque[TensorMessage] = deque()
+        self._unanswered = 0
+        width, itemsize = role.party.bottom.width, 4 if role.job.training.wire == "float32" else 2
+        # Neither side ever waits to send: otherwise both could, each for the other to receive.
+        part_bytes = role.schedule.part_rows * width * itemsize + 2 * MESSAGE_OVERHEAD
+        self._most_unanswered = max(2, WINDOW // part_bytes)
+
+    async def forward(self, step: int) -> None:
+        """Compute `e_i = f(x_i)` and send it, part by part."""
+        role, sent = self._role, []
+        for part, positions in enumerate(role.schedule.parts(step)):
+            embeddings = role.party.forward(role.schedule.train[positions])
+            if self._unanswered == self._most_unanswered:
+                self._early.append(await self._gradients())
+            await role.channel.send(TensorMessage(EMBEDDINGS, step, part, embeddings))
+            self._unanswered += 1
+            if step < role.setup.record_steps:
+                sent.append(as_received(as_sent(embeddings, role.job.training.wire)))
+        self._sent.append(sent)
+
+    async def backward(self, step: int) -> None:
+        """Receive `g̃_i`, part by part in the same order, and update the bottom half."""
+        role, batch, received = self._role, self._role.schedule.batch(step), []
+        for part, positions in enumerate(role.schedule.parts(step)):
+            message = self._early.popleft() if self._early else await self._gradients()
+            shape = (len(positions), role.party.bottom.width)
+            gradients = checked(message, role.channel.peer, step, part, shape)
+            role.party.backward(gradients, len(batch))
+            if step < role.setup.record_steps:
+                received.append(gradients)
+        role.party.update()
+        sent = self._sent.popleft()
+        if role.recorder and step < role.setup.record_steps:
+            role.recorder.record(role.schedule.train[batch], torch.cat(sent), torch.cat(received))
+
+    async def _gradients(self) -> TensorMessage:
+        message = await self._role.receive(TensorMessage, GRADIENTS)
+        self._unanswered -= 1
+        return message

@@ -1,0 +1,103 @@
+"""The wide part of a network (`tpsl.party.wide`): fitted once on what noisy labels say, before the first step.
+
+The label party sends an unbiased estimate of each trained record's label, computed from its noisy label alone; each
+feature party fits an additive model of its own fields on them, and the label party one of its own. A party's model and
+the scores of its records are in its folder of the run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, from_numpy
+
+from tpsl.data.features import Features
+from tpsl.data.sides import LabelRecords
+from tpsl.data.source import Inputs, table_features
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
+from tpsl.perturb import LogitGradient
+from tpsl.training.job import Job
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.schedule import Rows, Schedule
+from tpsl.transport import TensorMessage
+from tpsl.vault import NoisyLabels
+
+ESTIMATES = "estimates"
+"""Label party → feature party, after each start (so `step` is 0): an estimate of each label of one part, `[n, 1]`."""
+FILE = "wide.safetensors"
+_SCORES = "scores"
+
+
+async def label(role: LabelRole) -> None:
+    """Send what noisy labels say of the trained records; with two draws, the draw whose gradients are sent."""
+    if not role.job.model.wide:
+        return
+    estimates = label_estimates(role.vault.noisy())
+    for part, positions in enumerate(role.schedule.trained_parts()):
+        await role.send(TensorMessage(ESTIMATES, 0, part, estimates[positions, None]))
+    fit_own(role.job, role.records, role.vault.noisy(), role.folder)
+
+
+async def feature(role: FeatureRole) -> None:
+    """Receive the estimates and fit the wide part, unless it is there already."""
+    if not role.job.model.wide:
+        return
+    received = [
+        await role.tensor(ESTIMATES, 0, part, (len(positions), 1))
+        for part, positions in enumerate(role.schedule.trained_parts())
+    ]
+    estimates = torch.cat(received)[:, 0].numpy()
+    if role.setup.record_steps:
+        make_private_folder(role.folder / "transcript")
+        write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
+    if not (role.folder / FILE).exists():
+        role.observer.event("wide part", text=f"fitting the wide part on {len(estimates):,} noisy labels")
+    rows = role.schedule.train[role.schedule.trained]
+    fit(role.side.features, rows, estimates, role.job.training.seed, role.folder)
+
+
+def label_estimates(noisy: NoisyLabels, draw: int = 0) -> Tensor:
+    """Return an unbiased estimate of each record's label, from its noisy label alone: shape `[n]`."""
+    if noisy.mechanism.classes != 2:
+        raise ValueError(f"a wide part is for two classes, not for {noisy.mechanism.classes}: set model.wide to false")
+    return LogitGradient(noisy.mechanism, "unbiased").evidence(noisy.draws[draw])
+
+
+def fit(features: Features | Inputs, rows: Rows, estimates: npt.NDArray[np.float32], seed: int, folder: Path) -> None:
+    """Fit a party's wide part on these rows and keep it, unless it is there already."""
+    if not (folder / FILE).exists():
+        model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates.astype(np.float64), seed)
+        make_private_folder(folder)
+        write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
+
+
+def fit_own(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -> None:
+    """Fit the label party's own wide part, if it has features, on the draw that it learns from (Algorithm 3)."""
+    if records.features is not None:
+        trained = Schedule(job, records.train, records.test).trained
+        estimates = label_estimates(noisy, draw=-1).numpy()[trained]
+        fit(records.features, records.train[trained], estimates, job.training.seed, folder)
+
+
+def features_in_training(job: Job, features: Features | Inputs, folder: Path) -> Features | Inputs:
+    """Return a party's features as its half reads them in a run: with a wide part, beside the scores of its records."""
+    if not job.model.wide:
+        return features
+    return with_scores(table_features(features, "model.wide"), load((folder / FILE).read_bytes())[_SCORES].numpy())
+
+
+def load_wide(folder: Path) -> AdditiveModel:
+    """Return the wide part of a party in a run, to score any records with."""
+    path = folder / FILE
+    try:
+        return AdditiveModel.from_tensors(load(path.read_bytes()))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{path}: is damaged ({error})") from error
