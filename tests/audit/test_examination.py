@@ -15,6 +15,7 @@ from tpsl.audit import AuditError, examine, levels, replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.training import Job, make_job, train
+from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import Vault
 from tpsl.vault.stored_outcomes import LEVEL
@@ -115,10 +116,10 @@ def test_what_a_job_has_nothing_for_is_left_out_and_told(job: Callable[..., Job]
     nothing = job(
         {"gradients": "none", "noise_seed": None}, head="local", pretrain={"method": "masked", "epochs": 1}, epochs=1
     )
-    assert list(examine(nothing, tmp_path / "nothing", notice=told.append).parts) == ["replay"]
+    assert list(examine(nothing, tmp_path / "nothing", watching=Watching(notice=told.append)).parts) == ["replay"]
     assert "canaries: left out, the job releases no labels (gradients: none)" in told
     bare = job({"mechanism": "none", "noise_seed": None}, epochs=1)
-    assert list(examine(bare, tmp_path / "bare", notice=told.append).parts) == ["canaries", "replay"]
+    assert list(examine(bare, tmp_path / "bare", watching=Watching(notice=told.append)).parts) == ["canaries", "replay"]
     assert "releases: left out, the job releases labels without noise, and claims nothing" in told
     with pytest.raises(AuditError, match="releases cannot be audited"):
         examine(nothing, tmp_path / "only", only=["releases"])

@@ -19,6 +19,7 @@ from tpsl.party import LabelParty
 from tpsl.training import Job
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.observer import Watching
 from tpsl.training.role import FeatureRole, LabelRole
 
 HEALTHY = [
@@ -31,7 +32,9 @@ HEALTHY = [
 def test_a_sound_job_is_identical(job: Callable[..., Job], tmp_path: Path, privacy: dict[str, Any]) -> None:
     seen: list[tuple[int, int]] = []
     agreed = job({**privacy, "noise_seed": None})
-    result = replay(agreed, tmp_path / "replay", progress=lambda done, total, note: seen.append((done, total)))
+    result = replay(
+        agreed, tmp_path / "replay", watching=Watching(progress=lambda done, total, note: seen.append((done, total)))
+    )
     assert result.passed
     assert result.differences == ()
     assert abs(result.flipped - 2500) < 4.9 * np.sqrt(5000) / 2

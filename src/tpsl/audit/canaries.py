@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,9 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import RandomWords
+from tpsl.training.job import Job
+from tpsl.training.own_parts import OwnParts
+from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,6 +64,17 @@ def plant_canaries(data: Dataset, canaries: int, words: RandomWords) -> Planted:
         parties[OWN_FEATURES] = FeatureSide(OWN_FEATURES, records.ids, records.features, records.train, records.test)
     label_side = LabelSide(replace(records, features=None), TrueLabels(labels, records.class_names))
     return Planted(Dataset(parties, label_side), chosen, coins, sides, np.searchsorted(places, pairs))
+
+
+def features_moved(job: Job, own: Mapping[str, OwnParts]) -> tuple[Job, dict[str, OwnParts]]:
+    """Return a job and own parts in which the half that reads the label party's features is a feature party's."""
+    at_label = own.get(LABEL_PARTY, OwnParts())
+    moved = {**own, LABEL_PARTY: OwnParts(top=at_label.top), OWN_FEATURES: OwnParts(bottom=at_label.bottom)}
+    cut = job.model.cut
+    if isinstance(cut, dict) and LABEL_PARTY in cut:
+        model = job.model.model_copy(update={"cut": {**cut, OWN_FEATURES: cut[LABEL_PARTY]}})
+        job = job.model_copy(update={"model": model})
+    return job, moved
 
 
 def _below(words: RandomWords, count: int, bound: int) -> Rows:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tpsl.audit.canary_bound import AuditResult, audit
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
-from tpsl.data.dataset import load, load_label_party
+from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.mechanisms import secure_words
-from tpsl.progress import Notice, Progress, no_notice, no_progress
+from tpsl.progress import Notice
 from tpsl.training.job import Job
+from tpsl.training.loop import load_records
+from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Part = Literal["canaries", "releases", "replay", "vault"]
@@ -78,22 +83,24 @@ def examine(
     *,
     only: Collection[Part] = PARTS,
     run: Path | None = None,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
     canaries: int = 20_000,
     confidence: float = 0.95,
-    progress: Progress = no_progress,
-    notice: Notice = no_notice,
+    watching: Watching = UNWATCHED,
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
+
+    `own` is what each party brings itself, by its name.
 
     Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
     nothing for are left out, with a notice.
     """
-    wanted = _possible(job, only, run, notice)
+    wanted = _possible(job, only, run, watching.notice)
     new_folder(folder)
-    data = load(job.data, late_labels=job.has_late_labels) if {"canaries", "replay"} & set(wanted) else None
+    data = load_records(job, own) if {"canaries", "replay"} & set(wanted) else None
 
-    def within(part: Part) -> Progress:
-        return lambda done, total, note: progress(done, total, f"{part}: {note}")
+    def within(part: Part) -> Watching:
+        return replace(watching, progress=lambda done, total, note: watching.progress(done, total, f"{part}: {note}"))
 
     found: dict[str, Any] = {}
     if "canaries" in wanted:
@@ -103,21 +110,26 @@ def examine(
             canaries=canaries,
             confidence=confidence,
             data=data,
-            progress=within("canaries"),
-            notice=notice,
+            own=own,
+            watching=within("canaries"),
         )
     if "releases" in wanted:
-        side = load_label_party(job.data, late_labels=job.has_late_labels) if data is None else data.label_side
-        mechanism, draws = job.privacy.build(side.records.classes), job.privacy.draws
-        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=within("releases"))
+        mechanism, draws = job.privacy.build(_classes(job, data, own)), job.privacy.draws
+        progress = within("releases").progress
+        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=progress)
     if "replay" in wanted:
-        changed = flipped_at_the_source(job, secure_words())
-        found["replay"] = replay(
-            job, folder / "replay", data=data, changed=changed, progress=within("replay"), notice=notice
-        )
+        changed = flipped_at_the_source(job, secure_words(), own)
+        found["replay"] = replay(job, folder / "replay", data=data, changed=changed, own=own, watching=within("replay"))
     if "vault" in wanted and run is not None:
         found["vault"] = _verified(RunFolder(run).vault())
     return Examination(**found)
+
+
+def _classes(job: Job, data: Dataset | None, own: Mapping[str, OwnParts]) -> int:
+    if data is not None:
+        return data.classes
+    source = own.get(LABEL_PARTY, OwnParts()).source(LABEL_PARTY)
+    return load_label_party(job.data, late_labels=job.has_late_labels, source=source).records.classes
 
 
 def _verified(path: Path) -> VaultResult:

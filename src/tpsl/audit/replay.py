@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
 
 from tpsl.audit.folder import new_folder
-from tpsl.data.dataset import Dataset, load
+from tpsl.data.dataset import Dataset
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
-from tpsl.progress import Notice, Progress, no_notice, no_progress
 from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, train_together
-from tpsl.training.observer import Watching
+from tpsl.training.loop import ALL_STEPS, load_records, train_together
+from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
@@ -92,21 +93,22 @@ def replay(
     seed: int | None = None,
     data: Dataset | None = None,
     changed: Dataset | None = None,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
     make_label_party: LabelPartyBuilder = build_label_party,
-    progress: Progress = no_progress,
-    notice: Notice = no_notice,
+    watching: Watching = UNWATCHED,
 ) -> ReplayResult:
     """Train a job twice on one release, the second time with a random half of the true labels flipped; compare.
 
     Works at the label party, in a new folder with a vault of its own. Labels of test records are flipped too: the test
     metrics may change, what is trained and sent may not. Labels are flipped in the source of the data, before it is
     read; where `data` is given, in the data, unless `changed` is given too. A `seed` repeats the choice of the labels
-    to flip; `make_label_party` makes the label party that is put to the test.
+    to flip; `own` is what each party brings itself, by its name, and `make_label_party` makes the label party that is
+    put to the test.
     """
     new_folder(folder)
     words = secure_words() if seed is None else seeded_words(seed, "replay")
     if data is None:
-        data, changed = load(job.data, late_labels=job.has_late_labels), flipped_at_the_source(job, words)
+        data, changed = load_records(job, own), flipped_at_the_source(job, words, own)
     elif changed is None:
         changed = flip_half(data, words)
     vault = folder / "vault"
@@ -114,24 +116,23 @@ def replay(
     for half, (run, labelled) in enumerate((("before", data), ("after", changed))):
         if run == "after":
             _store(vault, changed, words)
-            notice("training again with half of the true labels flipped")
+            watching.notice("training again with half of the true labels flipped")
 
         def both(done: int, total: int, note: str, half: int = half) -> None:
-            progress(half * total + done, 2 * total, note)
+            watching.progress(half * total + done, 2 * total, note)
 
         with (folder / f"{run}-{_FRAMES}").open("w", encoding="utf-8") as file:
             log = _FrameLog(file)
             log.take(_terms(job, labelled))
-            watching = Watching(progress=both, notice=notice)
-            setup = RunSetup(job, RunFolder(folder / run), record_steps=ALL_STEPS, watching=watching)
+            shown = replace(watching, progress=both)
+            setup = RunSetup(job, RunFolder(folder / run), own, record_steps=ALL_STEPS, watching=shown)
             train_together(setup, VaultChoice(vault), labelled, make_label_party, log.couple)
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 
-def flipped_at_the_source(job: Job, words: RandomWords) -> Dataset:
+def flipped_at_the_source(job: Job, words: RandomWords, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
     """Return the job's data as they are read from a source in which half of the labels are others."""
-    seed = int(words.words(1)[0] >> np.uint64(1))
-    return load(job.data, late_labels=job.has_late_labels, relabelling=Relabelling(seed))
+    return load_records(job, own, relabelling=Relabelling(int(words.words(1)[0] >> np.uint64(1))))
 
 
 def _store(vault: Path, data: Dataset, words: RandomWords) -> None:

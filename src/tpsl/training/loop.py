@@ -10,6 +10,8 @@ from types import MappingProxyType
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.relabelling import Relabelling
+from tpsl.progress import Progress, no_progress
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
 from tpsl.training.arrivals import vault_for
@@ -79,7 +81,7 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            data = setup.load(job.data, partial(_load, setup))
+            data = setup.load(job.data, partial(load_records, job, setup.own, setup.watching.progress))
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
@@ -100,9 +102,15 @@ def train_together(
         return after.complete()
 
 
-def _load(setup: RunSetup) -> Dataset:
-    job, sources = setup.job, {party: setup.source(party) for party in setup.own}
-    return load(job.data, setup.watching.progress, late_labels=job.has_late_labels, sources=sources)
+def load_records(
+    job: Job,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+) -> Dataset:
+    """Return the records of all parties of a job; `own` is what each brings itself, by its name."""
+    sources = {party: parts.source(party) for party, parts in own.items()}
+    return load(job.data, progress, late_labels=job.has_late_labels, sources=sources, relabelling=relabelling)
 
 
 class _LabelProgress(NullObserver):

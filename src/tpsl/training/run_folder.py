@@ -30,10 +30,12 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
+from tpsl.data.dataset import feature_party_names
 from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
+from tpsl.transport.peers import LABEL_PARTY
 
 _OWN_PARTS = "own_parts.json"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
@@ -152,6 +154,10 @@ class RunFolder:
             return OwnParts.model_validate_json(path.read_bytes())
         except ValueError as error:
             raise RunError(f"{path}: is damaged ({' '.join(str(error).split())})") from error
+
+    def all_own_parts(self) -> dict[str, OwnParts]:
+        """Return what every party has brought itself to this run, by its name."""
+        return {party: self.own_parts(party) for party in (*feature_party_names(self.job().data), LABEL_PARTY)}
 
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
         """Note a party's own parts before it keeps anything else; a run that has begun goes on with the same ones."""
