@@ -78,10 +78,12 @@ def linear(cut: int, classes: int) -> nn.Module:
     return nn.Linear(cut, classes)
 
 
-sys.modules["brought"] = sys.modules[__name__]  # where factories are looked for
+sys.modules["test_own_inputs"] = sys.modules[__name__]  # where factories are looked for
 OWN = {
-    "camera": OwnParts.model_validate({"inputs": "brought:Images", "bottom": "brought:convolution"}),
-    "label": OwnParts.model_validate({"inputs": "brought:Answers", "bottom": "brought:Mean", "top": "brought:linear"}),
+    "camera": OwnParts.model_validate({"inputs": "test_own_inputs:Images", "bottom": "test_own_inputs:convolution"}),
+    "label": OwnParts.model_validate(
+        {"inputs": "test_own_inputs:Answers", "bottom": "test_own_inputs:Mean", "top": "test_own_inputs:linear"}
+    ),
 }
 
 
