@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.audit import audit, releases, repeat_releases, replay
+from tpsl.audit import audit, repeat_releases, repeated_releases, replay
 from tpsl.data import synthetic
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
@@ -232,8 +232,8 @@ def test_each_cell_of_the_table_is_true(
 ) -> None:
     job, fault = VARIANTS[variant]
     monkeypatch.setattr(os, "urandom", random.Random(f"{variant} {part}").randbytes)
-    monkeypatch.setattr(releases, "_FEWEST", 16)
-    monkeypatch.setattr(releases, "_RECORDS", 4000)
+    monkeypatch.setattr(repeated_releases, "_FEWEST", 16)
+    monkeypatch.setattr(repeated_releases, "_RECORDS", 4000)
     fault(monkeypatch, Truth(monkeypatch))
     assert is_accused(part, job, tmp_path) == table_in_the_docs()[variant][part]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -90,13 +89,13 @@ def examine(
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
-    `own` is what each party brings itself, by its name.
-
     Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
-    nothing for are left out, with a notice.
+    nothing for are left out, with a notice. `own` is what parties bring themselves, beside what the run has noted.
     """
     wanted = _possible(job, only, run, watching.notice)
     new_folder(folder)
+    if run is not None:
+        own = RunFolder(run).all_own_parts() | {party: parts for party, parts in own.items() if parts != OwnParts()}
     data = load_records(job, own) if {"canaries", "replay"} & set(wanted) else None
 
     def within(part: Part) -> Watching:
@@ -146,7 +145,7 @@ def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice
     without: dict[Part, str] = {}
     if not job.trains:
         without |= dict.fromkeys(("canaries", "releases"), "the job releases no labels (gradients: none)")
-    elif math.isinf(job.privacy.build(2).epsilon):
+    elif job.privacy.mechanism == "none":
         without["releases"] = "the job releases labels without noise, and claims nothing"
     if run is None:
         without["vault"] = "a job has no vault yet; name a run folder"

@@ -53,7 +53,6 @@ def audit(
     from tpsl import audit as auditing
     from tpsl.training import load_job
     from tpsl.training.observer import Watching
-    from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
 
     settings = Settings.of(context)
@@ -61,8 +60,6 @@ def audit(
     agreed = settings.load_job(run / "job.yaml" if run else job)
     locals_of = settings.load_locals(local or ())
     _check_release(agreed, locals_of[LABEL_PARTY].vault_choice().policy)
-    own = {party: theirs.own_parts() for party, theirs in locals_of.items()}
-    own |= RunFolder(run).all_own_parts() if run and not local else {}
     with ExitStack() as stack:
         found = auditing.examine(
             agreed,
@@ -71,7 +68,7 @@ def audit(
             run=run,
             canaries=canaries,
             confidence=confidence,
-            own=own,
+            own={party: theirs.own_parts() for party, theirs in locals_of.items()},
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )
     if run is not None and (run / "label").is_dir() and agreed == load_job(run / "job.yaml"):
