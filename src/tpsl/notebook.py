@@ -25,7 +25,6 @@ from pydantic import BaseModel
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
-from tpsl.data.dataset import load as load_data
 from tpsl.models import ModelConfig
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
@@ -34,6 +33,7 @@ from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
 from tpsl.training.job import PrivacyConfig, TrainingConfig
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import load_records
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.vaults import VaultChoice
@@ -156,7 +156,7 @@ class Run:
     @cached_property
     def data(self) -> Dataset:
         """All parties' data, loaded when it is first needed."""
-        return load_data(self.job.data)
+        return load_records(self.job, RunFolder(self.path).all_own_parts())
 
     def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:
         """Return the probabilities of these rows of `data`, of the test rows if None; they depend on no true label."""

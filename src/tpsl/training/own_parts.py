@@ -100,11 +100,6 @@ class OwnParts(BaseModel):
         return None if self.inputs is None else partial(self.inputs.make, f"the source of {party}")
 
 
-def sources_of(own: Mapping[str, OwnParts]) -> dict[str, Callable[[], Any] | None]:
-    """Return what makes the records of each party."""
-    return {party: parts.source(party) for party, parts in own.items()}
-
-
 def _called(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:
     try:
         return function(**given)
