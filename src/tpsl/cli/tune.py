@@ -14,7 +14,7 @@ from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_co
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tpsl.tuning.tune import TuneResult
+    from tpsl.tuning.candidates import TuneResult
 
 COMMAND = settings_command(**RELEASE_FLAGS, device="local.device")
 
@@ -39,28 +39,23 @@ def tune(
     import torch
 
     from tpsl.data.dataset import taken_on_trust
+    from tpsl.training.observer import Watching
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
+    from tpsl.tuning.search import tune as run_tune
     from tpsl.tuning.space import load_space
-    from tpsl.tuning.tune import tune as run_tune
 
     settings = Settings.of(context)
-    base, own = settings.load_job(job), settings.load_locals(local or ())[LABEL_PARTY]
+    base, locals_of = settings.load_job(job), settings.load_locals(local or ())
     if trusted := taken_on_trust(base.data):
         notice(trusted)
-    vault = own.vault_choice()
+    label, own = locals_of[LABEL_PARTY], {party: theirs.own_parts() for party, theirs in locals_of.items()}
+    device = None if label.device == "cpu" else torch.device(label.device)
+    configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress:
-        result = run_tune(
-            base,
-            load_space(space) if space else None,
-            out,
-            vault=vault.named,
-            place=vault.place,
-            policy=vault.policy,
-            workers=workers,
-            device=None if own.device == "cpu" else torch.device(own.device),
-            progress=progress,
-            notice=notice,
-        )
+        setup = RunSetup(base, RunFolder(out), own, device, watching=Watching(progress=progress, notice=notice))
+        result = run_tune(setup, configurations, vault=label.vault_choice(), workers=workers)
     for name in result.diverged:
         warn(f"{name}: diverged, its later epochs are no candidates")
     answer(json, result.as_dict(), _found(result, out))

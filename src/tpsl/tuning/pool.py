@@ -5,16 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from functools import lru_cache
 from multiprocessing.connection import wait as wait_for_process
+from types import MappingProxyType
 
 import torch
 
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, load
+from tpsl.training.own_parts import OwnParts
 
 _IMPORTED_ONCE = ["tpsl.training", "torch._dynamo"]  # the first step of an optimiser imports the latter
 
@@ -63,10 +64,17 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-@lru_cache(maxsize=1)
-def load_once(config: DataConfig) -> Dataset:
+_Wanted = tuple[DataConfig, Mapping[str, OwnParts]]
+_loaded: list[tuple[_Wanted, Dataset]] = []
+"""What this process has loaded last, and what for."""
+
+
+def load_once(config: DataConfig, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
     """Load data, or return what this process has loaded last: its tasks share their data."""
-    return load(config)
+    wanted = (config, dict(own))
+    if not _loaded or _loaded[0][0] != wanted:
+        _loaded[:] = [(wanted, load(config, sources={party: parts.source(party) for party, parts in own.items()}))]
+    return _loaded[0][1]
 
 
 def _has_ready(pending: Sequence[Task], unfinished: Sequence[Task]) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from safetensors.torch import load_file
+from torch import nn
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
@@ -16,12 +18,16 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training import Job, load_job, make_job, train
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.setup import RunSetup
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
+from tpsl.training.vaults import VaultChoice
+from tpsl.tuning import search
+from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.committee import committee_weights
 from tpsl.tuning.space import configuration, describe
-from tpsl.tuning.tune import TuneResult, tune
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -37,6 +43,10 @@ def base_job(**privacy: Any) -> Job:
         "training": {"batch_size": 100, "epochs": 2, "validation": 0.2},
     }
     return make_job(content, {}, "test")
+
+
+def tune(job: Job, space: Any, out: Path, *, vault: Path | None = None, **options: Any) -> TuneResult:
+    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault), **options)
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +149,8 @@ def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
 
 def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_job().model_dump(mode="json", exclude_none=True)
-    monkeypatch.setattr("tpsl.tuning.tune.RECOMMENDED_SPACE", (WIDE,))
-    monkeypatch.setattr("tpsl.tuning.tune.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
+    monkeypatch.setattr("tpsl.tuning.search.RECOMMENDED_SPACE", (WIDE,))
+    monkeypatch.setattr("tpsl.tuning.search.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
     for classes, configurations in ((2, 1), (3, 2)):
         job = make_job(base, {"data": {"classes": classes}}, "test")
         result = tune(job, None, tmp_path / str(classes))
@@ -199,6 +209,20 @@ def test_a_job_without_a_hold_out_gets_one(data: Dataset, tmp_path: Path) -> Non
     assert result.job.training.validation == 0.1
     assert result.candidates[0].configuration == "the job as it is"
     assert math.isfinite(result.committee_validation.validation_loss)
+
+
+def linear_top(cut: int, classes: int) -> nn.Module:
+    return nn.Linear(cut, 1)
+
+
+def test_parties_bring_their_own_halves(tmp_path: Path) -> None:
+    own = {"label": OwnParts(top=linear_top)}
+    space = [configuration(1e-2), configuration(1e-3)]
+    result = search.tune(RunSetup(base_job(), RunFolder(tmp_path), own), space)
+    assert len(result.candidates) == 4
+    for run in runs(tmp_path).values():
+        weights = load_file(run.party("label") / "top.safetensors")
+        assert sorted(tuple(weight.shape) for weight in weights.values()) == [(1,), (1, 16)]
 
 
 def test_runs_on_another_release_are_not_mixed_in(
