@@ -106,5 +106,5 @@ def test_a_part_that_fails_is_named_and_one_that_explains_itself_is_not_interrup
     assert called("the part", int, "7") == 7
     with pytest.raises(ExtensionError, match=r"^the part fails \(KeyError: 'x'\)$"):
         called("the part", {}.__getitem__, "x")
-    with pytest.raises(ValueError, match=r"^invalid literal for int"):
-        called("the part", int, "seven")
+    with pytest.raises(UnknownName, match=r"^unknown attack 'seven'"):
+        called("the part", ATTACKS.get, "seven")

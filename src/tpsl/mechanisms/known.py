@@ -68,6 +68,8 @@ def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mec
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
     if name == AUTO:
         return best_for(**parameters, classes=classes)
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](**parameters, classes=classes), "the job names it"
     built = called(f"the mechanism '{name}'", MECHANISMS.get(name), **parameters, classes=classes)
     mechanism = built if isinstance(built, Mechanism) else table_mechanism(name, built)
     if mechanism.classes != classes:
