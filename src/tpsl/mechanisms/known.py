@@ -5,6 +5,9 @@ give, and returns a table of integers: a row for each label, each row summing to
 makes them of probabilities).
 
     MECHANISMS.register("ordinal", ordinal)
+
+Ledgers keep specs for ever. So a name of this package means the same table for the same parameters for ever, to the last
+integer; a better table gets another name, and a name that is no longer offered can still be rebuilt from its spec.
 """
 
 from __future__ import annotations
