@@ -6,8 +6,8 @@ makes them of probabilities).
 
     MECHANISMS.register("ordinal", ordinal)
 
-Ledgers keep specs for ever. So a name of this package means the same table for the same parameters for ever, to the last
-integer; a better table gets another name, and a name that is no longer offered can still be rebuilt from its spec.
+Ledgers keep specs for ever. So a name of this package means the same table for the same parameters for ever, to the
+last integer; a better table gets another name, and a name that is no longer offered can still be rebuilt from its spec.
 """
 
 from __future__ import annotations
