@@ -42,21 +42,18 @@ def tune(
     from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
-    from tpsl.transport.peers import LABEL_PARTY
     from tpsl.tuning.space import load_space
     from tpsl.tuning.tune import tune_with
 
-    settings = Settings.of(context)
-    base, locals_of = settings.load_job(job), settings.load_locals(local or ())
-    if trusted := taken_on_trust(base.data):
+    parties = Settings.of(context).load_parties(job, local)
+    if trusted := taken_on_trust(parties.job.data):
         notice(trusted)
-    at_label = locals_of[LABEL_PARTY]
-    own = {party: theirs.own_parts() for party, theirs in locals_of.items()}
-    device = None if at_label.device == "cpu" else torch.device(at_label.device)
+    device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     with progress_bar("tuning") as progress:
-        setup = RunSetup(base, RunFolder(out), own, device, watching=Watching(progress=progress, notice=notice))
-        choice = at_label.vault_choice()
-        result = tune_with(setup, load_space(space) if space else None, choice, workers=workers)
+        watching = Watching(progress=progress, notice=notice)
+        setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
+        changes = load_space(space) if space else None
+        result = tune_with(setup, changes, parties.label.vault_choice(), workers=workers)
     for name in result.diverged:
         warn(f"{name}: diverged, its later epochs are no candidates")
     answer(json, result.as_dict(), _found(result, out))
