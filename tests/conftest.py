@@ -235,6 +235,7 @@ IMPORTED_BEFORE_A_FORK = (
     "torch._dynamo",
     "pyarrow.pandas_compat",
     "pandas",
+    "sklearn.datasets",
     "pytest",
 )
 

@@ -29,12 +29,12 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.loop import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
 from tpsl.transport import BadMessage
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.pool import Task, load_once, run_tasks
-from tpsl.tuning.pretrained import hand_over, is_prepared, prepare_pretrained, pretraining_key
+from tpsl.tuning.search import tune
+from tpsl.tuning.shared_parts import copy_pretrained, is_pretrained, pretrain_once, pretraining_key
 from tpsl.tuning.space import RECOMMENDED_SPACE, configuration
-from tpsl.tuning.tune import tune_with
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
 
@@ -210,7 +210,7 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
         if job.training.pretrain is not None:
             name = f"pre-training {pretraining_key(job)}"
             needs.add(name)
-            if name not in known and not is_prepared(job, folder):
+            if name not in known and not is_pretrained(job, folder):
                 task = Task(name, partial(_pretrain, job, folder, device))
                 pretraining.setdefault(cell.seed, []).append(task)
             known.add(name)
@@ -226,7 +226,7 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
 
 
 def _pretrain(job: Job, folder: Path, device: torch.device | None) -> None:
-    prepare_pretrained(job, load_once(job.data), folder, device)
+    pretrain_once(job, load_once(job.data), folder, device)
 
 
 def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = None) -> None:
@@ -234,16 +234,14 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
     begun = time.perf_counter()
     work = out / "work" / cell.key(base)
     job = cell.job(base)
-    found = _tuned(cell, job, out, work, device) if cell.part == "private" else _local(job, out, work, device)
+    found = _tuned(cell, job, work, device) if cell.part == "private" else _local(job, out, work, device)
     row = {**asdict(cell), "private": False, **found, "seconds": time.perf_counter() - begun}
     write_atomically(out / "cells" / f"{cell.key(base)}.json", json.dumps(row).encode())
     shutil.rmtree(work)
 
 
-def _tuned(cell: Cell, job: Job, out: Path, work: Path, device: torch.device | None) -> Row:
-    data = load_once(job.data)
-    setup = RunSetup(job, RunFolder(work), device=device)
-    result = tune_with(setup, cell.space, VaultChoice(), data=data, pretrained=out / "pretrained")
+def _tuned(cell: Cell, job: Job, work: Path, device: torch.device | None) -> Row:
+    result = tune(RunSetup(job, RunFolder(work), device=device), cell.space)
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {
@@ -265,9 +263,9 @@ def _tuned(cell: Cell, job: Job, out: Path, work: Path, device: torch.device | N
 
 
 def _local(job: Job, out: Path, work: Path, device: torch.device | None) -> Row:
-    data = load_once(job.data)
-    run = RunFolder(work)
-    hand_over(job, data, out / "pretrained", run)
+    data, run = load_once(job.data), RunFolder(work)
+    with run.started(job, [*data.feature_parties, LABEL_PARTY]):
+        copy_pretrained(job, out / "pretrained", run)
     try:
         result = train(job, work, data=data, device=device)
     except BadMessage as error:

@@ -19,8 +19,7 @@ class Given:
         return RECORDS
 
     def batch(self, rows: np.ndarray) -> Any:
-        given = tuple(array[rows] for array in self._arrays)
-        return given if len(given) > 1 else given[0]
+        return tuple(np.asarray(array)[rows] for array in self._arrays)
 
 
 def test_features_of_a_table_stay_as_they_are() -> None:

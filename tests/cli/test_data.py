@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,39 @@ def test_a_bad_line_of_a_click_log_is_named(tpsl: Any, tmp_path: Path) -> None:
     assert "'2'" in sentence
     assert not (tmp_path / "criteo" / "label.parquet").exists()
     assert "train.csv" in tpsl("data", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()
+
+
+def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path) -> None:
+    assert tpsl("data", "synthetic", "--out", tmp_path, "--rows", 600).status == 0
+    sound = tpsl("data", "check", tmp_path / "job.yaml")
+    assert sound.status == 0
+    assert "feature: 600 records" in sound.stdout and "labels: 0: " in sound.stdout
+    assert "what is printed stays with the label party" in sound.stderr
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    job["data"]["classes"] = 3
+    file = job["data"]["features"][0]
+    file["id"], file["categorical"][0] = file["categorical"][0], "id"
+    (tmp_path / "strange.yaml").write_text(yaml.safe_dump(job))
+    strange = tpsl("data", "check", tmp_path / "strange.yaml", "--json")
+    assert strange.status == 1
+    found = json.loads(strange.stdout)
+    assert not found["passed"]
+    assert any("column 'id' has 600 different values" in finding["text"] for finding in found["findings"])
+    assert any("records repeat an id" in finding["text"] for finding in found["findings"])
+
+
+def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "brought.py").write_text(
+        "class Source:\n"
+        "    ids, labels = list(range(40)), [0, 1] * 20\n"
+        "    def __getitem__(self, row):\n"
+        "        return [float(row)]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("data: {source: own, parties: [left]}\n")
+    for party in ("left", "label"):
+        (tmp_path / f"{party}.yaml").write_text(f"party: {party}\ninputs: brought:Source\n")
+    found = tpsl("data", "check", "job.yaml", "--local", "left.yaml", "--local", "label.yaml", "--json").json()
+    assert found["passed"] and found["classes"] == {"0": 20, "1": 20}
+    alone = tpsl("data", "check", "job.yaml", "--local", "left.yaml")
+    assert "label: its data is not here" in alone.stdout

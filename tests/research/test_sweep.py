@@ -58,7 +58,7 @@ def test_a_sweep_trains_attacks_and_resumes(tmp_path: Path, base: Job, monkeypat
         assert [row["algorithm"] for row in csv.DictReader(file)] == ["plain", "noisy"]
     assert pq.read_table(tmp_path / "results.parquet").column("test_auc").to_pylist() == [r["test_auc"] for r in rows]
     assert not [path for path in (tmp_path / "cells").iterdir() if path.is_dir()], "transcripts are left behind"
-    monkeypatch.setattr("tpsl_research.sweep.train", None)
+    monkeypatch.setattr("tpsl_research.sweep.train_together", None)
     assert sweep(settings, base, tmp_path, workers=1) == rows
 
 

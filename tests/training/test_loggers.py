@@ -64,13 +64,14 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
     with run.started(job, ["feature", "label"]):
         side, ends = data.label_side, pair(("label", "feature"), job.training.wire)
         setup = RunSetup(job, run, watching=Watching(at_label))
-        label = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault"))
+        vault = RunVault(setup, side, run.label / "vault")
+        label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
         run_together(
             attend_as_label(label, InProcessMeeting({"feature": ends[0]})),
             attend_as_feature(feature, InProcessMeeting({"label": ends[1]})),
         )
-        AfterTraining(setup, side).complete()
+        AfterTraining(setup, side, vault).complete()
 
 
 @pytest.fixture(scope="module")

@@ -69,9 +69,7 @@ def _flattened(inputs: Inputs) -> Iterable[tuple[Rows, Numbers]]:
     """
     for start in range(0, len(inputs), _AT_ONCE):
         rows = np.arange(start, min(start + _AT_ONCE, len(inputs)), dtype=np.int64)
-        given = inputs.batch(rows)
-        arrays = [np.asarray(array) for array in (given if isinstance(given, tuple | list) else (given,))]
-        numbers = np.concatenate([_numbers(array) for array in arrays], axis=1)
+        numbers = np.concatenate([_numbers(array) for array in inputs.batch(rows)], axis=1)
         if numbers.shape[1] > _WIDEST:
             generator = np.random.default_rng(0)
             numbers = numbers @ generator.standard_normal((numbers.shape[1], _WIDEST), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""`tpsl data`: write the built-in data sets as two files, one for each party, with the job that reads them."""
+"""`tpsl data`: check the data of a job; write example data as two files, with the job that reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Config = TypeVar("Config", FlightsData, SyntheticData, CriteoData, AvazuData)
 
 app = typer.Typer(
-    help="Write example data as two files, one for each party, and the job file that trains on them.",
+    help="Check the data of a job, or write example data as two files, one for each party, and their job file.",
     no_args_is_help=True,
 )
 

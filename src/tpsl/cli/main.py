@@ -15,6 +15,7 @@ from tpsl.cli import (
     audit,
     certs,
     data,
+    data_check,
     demo,
     list_keys,
     report,
@@ -73,6 +74,7 @@ app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
 app.command("report", rich_help_panel=_LOOK)(report.report)
 app.command("ui", rich_help_panel=_LOOK)(ui.ui)
 app.add_typer(vault.app, name="vault", rich_help_panel=_LABELS)
+data.app.command("check", cls=data_check.COMMAND)(data_check.check)
 app.add_typer(data.app, name="data", rich_help_panel=_LABELS)
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C

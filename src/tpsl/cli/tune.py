@@ -14,7 +14,7 @@ from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_co
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tpsl.tuning.tune import TuneResult
+    from tpsl.tuning.candidates import TuneResult
 
 COMMAND = settings_command(**RELEASE_FLAGS, device="local.device")
 
@@ -42,18 +42,18 @@ def tune(
     from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
+    from tpsl.tuning.search import tune as run_tune
     from tpsl.tuning.space import load_space
-    from tpsl.tuning.tune import tune_with
 
     parties = Settings.of(context).load_parties(job, local)
     if trusted := taken_on_trust(parties.job.data):
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
+    configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress:
         watching = Watching(progress=progress, notice=notice)
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
-        changes = load_space(space) if space else None
-        result = tune_with(setup, changes, parties.label.vault_choice(), workers=workers)
+        result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=workers)
     for name in result.diverged:
         warn(f"{name}: diverged, its later epochs are no candidates")
     answer(json, result.as_dict(), _found(result, out))

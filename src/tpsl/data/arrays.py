@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tpsl.data.errors import DataError
 from tpsl.files import make_private_folder, open_private, sync_folder
 
-LARGE_BYTES = 1 << 29
+LARGE_BYTES = 1 << 28
 """What takes more than this is kept on disk."""
 
 _ROWS_AT_ONCE = 1 << 16

@@ -195,6 +195,11 @@ class TableData(_Model):
         _check_class_values(self.class_values, self.classes)
         return self
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The labels in class order, as text."""
+        return self.class_values or tuple(str(number) for number in range(self.classes))
+
 
 class OwnData(_Model):
     """Records of any kind, from a source that each party brings itself: `inputs` in its local file."""
@@ -221,6 +226,11 @@ class OwnData(_Model):
                 raise ValueError(f"parties: each feature party needs a name of its own, other than label: {party!r}")
         _check_class_values(self.class_values, self.classes)
         return self
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The labels in class order, as text."""
+        return self.class_values or tuple(str(number) for number in range(self.classes))
 
 
 class _ClickData(_Model):

@@ -31,7 +31,7 @@ def label_side(
 ) -> LabelSide:
     """Return the label party's side; a label that is None comes late."""
     name, source = _made("label", given)
-    names = config.class_values or tuple(str(number) for number in range(config.classes))
+    names = config.class_names
     labels = class_numbers(_column(name, source, "labels"), Place(name, "labels"), names, late=late_labels)
     if relabelling is not None:
         labels = relabelling(labels, config.classes)

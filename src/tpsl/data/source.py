@@ -31,8 +31,8 @@ class Inputs(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, rows: Rows) -> Any:
-        """Return an array or a tensor, or a tuple of them, whose first dimension is that of `rows`."""
+    def batch(self, rows: Rows) -> Arrays:
+        """Return the inputs of these rows: arrays whose first dimension is that of `rows`."""
 
 
 class SourceInputs:

@@ -15,7 +15,7 @@ def feature_side(
 ) -> FeatureSide:
     """Load a feature party's side from its file."""
     file = next(file for file in config.features if file.party == party)
-    described = party_file(file, config, Labels(config.label.label, _class_names(config), relabelling=relabelling))
+    described = party_file(file, config, Labels(config.label.label, config.class_names, relabelling=relabelling))
     return _preparation(config).load_feature_side(party, described, progress)
 
 
@@ -27,7 +27,7 @@ def label_side(
     relabelling: Relabelling | None = None,
 ) -> LabelSide:
     """Load the label party's side from its file; `late_labels` may be missing."""
-    labels = Labels(config.label.label, _class_names(config), late_labels, relabelling)
+    labels = Labels(config.label.label, config.class_names, late_labels, relabelling)
     return _preparation(config).load_label_side(party_file(config.label, config, labels), labels.classes, progress)
 
 
@@ -50,10 +50,6 @@ def categories_of(config: TableData) -> Categories:
     """Return how categories are numbered."""
     hashed = config.categories == "hash"
     return HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
-
-
-def _class_names(config: TableData) -> tuple[str, ...]:
-    return config.class_values or tuple(str(number) for number in range(config.classes))
 
 
 def _preparation(config: TableData) -> Preparation:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,15 @@ class Members(nn.Module):
         self.members = nn.ModuleList(members)
         self._what, self._draws_nothing = what, False
         self.register_state_dict_post_hook(_each_in_memory_of_its_own)  # type: ignore[no-untyped-call]
+        self.train()
+
+    def learning(self) -> Self:
+        """Return the halves in the mode of training; to set it walks through all layers, so only where it is not."""
+        return self if self.training else self.train()
+
+    def predicting(self) -> Self:
+        """Return the halves in the mode of prediction."""
+        return self.eval() if self.training else self
 
     def _outputs(self, inputs: Iterable[Sequence[Tensor]], *shapes: tuple[int, ...]) -> list[Tensor]:
         """Return what each member makes of its own inputs, if it is float32 of one of these shapes.
@@ -73,8 +82,7 @@ class Bottoms(Members):
 
     def forward(self, *batch: Tensor) -> Tensor:
         """Return the party's share of the cut, member after member: shape `[n, M·width]`."""
-        outputs = self._outputs(repeat(batch, len(self.members)), (len(batch[0]), self._member_width))
-        return torch.cat(outputs, dim=1)
+        return _side_by_side(self._outputs(repeat(batch, len(self.members)), (len(batch[0]), self._member_width)))
 
 
 class Tops(Members):
@@ -92,10 +100,14 @@ class Tops(Members):
         records = len(shares[0])
         by_member = zip(*(share.chunk(len(self.members), dim=1) for share in shares), strict=True)
         # In one piece, as a member alone receives it: the layout may decide the order of sums in a matrix product.
-        cuts = ((torch.cat(parts, dim=1),) for parts in by_member)
+        cuts = ((_side_by_side(parts).contiguous(),) for parts in by_member)
         if self._classes > 2:
             return torch.stack(self._outputs(cuts, (records, self._classes)))
         return torch.stack([z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))])
+
+
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 def _each_in_memory_of_its_own(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:

@@ -36,7 +36,7 @@ class FeatureParty:
     def share(self, rows: Rows) -> Tensor:
         """Return `e_i = f(x_i)` with what back-propagation needs; a label party's own share goes on in its process."""
         with self._weights_kept():
-            cut: Tensor = self.bottom.train()(*self._batches.batch(rows))
+            cut: Tensor = self.bottom.learning()(*self._batches.batch(rows))
         return cut
 
     def forward(self, rows: Rows) -> Tensor:
@@ -60,7 +60,7 @@ class FeatureParty:
     def embed(self, rows: Rows) -> Tensor:
         """Return embeddings for prediction, by the averaged weights; nothing is learned from them."""
         with self.optimizer.averaged():
-            embeddings: Tensor = self.bottom.eval()(*self._batches.batch(rows))
+            embeddings: Tensor = self.bottom.predicting()(*self._batches.batch(rows))
         return embeddings
 
     def _weights_kept(self) -> AbstractContextManager[object]:

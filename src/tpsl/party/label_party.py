@@ -69,7 +69,7 @@ class LabelParty:
         if not self.holds(batch):
             raise RuntimeError(f"a step on records whose noisy labels were not admitted: {self._held} are here")
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
-        z = self.top.train()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
+        z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
         index = torch.from_numpy(batch - self._held.start).to(self.device)
         evidence = [draw.index_select(0, index) for draw in self._evidence]
         if len(evidence) == 1:
@@ -116,7 +116,7 @@ class LabelParty:
     def _mean_logits(self, received: Sequence[Tensor], own: Sequence[Tensor]) -> Tensor:
         """Return the members' mean logits, by the averaged weights: shape `[n]` for two classes, `[n, k]` for k."""
         with self.optimizer.averaged():
-            z: Tensor = self.top.eval()([*(e.to(self.device) for e in received), *own])
+            z: Tensor = self.top.predicting()([*(e.to(self.device) for e in received), *own])
         return z.mean(dim=0)
 
     def _logit_gradient(self, z: Tensor, evidence: Tensor) -> Tensor:

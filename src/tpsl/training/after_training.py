@@ -21,13 +21,13 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.party.local_head import Columns, Judging, train_local_head
-from tpsl.training.arrivals import Arrivals
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import RunVault
 from tpsl.transport.peers import LABEL_PARTY
 
 Entry = dict[str, Any]
@@ -47,9 +47,9 @@ class AfterTraining:
     All of it can be done again after a crash, and none of it is sent.
     """
 
-    def __init__(self, setup: RunSetup, side: LabelSide, arrivals: Arrivals | None = None) -> None:
+    def __init__(self, setup: RunSetup, side: LabelSide, vault: RunVault) -> None:
         self._job, self._run, self._device = setup.job, setup.run, setup.device
-        self._records, self._labels, self._arrivals = side.records, side.labels, arrivals
+        self._records, self._labels, self._vault = side.records, side.labels, vault
         self._observer, self._progress = setup.watching.observer, setup.watching.progress
 
     def complete(self) -> TrainResult:
@@ -82,8 +82,7 @@ class AfterTraining:
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
-        labels = reveal(self._labels)[self._records.test]
-        return labels if self._arrivals is None else self._arrivals.completed_for_evaluation(labels)
+        return self._vault.completed(reveal(self._labels)[self._records.test])
 
     def _test_metrics(self, predicted: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> dict[str, float]:
         known = labels != NO_LABEL

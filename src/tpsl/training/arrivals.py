@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from time import sleep
 from typing import TypeVar
 
@@ -27,7 +26,6 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.party import LabelParty
-from tpsl.training.observer import Observer, Watching
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
 from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
@@ -43,56 +41,47 @@ class LabelsMissing(ValueError):
     """Labels did not arrive in time; the sentence names the step and the vault."""
 
 
-def arrivals_for(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> Arrivals | None:
-    """Return where the labels of a job come from while it runs; None if the job wants them stored before."""
-    if not setup.job.has_late_labels:
-        return None
-    if choice.named is None:
-        raise ValueError(
-            "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
-            "or `vault` in the local file"
-        )
-    observer = setup.watching.observer
-    chosen = _patiently(lambda: choose_vault(setup, side, choice), choice.named, choice.wait, observer)
-    return Arrivals(chosen, choice.wait, setup.watching)
+def vault_for(setup: RunSetup, side: LabelSide, choice: VaultChoice, *, releases: bool) -> RunVault:
+    """Return the vault of a run, checked against what the label party permits if the run `releases` from it.
+
+    Nothing is stored or drawn yet.
+    """
+    if setup.job.has_late_labels:
+        return _ArrivingLabels(setup, side, choice)
+    return choose_vault(setup, side, choice) if releases else RunVault(setup, side, setup.run.label / "vault")
 
 
-def _patiently(act: Callable[[], Answer], vault: Path, wait: float, observer: Observer) -> Answer:
-    """Do something with a vault, again and again while another process is writing to it."""
-    since = time.monotonic()
-    while True:
-        try:
-            return act()
-        except VaultBusy:
-            if time.monotonic() - since >= wait:
-                raise
-            observer.waiting_for(f"the vault {vault}, which is busy")
-            sleep(_LOOK_EVERY)
-            observer.waiting_for(None)
-
-
-class Arrivals:
+class _ArrivingLabels(RunVault):
     """The noisy labels of the training records, in their order, as their labels come into a vault.
 
     The vault is open only for the moments of looking and releasing, so that others can write to it; one that is busy is
     asked again. A vault that does not exist yet is made, empty.
     """
 
-    def __init__(self, vault: RunVault, wait: float, watching: Watching) -> None:
-        self.vault, self._records, self._path = vault, vault.records, vault.path
-        self._ids, self._units = vault.records.training_ids, vault.records.training_units
-        self._wait, self._observer, self._notice = wait, watching.observer, watching.notice
-        privacy = vault.job.privacy
-        self._mechanism, why = privacy.choose(self._records.classes)
+    def __init__(self, setup: RunSetup, side: LabelSide, choice: VaultChoice) -> None:
+        if choice.named is None:
+            raise ValueError(
+                "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
+                "or `vault` in the local file"
+            )
+        self.path, self._wait, self._observer = choice.named, choice.wait, setup.watching.observer
+        chosen = self._patiently(lambda: choose_vault(setup, side, choice))
+        super().__init__(setup, side, chosen.path, choice.policy)
+        self._ids, self._units = self.records.training_ids, self.records.training_units
+        privacy = self.job.privacy
+        self._mechanism, why = privacy.choose(self.records.classes)
         self._draws, self._seed = privacy.draws, privacy.noise_seed
         self._ahead = 0
         if privacy.mechanism == "auto":
             self._notice(f"mechanism auto: {why}")
-        if self._patiently(lambda: self._made(self._records.classes)):
-            self._notice(f"made the empty vault {self._path}; `tpsl vault add` fills it")
-        self.of_no_record()  # a vault that does not fit the job is told before anybody connects
+        if self._patiently(self._made):
+            self._notice(f"made the empty vault {self.path}; `tpsl vault add` fills it")
+        self.noisy()  # a vault that does not fit the job is told before anybody connects
 
-    def of_no_record(self) -> NoisyLabels:
+    def store(self) -> None:
+        """Store nothing: others do, when they know the labels."""
+
+    def noisy(self) -> NoisyLabels:
         """Return the noisy labels of no record: what a label party begins with."""
         return self._asked(lambda vault: vault.noisy_labels(self._mechanism, [], draws=self._draws, seed=self._seed))
 
@@ -114,7 +103,7 @@ class Arrivals:
         self._wait_for(self._ids.slice(first, records), step)
         return self._asked(lambda vault: self._released(vault, first, records))
 
-    def completed_for_evaluation(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def completed(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return true labels of the test records, for their evaluation and nothing else; or `NO_LABEL`.
 
         Those that are not among `labels` are taken from the vault. Nobody waits for them, and none is released.
@@ -122,7 +111,7 @@ class Arrivals:
         labels = labels.copy()
         unknown = np.flatnonzero(labels == NO_LABEL)
         if len(unknown):
-            ids = self._records.ids.take(pa.array(self._records.test[unknown]))
+            ids = self.records.ids.take(pa.array(self.records.test[unknown]))
             known = self._known(ids)
             late = ids.filter(pa.array(known))
             labels[unknown[known]] = self._asked(lambda vault: vault.true_labels_for_evaluation(late))
@@ -133,9 +122,9 @@ class Arrivals:
                 )
         return labels
 
-    def spent(self) -> LedgerTotal:
-        """Return what the training records have spent over all releases of the vault."""
-        return self._patiently(self.vault.total)
+    def total(self) -> LedgerTotal:
+        """Return what the training records have spent by now, and note it."""
+        return self._patiently(super().total)
 
     def _released(self, vault: Vault, first: int, records: int) -> NoisyLabels:
         """Release all there is from `first` on, up to the first record whose label is missing, or far enough.
@@ -150,7 +139,7 @@ class Arrivals:
         ids = ids.slice(0, here)
         if self._units is not None:
             vault.require_units(ids, self._units.slice(first, here))
-        vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed, policy=self.vault.policy)
+        vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed, policy=self.policy)
         return vault.noisy_labels(self._mechanism, ids, draws=self._draws, seed=self._seed)
 
     def _wait_for(self, ids: pa.Array, step: int) -> None:
@@ -167,7 +156,7 @@ class Arrivals:
             if now - since >= self._wait:
                 raise LabelsMissing(
                     f"{len(missing):,} of the {records:,} labels of step {step + 1:,} are not in the vault "
-                    f"{self._path}, and none came within {self._wait:g} s; the same command goes on when they are there"
+                    f"{self.path}, and none came within {self._wait:g} s; the same command goes on when they are there"
                 )
             if len(missing) != told and now - told_at >= _TELL_EVERY:
                 told_at, told = now, len(missing)
@@ -183,24 +172,34 @@ class Arrivals:
         """Open the vault, ask, and close it."""
 
         def opened() -> Answer:
-            with Vault.open(self._path) as vault:
+            with Vault.open(self.path) as vault:
                 return ask(vault)
 
         return self._patiently(opened)
 
     def _patiently(self, act: Callable[[], Answer]) -> Answer:
-        return _patiently(act, self._path, self._wait, self._observer)
+        """Do something with the vault, again and again while another process is writing to it."""
+        since = time.monotonic()
+        while True:
+            try:
+                return act()
+            except VaultBusy:
+                if time.monotonic() - since >= self._wait:
+                    raise
+                self._observer.waiting_for(f"the vault {self.path}, which is busy")
+                sleep(_LOOK_EVERY)
+                self._observer.waiting_for(None)
 
-    def _made(self, classes: int) -> bool:
+    def _made(self) -> bool:
         """Make the vault unless there is one, or somebody else makes it meanwhile; say whether it was made here."""
-        if Vault.exists(self._path):
+        if Vault.exists(self.path):
             return False
         try:
-            Vault.create(self._path, classes=classes).close()
+            Vault.create(self.path, classes=self.records.classes).close()
         except VaultBusy:
             raise
         except VaultError:
-            if not Vault.exists(self._path):
+            if not Vault.exists(self.path):
                 raise
             return False
         return True

@@ -10,15 +10,15 @@ from types import MappingProxyType
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
-from tpsl.training.after_training import is_complete
+from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
+from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.label_setup import LabelSetup
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole
+from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
@@ -80,10 +80,12 @@ def train_together(
             return finished
         if data is None:
             data = setup.load(job.data, partial(_load, setup))
-        at_label = setup.watched_by(_LabelProgress(setup))
-        label = LabelSetup(at_label, data.label_side, choice, make_label_party)
+        at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
+        vault = vault_for(at_label, side, choice, releases=finished is None)
+        after = AfterTraining(at_label, side, vault)
         if finished is None:
-            role = label.role(after_epoch=label.after.evaluate)  # nobody can measure how long that takes
+            # Nobody can measure how long the evaluation of an epoch takes.
+            role = LabelRole(at_label, side.records, vault, make_label_party, after_epoch=after.evaluate)
             accepted = limits(job, role.schedule)
             ends = {name: couple((LABEL_PARTY, name), job.training.wire, accepted) for name in names}
             features = [
@@ -95,7 +97,7 @@ def train_together(
             ]
             meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
             run_together(attend_as_label(role, meeting), *features)
-        return label.after.complete()
+        return after.complete()
 
 
 def _load(setup: RunSetup) -> Dataset:

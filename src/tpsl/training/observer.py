@@ -22,34 +22,26 @@ class Observer(Protocol):
 
     def gathered(self, channels: Mapping[str, Channel]) -> None:
         """The role talks through these channels from now on; their traffic can be watched."""
+        return
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """`done` of the job's `total` steps are done; `records` were processed in this process so far."""
+        return
 
     def waiting_for(self, peer: str | None) -> None:
         """The role waits for this peer; None: it computes."""
+        return
 
     def event(self, name: str, **facts: Fact) -> None:
         """Something happened: checkpoint, epoch, resumed, finished, ...
 
         On the feature side no fact may depend on labels: an observer of that side refuses names it does not know.
         """
+        return
 
 
-class NullObserver:
+class NullObserver(Observer):
     """Does nothing with what it is told."""
-
-    def gathered(self, channels: Mapping[str, Channel]) -> None:
-        """Do nothing."""
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Do nothing."""
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Do nothing."""
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Do nothing."""
 
 
 def _no_watch(peer: str, sentence: str) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
 from tpsl.party import FeatureParty, LabelParty
-from tpsl.training.arrivals import Arrivals
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import Halves, forget_after, forget_best_after, load_checkpoint, save_checkpoint
 from tpsl.training.receiving import Kind, checked, receive
@@ -26,7 +25,6 @@ from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.vaults import RunVault
 from tpsl.transport import Channel, Message, Rewind, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import LedgerTotal, NoisyLabels
 
 
 @dataclass
@@ -131,49 +129,33 @@ class LabelRole(Role):
     """The label party.
 
     Guarantee: what it sends, and when, is a function of what it receives, its own features, the job and the noisy
-    labels. Labels are released when all feature parties are there and hold the same job, not before; with `arrivals`
-    they are released as they come, and a step waits for those of its records. `after_epoch` is called when an epoch's
-    predictions are kept; where peers are connected it must do nothing that depends on true labels.
+    labels. Labels are released when all feature parties are there and hold the same job, not before. `after_epoch` is
+    called when an epoch's predictions are kept; where peers are connected it must do nothing that depends on true
+    labels.
     """
 
     recorder: TrajectoryWriter | None = None
     channels: dict[str, Channel]
     party: LabelParty
+    result: TrainResult | None = None
+    rounds = 0
 
     def __init__(
         self,
         setup: RunSetup,
         records: LabelRecords,
         vault: RunVault,
-        *,
-        arrivals: Arrivals | None = None,
         make_party: LabelPartyBuilder = build_label_party,
         after_epoch: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(setup, LABEL_PARTY, records.train, records.test)
-        self.records, self.vault, self.arrivals = records, vault, arrivals
+        self.records, self.vault = records, vault
         self.make_party, self.after_epoch = make_party, after_epoch
-        self.result: TrainResult | None = None
-        self.rounds = 0
-        self._noisy: NoisyLabels | None = None
 
     @property
     def halves(self) -> Halves:
         """The top half, and the bottom half of the own features if there are any."""
         return self.party.halves
-
-    def noisy(self) -> NoisyLabels:
-        """Return the noisy labels of the training records: released when they are needed for the first time.
-
-        Those of labels that arrive later are not among them.
-        """
-        if self._noisy is None:
-            self._noisy = self.vault.release() if self.arrivals is None else self.arrivals.of_no_record()
-        return self._noisy
-
-    def spent(self) -> LedgerTotal:
-        """Return what the training records have spent by now: others may have released from the vault, too."""
-        return self.vault.total() if self.arrivals is None else self.arrivals.spent()
 
     async def send(self, message: Message) -> None:
         """Send the same message to every feature party."""

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ from tpsl.files import make_private_folder, open_private, remove_drafts, shorten
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
+
+Content = TypeVar("Content")
 
 _OWN_PARTS = "own_parts.json"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
@@ -145,20 +147,14 @@ class RunFolder:
 
     def own_parts(self, party: str) -> OwnParts:
         """Return the factories of what a party has brought itself to this run."""
-        path = self.party(party) / _OWN_PARTS
-        if not path.exists():
-            return OwnParts()
-        try:
-            return OwnParts.model_validate_json(path.read_bytes())
-        except ValueError as error:
-            raise RunError(f"{path}: is damaged ({' '.join(str(error).split())})") from error
+        return _read(self.party(party) / _OWN_PARTS, OwnParts.model_validate) or OwnParts()
 
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
         """Note a party's own parts before it keeps anything else; a run that has begun goes on with the same ones."""
         folder = self.party(party)
         if not any(folder.iterdir()):
             if parts != OwnParts():
-                write_atomically(folder / _OWN_PARTS, parts.model_dump_json(indent=1).encode())
+                _write(folder / _OWN_PARTS, parts.model_dump(mode="json"))
             return
         noted = self.own_parts(party)
         for part in OwnParts.model_fields:
@@ -171,42 +167,32 @@ class RunFolder:
 
     def result(self) -> TrainResult | None:
         """Return the result, or None if the run is not finished."""
-        path = self.path / "result.json"
-        if not path.exists():
-            return None
-        try:
-            return TrainResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise RunError(f"{path}: is damaged ({error})") from error
+        return _read(self.path / "result.json", TrainResult.from_dict)
 
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
-        write_atomically(self.path / "result.json", json.dumps(result.as_dict(), indent=1).encode())
+        _write(self.path / "result.json", result.as_dict())
 
     def note_ledger(self, vault: Path, content: dict[str, Any]) -> None:
         """Note which vault the run releases from, and what its records have spent there; for this user's eyes.
 
         A vault in the run's own folder moves with it.
         """
-        path, place = self.label / "ledger.json", vault.resolve()
+        place = vault.resolve()
         inside = place.is_relative_to(self.path.resolve())
-        content = {"vault": str(place.relative_to(self.path.resolve()) if inside else place), **content}
-        write_atomically(path, json.dumps(content, indent=1).encode())
-        path.chmod(0o600)
+        noted = str(place.relative_to(self.path.resolve()) if inside else place)
+        _write(self.label / "ledger.json", {"vault": noted, **content})
 
     def noted_ledger(self) -> dict[str, Any] | None:
         """Return what was noted of the run's vault, or None if nothing was released yet."""
-        path = self.label / "ledger.json"
-        if not path.exists():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+
+        def parsed(content: Any) -> dict[str, Any]:
             if not all(isinstance(content[name], str) for name in ("vault", "release", "head", "time")):
                 raise ValueError("a text is missing")
             numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
             return {**content, **numbers, "vault": str(self.path / content["vault"])}
-        except (ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path}: is damaged ({error})") from error
+
+        return _read(self.label / "ledger.json", parsed)
 
     def vault(self) -> Path:
         """Return where the vault is, or was, that the run has released from: as noted, else in its folder."""
@@ -224,7 +210,7 @@ class RunFolder:
         """Keep the local head and what it reaches on the test records."""
         folder = self.not_private()
         write_atomically(folder / "local_head.safetensors", weights)
-        write_atomically(folder / "result.json", json.dumps(metrics, indent=1).encode())
+        _write(folder / "result.json", metrics)
 
     def lacks_local_head(self, job: Job) -> bool:
         """Whether the run has all that a local head needs, but not the head."""
@@ -232,42 +218,27 @@ class RunFolder:
 
     def local_head(self) -> dict[str, float] | None:
         """Return what the local head reaches on the test records; None if there is none."""
-        path = self.label / NOT_PRIVATE / "result.json"
-        if not path.exists():
-            return None
-        try:
-            return {str(name): float(value) for name, value in json.loads(path.read_text(encoding="utf-8")).items()}
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RunError(f"{path}: is damaged ({error})") from error
+
+        def parsed(content: Any) -> dict[str, float]:
+            return {str(name): float(value) for name, value in content.items()}
+
+        return _read(self.label / NOT_PRIVATE / "result.json", parsed)
 
     def finish_party(self, result: FeatureResult) -> None:
         """Write a feature party's result: from now on its part in the run is finished."""
-        write_atomically(self.party(result.party) / "result.json", json.dumps(asdict(result), indent=1).encode())
+        _write(self.party(result.party) / "result.json", asdict(result))
 
     def party_result(self, party: str) -> FeatureResult | None:
         """Return a feature party's result, or None if its part is not finished."""
-        path = self.party(party) / "result.json"
-        if not path.exists():
-            return None
-        try:
-            return FeatureResult(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise RunError(f"{path}: is damaged ({error})") from error
+        return _read(self.party(party) / "result.json", lambda content: FeatureResult(**content))
 
     def confirmed_to(self, party: str) -> list[str]:
         """Return the peers that know that this party has finished."""
-        path = self.party(party) / "confirmed.json"
-        if not path.exists():
-            return []
-        try:
-            return [str(peer) for peer in json.loads(path.read_text(encoding="utf-8"))]
-        except (ValueError, TypeError) as error:
-            raise RunError(f"{path}: is damaged ({error})") from error
+        return _read(self.party(party) / "confirmed.json", lambda content: list(map(str, content))) or []
 
     def confirm(self, party: str, peer: str) -> None:
         """Note that a peer knows that this party has finished."""
-        content = json.dumps(sorted({*self.confirmed_to(party), peer}))
-        write_atomically(self.party(party) / "confirmed.json", content.encode())
+        _write(self.party(party) / "confirmed.json", sorted({*self.confirmed_to(party), peer}))
 
     def write_predictions(self, epoch: int, validation: npt.NDArray[np.float32], test: npt.NDArray[np.float32]) -> None:
         """Keep what the network says of held-out and test records after an epoch; computed from noisy labels alone."""
@@ -306,6 +277,20 @@ class RunFolder:
         """Replace the metrics."""
         content = "".join(json.dumps(entry) + "\n" for entry in entries)
         write_atomically(self.label / "metrics.jsonl", content.encode())
+
+
+def _read(path: Path, parse: Callable[[Any], Content]) -> Content | None:
+    """Return what a JSON file says; None if it is not there."""
+    if not path.exists():
+        return None
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunError(f"{path}: is damaged ({' '.join(str(error).split())})") from error
+
+
+def _write(path: Path, content: Any) -> None:
+    write_atomically(path, json.dumps(content, indent=1).encode())
 
 
 def _named(part: Factory | GivenObject | None) -> str:

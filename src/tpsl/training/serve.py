@@ -8,12 +8,11 @@ import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.progress import Notice
-from tpsl.training.after_training import is_complete
+from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import agreement, limits
-from tpsl.training.arrivals import LabelsMissing
+from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.label_setup import LabelSetup
 from tpsl.training.local import Local, LocalError, certificates_of, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
@@ -56,20 +55,19 @@ def serve(
             return finished
         data, late, source = own_data(job, LABEL_PARTY, local.data).data, job.has_late_labels, setup.source(LABEL_PARTY)
         side = setup.load(data, lambda: load_label_party(data, watching.progress, late_labels=late, source=source))
-        label = LabelSetup(setup, side, local.vault_choice())
-        places = [run.path]
+        # Before the port is opened: what the label party does not permit, no peer ever hears of.
+        vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
+
+        def train() -> None:
+            if finished is None and job.trains:
+                vault.store()  # before anybody could measure how long it takes
+            server.train(LabelRole(setup, side.records, vault), side.records.ids)
+
+        places = [run.path, vault.path.parent]
         if not confirmed:
-            # Before the port is opened: what the label party does not permit, no peer ever hears of.
-            places.append(label.vault.path.parent)
-
-            def train() -> None:
-                if finished is None and job.trains and label.arrivals is None:
-                    label.vault.store()  # before anybody could measure how long it takes
-                server.train(label.role(), side.records.ids)
-
             with_space(train, places, local.wait, notice)
         # The port is closed and every connection has ended: nobody can measure how long this takes.
-        return with_space(label.after.complete, places, local.wait, notice)
+        return with_space(AfterTraining(setup, side, vault).complete, places, local.wait, notice)
 
 
 class _Port:

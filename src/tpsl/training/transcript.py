@@ -59,59 +59,58 @@ class _Column:
             self.sync()
 
 
-class TranscriptWriter:
-    """Records one feature party's side of the border."""
+class _Recording:
+    """Some columns that grow together."""
 
-    def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
-        make_private_folder(folder)
-        write_atomically(folder / "transcript.json", json.dumps({"format": 1, "width": width}).encode())
-        self._sizes = _Column(folder / "sizes.i64", "<i8", 1, steps_before)
-        self._rows = _Column(folder / "rows.i64", "<i8", 1, records_before)
-        self._embeddings = _Column(folder / "embeddings.f32", "<f4", width, records_before)
-        self._gradients = _Column(folder / "gradients.f32", "<f4", width, records_before)
-
-    def record(self, rows: npt.NDArray[np.int64], embeddings: Tensor, gradients: Tensor) -> None:
-        """Append one step."""
-        self._sizes.append(np.array([len(rows)]))
-        self._rows.append(rows)
-        self._embeddings.append(embeddings.cpu().numpy())
-        self._gradients.append(gradients.cpu().numpy())
+    def __init__(self, *columns: _Column) -> None:
+        self._columns = columns
 
     def sync(self) -> None:
         """Make everything recorded so far durable (before a checkpoint that counts on it)."""
-        for column in (self._sizes, self._rows, self._embeddings, self._gradients):
+        for column in self._columns:
             column.sync()
 
     def close(self) -> None:
         """Finish."""
         with ExitStack() as columns:
-            for column in (self._sizes, self._rows, self._embeddings, self._gradients):
+            for column in self._columns:
                 columns.callback(column.close)
 
 
-class TrajectoryWriter:
+class TranscriptWriter(_Recording):
+    """Records one feature party's side of the border."""
+
+    def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
+        make_private_folder(folder)
+        write_atomically(folder / "transcript.json", json.dumps({"format": 1, "width": width}).encode())
+        super().__init__(
+            _Column(folder / "sizes.i64", "<i8", 1, steps_before),
+            _Column(folder / "rows.i64", "<i8", 1, records_before),
+            _Column(folder / "embeddings.f32", "<f4", width, records_before),
+            _Column(folder / "gradients.f32", "<f4", width, records_before),
+        )
+
+    def record(self, rows: npt.NDArray[np.int64], embeddings: Tensor, gradients: Tensor) -> None:
+        """Append one step."""
+        step = (np.array([len(rows)]), rows, embeddings.cpu().numpy(), gradients.cpu().numpy())
+        for column, values in zip(self._columns, step, strict=True):
+            column.append(values)
+
+
+class TrajectoryWriter(_Recording):
     """Records the label party's top half before each step."""
 
     def __init__(self, folder: Path, top: nn.Module, steps_before: int = 0) -> None:
         make_private_folder(folder)
         layout = [[name, list(p.shape)] for name, p in top.named_parameters()]
         write_atomically(folder / "trajectory.json", json.dumps({"format": 1, "layout": layout}).encode())
-        self._top = top
-        self._weights = _Column(
-            folder / "trajectory.f32", "<f4", sum(p.numel() for p in top.parameters()), steps_before
-        )
+        self._top, width = top, sum(p.numel() for p in top.parameters())
+        super().__init__(_Column(folder / "trajectory.f32", "<f4", width, steps_before))
 
     def record(self) -> None:
         """Append the weights as they are now."""
-        self._weights.append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).cpu().numpy())
-
-    def sync(self) -> None:
-        """Make everything recorded so far durable."""
-        self._weights.sync()
-
-    def close(self) -> None:
-        """Finish."""
-        self._weights.close()
+        weights = torch.cat([p.detach().reshape(-1) for p in self._top.parameters()])
+        self._columns[0].append(weights.cpu().numpy())
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,12 @@ class Trajectory:
         parts = np.split(np.array(self._weights[step]), np.cumsum([int(np.prod(s)) for _, s in self._layout])[:-1])
         state = {name: torch.from_numpy(part).reshape(s) for (name, s), part in zip(self._layout, parts, strict=True)}
         first = {name.removeprefix(_FIRST): part for name, part in state.items() if name.startswith(_FIRST)}
-        top.load_state_dict({**dict(top.named_buffers()), **first})
+        held = dict(top.named_parameters())
+        if {name: part.shape for name, part in first.items()} != {name: part.shape for name, part in held.items()}:
+            raise ValueError("the recorded weights are those of another top half")
+        with torch.no_grad():
+            for name, part in first.items():
+                held[name].copy_(part)
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

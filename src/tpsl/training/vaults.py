@@ -12,8 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
+from tpsl.data.split import Rows
+from tpsl.party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
@@ -45,6 +50,7 @@ class RunVault:
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored = side, False
+        self._noisy: NoisyLabels | None = None
 
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released.
@@ -72,13 +78,24 @@ class RunVault:
         """Return what another vault has in common with the run's training records."""
         return compared(vault, self._side)
 
-    def release(self) -> NoisyLabels:
-        """Return the noisy labels of the training records; the run notes its vault and what they have spent."""
-        if not self._stored:
-            self.store()
-        noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
-        self._noted(total)
-        return noisy
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels that training begins with: released when they are asked for the first time.
+
+        The run notes its vault and what the records have spent.
+        """
+        if self._noisy is None:
+            if not self._stored:
+                self.store()
+            self._noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
+            self._noted(total)
+        return self._noisy
+
+    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
+        """Have the noisy labels of a step's records in the label party: it has had them from the beginning."""
+
+    def completed(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return true labels of the test records with those that were not known when they were loaded: none here."""
+        return labels
 
     def total(self) -> LedgerTotal:
         """Return what the training records have spent by now, and note it."""

@@ -64,17 +64,15 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_loaded: list[tuple[object, Dataset]] = []
-"""What `load_once` has loaded last, and for whom."""
+_Wanted = tuple[DataConfig, Mapping[str, OwnParts]]
+_loaded: list[tuple[_Wanted, Dataset]] = []
+"""What this process has loaded last, and what for."""
 
 
 def load_once(config: DataConfig, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
-    """Load data, or return what this process has loaded last: its tasks share their data.
-
-    `own` is what each party brings itself, its records maybe.
-    """
+    """Load data, or return what this process has loaded last: its tasks share their data."""
     wanted = (config, dict(own))
-    if not (_loaded and _loaded[0][0] == wanted):
+    if not _loaded or _loaded[0][0] != wanted:
         _loaded[:] = [(wanted, load(config, sources={party: parts.source(party) for party, parts in own.items()}))]
     return _loaded[0][1]
 

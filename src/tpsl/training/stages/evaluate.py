@@ -33,7 +33,7 @@ async def label(role: LabelRole) -> None:
     role.run.write_predictions(epoch, validation, test)
     found = {}
     if len(judges):
-        noisy = role.noisy()
+        noisy = role.vault.noisy()
         found = asdict(noisy_validation(noisy.mechanism, [draw[judges] for draw in noisy.draws], validation))
     role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **found}])
     role.observer.event("epoch", epoch=epoch, **found)

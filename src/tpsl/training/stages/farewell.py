@@ -81,7 +81,7 @@ def _label_result(role: LabelRole) -> TrainResult:
     kept = (best_epoch(entries) if role.schedule.patience else entries[-1]) if entries else {}
     mechanism, epsilon, delta, total = NOTHING_RELEASED, 0.0, 0.0, LedgerTotal()
     if role.job.trains:
-        noisy, total = role.noisy(), role.spent()
+        noisy, total = role.vault.noisy(), role.vault.total()
         mechanism, epsilon, delta = noisy.mechanism.name, noisy.epsilon, noisy.delta
     return TrainResult(
         run=str(role.run.path),

@@ -24,7 +24,7 @@ async def label(role: LabelRole) -> None:
     if features is not None:
         features = wide.features_in_training(role.job, features, role.folder)
     role.party = role.make_party(
-        role.job, list(role.channels), role.records.classes, role.noisy(), features, role.own, role.setup.device
+        role.job, list(role.channels), role.records.classes, role.vault.noisy(), features, role.own, role.setup.device
     )
     role.restore()
     role.run.write_metrics([entry for entry in role.run.metrics() if entry["step"] <= role.done])

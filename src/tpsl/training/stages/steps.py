@@ -68,10 +68,9 @@ async def _answer(role: LabelRole, stretch: range) -> float:
     """Do some steps as the label party; return the seconds that labels were waited for."""
     waited = 0.0
     for step in stretch:
-        if role.arrivals is not None:
-            begun = time.perf_counter()
-            role.arrivals.admit(role.party, role.schedule.batch(step), step)
-            waited += time.perf_counter() - begun
+        begun = time.perf_counter()
+        role.vault.admit(role.party, role.schedule.batch(step), step)
+        waited += time.perf_counter() - begun
         if role.recorder and step < role.setup.record_steps:
             role.recorder.record()
         parts = role.schedule.parts(step)

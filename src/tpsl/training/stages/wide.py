@@ -38,10 +38,10 @@ async def label(role: LabelRole) -> None:
     """Send what noisy labels say of the trained records; with two draws, the draw whose gradients are sent."""
     if not role.job.model.wide:
         return
-    estimates = label_estimates(role.noisy())
+    estimates = label_estimates(role.vault.noisy())
     for part, positions in enumerate(role.schedule.trained_parts()):
         await role.send(TensorMessage(ESTIMATES, 0, part, estimates[positions, None]))
-    fit_own(role.job, role.records, role.noisy(), role.folder)
+    fit_own(role.job, role.records, role.vault.noisy(), role.folder)
 
 
 async def feature(role: FeatureRole) -> None:

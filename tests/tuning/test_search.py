@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
+from safetensors.torch import load_file
+from torch import nn
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
@@ -20,10 +21,13 @@ from tpsl.training import Job, load_job, make_job, train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.setup import RunSetup
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
+from tpsl.training.vaults import VaultChoice
+from tpsl.tuning import search
+from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.committee import committee_weights
 from tpsl.tuning.space import configuration, describe
-from tpsl.tuning.tune import TuneResult, tune
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -39,6 +43,10 @@ def base_job(**privacy: Any) -> Job:
         "training": {"batch_size": 100, "epochs": 2, "validation": 0.2},
     }
     return make_job(content, {}, "test")
+
+
+def tune(job: Job, space: Any, out: Path, *, vault: Path | None = None, **options: Any) -> TuneResult:
+    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault), **options)
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +149,8 @@ def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
 
 def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_job().model_dump(mode="json", exclude_none=True)
-    monkeypatch.setattr("tpsl.tuning.tune.RECOMMENDED_SPACE", (WIDE,))
-    monkeypatch.setattr("tpsl.tuning.tune.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
+    monkeypatch.setattr("tpsl.tuning.search.RECOMMENDED_SPACE", (WIDE,))
+    monkeypatch.setattr("tpsl.tuning.search.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
     for classes, configurations in ((2, 1), (3, 2)):
         job = make_job(base, {"data": {"classes": classes}}, "test")
         result = tune(job, None, tmp_path / str(classes))
@@ -201,6 +209,20 @@ def test_a_job_without_a_hold_out_gets_one(data: Dataset, tmp_path: Path) -> Non
     assert result.job.training.validation == 0.1
     assert result.candidates[0].configuration == "the job as it is"
     assert math.isfinite(result.committee_validation.validation_loss)
+
+
+def linear_top(cut: int, classes: int) -> nn.Module:
+    return nn.Linear(cut, 1)
+
+
+def test_parties_bring_their_own_halves(tmp_path: Path) -> None:
+    own = {"label": OwnParts(top=linear_top)}
+    space = [configuration(1e-2), configuration(1e-3)]
+    result = search.tune(RunSetup(base_job(), RunFolder(tmp_path), own), space)
+    assert len(result.candidates) == 4
+    for run in runs(tmp_path).values():
+        weights = load_file(run.party("label") / "top.safetensors")
+        assert sorted(tuple(weight.shape) for weight in weights.values()) == [(1,), (1, 16)]
 
 
 def test_runs_on_another_release_are_not_mixed_in(
@@ -264,33 +286,3 @@ def test_names_say_what_differs() -> None:
     assert describe([jobs[0], split]) == ["learning rate 0.001", "learning rate 0.5 and 0.001"]
     slower = make_job(content, configuration(1e-2, features=0.1), "test")
     assert describe([jobs[2], slower]) == ["wide on, learning rate 0.01", "wide off, learning rate 0.001 and 0.01"]
-
-
-class Numbers:
-    """Records of a user's own: three numbers each, the first of which says something about the label."""
-
-    def __init__(self, labelled: bool) -> None:
-        rng = np.random.default_rng(5)
-        labels = rng.integers(0, 2, 300)
-        self.ids = [f"r{row}" for row in range(300)]
-        if labelled:
-            self.labels = labels
-        else:
-            self._numbers = torch.tensor(rng.normal(labels[:, None] * [2, 0, 0], 1), dtype=torch.float32)
-
-    def batch(self, rows: Any) -> torch.Tensor:
-        return self._numbers[rows]
-
-
-def linear(width: int, inputs: Any) -> torch.nn.Module:
-    return torch.nn.Linear(3, width)
-
-
-def test_what_parties_bring_themselves_is_tuned_too(tmp_path: Path) -> None:
-    content = base_job().model_dump(mode="json", exclude_none=True)
-    job = make_job({**content, "data": {"source": "own", "parties": ["shop"]}}, {}, "test")
-    own = {"shop": OwnParts(inputs=Numbers(False), bottom=linear), "label": OwnParts(inputs=Numbers(True))}
-    result = tune(job, [configuration(1e-2), configuration(1e-3)], tmp_path / "tuned", own=own)
-    assert result.best.test.test_auc > 0.7
-    again = train(result.job, tmp_path / "again", vault=tmp_path / "tuned" / "vault", own=own)
-    assert again.test_auc == result.best.test.test_auc

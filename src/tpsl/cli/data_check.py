@@ -1,0 +1,66 @@
+"""`tpsl data check`: look at the data of a job before anything is released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
+from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tpsl.data.check import DataReport, PartyCounts
+
+
+COMMAND = settings_command()
+
+
+def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, json: JsonFlag = False) -> None:
+    """Look at the data of a job before anything is released: counts, and what is strange.
+
+    Reads the data of every party that is here, the true labels too where the label party's is: then what is printed
+    must stay with the label party. Exit status 1 if there are errors, 0 if there are none or only warnings.
+    """
+    from tpsl.data.check import check_data
+
+    parties = Settings.of(context).load_parties(job, local)
+    agreed, given = parties.job, ((party, parts.source(party)) for party, parts in parties.own.items())
+    sources = {party: source for party, source in given if source is not None}
+    with progress_bar("reading") as progress:
+        found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
+    answer(json, found.as_dict(), _for_people(found))
+    if found.classes:
+        notice("true labels were read: what is printed stays with the label party")
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _for_people(found: DataReport) -> Iterator[str | Table]:
+    for party in found.parties:
+        yield f"{party.party}: {party.records:,} records in {party.source}"
+        if party.columns:
+            yield _columns(party)
+    for name in found.not_here:
+        yield f"{name}: its data is not here, and was not checked"
+    if not (found.parties or found.not_here):
+        yield "the data of this job come with tpsl: there is nothing to check"
+    if found.classes:
+        yield "labels: " + ", ".join(f"{name}: {count:,}" for name, count in found.classes.items())
+    for finding in found.findings:
+        yield f"{finding.level}: {finding.text}"
+    yield "no errors" if found.passed else "the job cannot run on these data"
+
+
+def _columns(party: PartyCounts) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table("column", "kind", "missing", "different values", box=SIMPLE_HEAD)
+    for column in party.columns:
+        distinct = "" if column.distinct is None else f"{column.distinct:,}"
+        table.add_row(column.name, column.kind, f"{column.missing:,}", distinct)
+    return table

@@ -1,0 +1,300 @@
+"""A look at the data of a job before anything is released: counts, and what is strange about them.
+
+Every party's data that is at hand is read once, block by block. Where the label party's is, the check reads true
+labels: what it finds then must stay with the label party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.data import clicklog, table
+from tpsl.data.column_check import ColumnCheck, Hashes, LabelLeak, hashes_of
+from tpsl.data.config import AvazuData, CriteoData, DataConfig, OwnData, TableData
+from tpsl.data.dataset import load_feature_party, load_label_party
+from tpsl.data.errors import DataError
+from tpsl.data.features import Features
+from tpsl.data.party_file import Labels, PartyFile
+from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.source import Inputs
+from tpsl.data.true_labels import reveal
+from tpsl.progress import Progress, no_progress
+from tpsl.tables.reading import Block
+
+LABEL = "label"
+_RARE = 0.001
+_FEWEST = 20
+_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An error, with which the job cannot run or make sense, or a warning."""
+
+    level: Literal["error", "warning"]
+    party: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ColumnCounts:
+    """What a column holds; `distinct` categories, at least."""
+
+    name: str
+    kind: str
+    missing: int
+    distinct: int | None
+
+
+@dataclass(frozen=True)
+class PartyCounts:
+    """What a party has."""
+
+    party: str
+    source: str
+    records: int
+    columns: tuple[ColumnCounts, ...]
+
+
+@dataclass
+class DataReport:
+    """What was found; `classes` are the records of each class, by its name, where labels were read."""
+
+    parties: list[PartyCounts] = field(default_factory=list)
+    classes: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    not_here: list[str] = field(default_factory=list)
+    """Parties whose data is not at hand."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is no error."""
+        return all(finding.level == "warning" for finding in self.findings)
+
+    def error(self, party: str, text: str) -> None:
+        """Note what keeps the job from running."""
+        self.findings.append(Finding("error", party, text))
+
+    def warn(self, party: str, text: str) -> None:
+        """Note what is strange."""
+        self.findings.append(Finding("warning", party, text))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {"passed": self.passed, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The ids of a party's records as hashes, in the party's own order, and their labels where they are known."""
+
+    ids: Hashes
+    labels: npt.NDArray[np.int64] | None = None
+
+
+def check_data(
+    config: DataConfig,
+    *,
+    late_labels: bool = False,
+    sources: Mapping[str, Any] = MappingProxyType({}),
+    progress: Progress = no_progress,
+) -> DataReport:
+    """Check the data of every party that is at hand; nothing is released, and nothing is written.
+
+    `sources` are the parties' own, as `tpsl.data.dataset.load` takes them.
+    """
+    report, found = DataReport(), dict[str, _Records]()
+    if isinstance(config, OwnData):
+        for party in (LABEL, *config.parties):
+            if party in sources:
+                found |= _own_records(config, party, sources[party], late_labels, report)
+            else:
+                report.not_here.append(party)
+    else:
+        for party, file in _files(config, late_labels).items():
+            if file.path.is_file():
+                found |= _FileCheck(party, file, report, found.get(LABEL)).run(progress)
+            else:
+                report.not_here.append(party)
+    for party, records in found.items():
+        if party != LABEL and LABEL in found:
+            _compare_ids(party, records.ids, found[LABEL].ids, report)
+    return report
+
+
+def _files(config: DataConfig, late_labels: bool) -> dict[str, PartyFile]:
+    """Return the files of a job, the label party's first."""
+    if isinstance(config, CriteoData | AvazuData):
+        return {LABEL: clicklog.label_file(config), clicklog.FEATURE_PARTY: clicklog.feature_file(config)}
+    if not isinstance(config, TableData):
+        return {}
+    labels = Labels(config.label.label, config.class_names, late_labels)
+    files = {LABEL: table.party_file(config.label, config, labels)}
+    for file in config.features:
+        files[file.party] = replace(table.party_file(file, config, labels), labels=None)
+    return files
+
+
+class _Lookup:
+    """The label of a record by its id; `NO_LABEL` for an id that is not known."""
+
+    def __init__(self, ids: Hashes, labels: npt.NDArray[np.int64]) -> None:
+        order = np.argsort(ids)
+        self._ids, self._labels = ids[order], labels[order]
+
+    def __call__(self, ids: Hashes) -> npt.NDArray[np.int64]:
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return np.where(self._ids[at] == ids, self._labels[at], NO_LABEL)
+
+
+class _FileCheck:
+    """One pass over a party's file; an error in one column does not hide those in others."""
+
+    def __init__(self, party: str, file: PartyFile, report: DataReport, label: _Records | None) -> None:
+        self._party, self._file, self._report = party, file, report
+        self._columns = {name: ColumnCheck(name, kind) for name, kind in file.columns.items()}
+        self._broken: set[str] = set()
+        self._ids: list[Hashes] = []
+        self._labels: list[npt.NDArray[np.int64]] = []
+        self._leak = LabelLeak()
+        self._label_of = None if label is None or label.labels is None else _Lookup(label.ids, label.labels)
+
+    def run(self, progress: Progress) -> dict[str, _Records]:
+        """Return the records, if their ids can be read."""
+        file = self._file
+        wanted = [file.id, file.labels.column if file.labels else None, *file.columns]
+        records = 0
+        try:
+            for block in file.blocks([name for name in wanted if name is not None], progress):
+                self._add(block)
+                records += block.rows
+        except DataError as error:  # of the file as a whole
+            self._report.error(self._party, str(error))
+            return {}
+        self._report_on(records)
+        if file.id in self._broken:
+            return {}
+        ids = np.concatenate(self._ids)
+        _repeated_ids(self._party, ids, self._report)
+        known = self._file.labels is not None and self._file.labels.column not in self._broken
+        return {self._party: _Records(ids, np.concatenate(self._labels) if known else None)}
+
+    def _add(self, block: Block) -> None:
+        ids = self._read(self._file.id or "", lambda: hashes_of(self._file.ids(block)))
+        labels = None
+        if self._file.labels is not None:
+            labels = self._read(self._file.labels.column, lambda: self._file.class_numbers(block))
+        elif self._label_of is not None and ids is not None:
+            labels = self._label_of(ids)
+        values = {}
+        for name, column in self._columns.items():
+            typed = self._read(name, lambda name=name: self._file.typed(block, name))
+            if typed is not None:
+                values[name] = column.add(typed)
+        if ids is not None:
+            self._ids.append(ids)
+        if labels is not None:
+            self._labels.append(labels)
+            if ids is not None and not self._broken:
+                self._leak.add(ids, labels, values)
+
+    def _read(self, column: str, read: Any) -> Any:
+        """Return what `read` returns; the first error of a column is noted, and the column is left out from then on."""
+        if column in self._broken:
+            return None
+        try:
+            return read()
+        except DataError as error:
+            self._report.error(self._party, str(error))
+            self._broken.add(column)
+            return None
+
+    def _report_on(self, records: int) -> None:
+        whole = [column for column in self._columns.values() if column.name not in self._broken]
+        counts = (ColumnCounts(column.name, column.kind, column.missing, column.distinct) for column in whole)
+        self._report.parties.append(PartyCounts(self._party, str(self._file.path), records, tuple(counts)))
+        labels = self._file.labels
+        if labels is not None and labels.column not in self._broken:
+            _count_classes(np.concatenate(self._labels), labels.classes, self._report)
+        leaks = self._leak.complaints()
+        for column in whole:
+            for text in [*column.complaints(), *([leaks[column.name]] if column.name in leaks else [])]:
+                self._report.warn(self._party, f"{self._file.path}: column {column.name!r} {text}")
+
+
+def _own_records(
+    config: OwnData, party: str, source: Any, late_labels: bool, report: DataReport
+) -> dict[str, _Records]:
+    """Check a source that a party brings itself: every batch of it is asked for once."""
+    labels = None
+    try:
+        if party == LABEL:
+            side = load_label_party(config, late_labels=late_labels, source=source)
+            ids, inputs, labels = side.records.ids, side.records.features, reveal(side.labels)
+            _count_classes(labels, side.records.class_names, report)
+        else:
+            loaded = load_feature_party(config, party, source=source)
+            ids, inputs = loaded.ids, loaded.features
+        report.parties.append(PartyCounts(party, "its own source", len(ids), ()))
+        if inputs is not None and not isinstance(inputs, Features):
+            _check_inputs(party, inputs, report)
+    except DataError as error:
+        report.error(party, str(error))
+        return {}
+    return {party: _Records(hashes_of(ids), labels)}
+
+
+def _check_inputs(party: str, inputs: Inputs, report: DataReport) -> None:
+    first, varies = inputs.batch(np.zeros(1, dtype=np.int64)), False
+    for start in range(0, len(inputs), _AT_ONCE):
+        batch = inputs.batch(np.arange(start, min(start + _AT_ONCE, len(inputs))))
+        varies |= any((now != before).any() for now, before in zip(batch, first, strict=True))
+    if not varies:
+        report.warn(party, f"the inputs of {party!r}: are the same for every record")
+
+
+def _count_classes(labels: npt.NDArray[np.int64], names: tuple[str, ...], report: DataReport) -> None:
+    known = labels[labels != NO_LABEL]
+    counts = np.bincount(known, minlength=len(names)).tolist()
+    report.classes = dict(zip(names, counts, strict=True))
+    if len(known) < len(labels):
+        report.warn(LABEL, f"{len(labels) - len(known):,} of {len(labels):,} labels are not known yet")
+    if not len(known):
+        return
+    if max(counts) == len(known):
+        report.error(LABEL, f"every record has the label {names[int(np.argmax(counts))]!r}: there is nothing to learn")
+        return
+    for name, count in report.classes.items():
+        if count < max(_FEWEST, _RARE * len(known)):
+            report.warn(LABEL, f"the label {name!r} is rare: {count:,} of {len(known):,} records have it")
+
+
+def _repeated_ids(party: str, ids: Hashes, report: DataReport) -> None:
+    order = np.argsort(ids, kind="stable")
+    repeats = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if len(repeats):
+        first, second = order[repeats[0]] + 1, order[repeats[0] + 1] + 1
+        report.error(
+            party,
+            f"{len(repeats):,} records repeat an id, and an id must be unique: for example that of record {first:,} "
+            f"is that of record {second:,} too",
+        )
+
+
+def _compare_ids(party: str, ids: Hashes, of_label: Hashes, report: DataReport) -> None:
+    only_here, only_there = ~np.isin(ids, of_label), ~np.isin(of_label, ids)
+    if not only_here.any() and not only_there.any():
+        return
+    record, owner = (only_here.argmax(), party) if only_here.any() else (only_there.argmax(), LABEL)
+    report.error(
+        party,
+        f"{party!r} and the label party must have the same ids, but {int(only_here.sum()):,} of {len(ids):,} are only "
+        f"at {party!r} and {int(only_there.sum()):,} of {len(of_label):,} only at the label party, "
+        f"for example that of record {int(record) + 1:,} of {owner!r}",
+    )

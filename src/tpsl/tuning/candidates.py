@@ -1,0 +1,157 @@
+"""What was tried, and what noisy labels make of it: the best candidate, and the committee of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tpsl.data.dataset import Dataset
+from tpsl.data.true_labels import reveal
+from tpsl.files import for_json, write_atomically
+from tpsl.training.evaluation import TestMetrics, evaluate
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import held_out
+from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
+from tpsl.tuning.committee import Committee, committee_weights
+from tpsl.tuning.space import changed
+from tpsl.vault import LedgerTotal, NoisyLabels
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration of the space and its run."""
+
+    name: str
+    job: Job
+    run: RunFolder
+
+    @property
+    def _mark(self) -> Path:
+        return self.run.path / "diverged.txt"
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it ended before its last epoch, because its numbers were not finite any more."""
+        return self._mark.exists()
+
+    def mark_diverged(self, reason: str) -> None:
+        """Note that it has diverged; the epochs before are candidates all the same."""
+        write_atomically(self._mark, reason.encode())
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One epoch of one configuration."""
+
+    number: int
+    """Position of the configuration in the space."""
+    configuration: str
+    epoch: int
+    validation: Validation
+    """What noisy labels say: all that selection looks at."""
+    test: TestMetrics
+    """Depends on true labels: it is reported at the label party, and chooses nothing."""
+    weight: float
+    """How much it counts in the committee."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return one flat row."""
+        described = {name: getattr(self, name) for name in ("number", "configuration", "epoch", "weight")}
+        return {**described, **asdict(self.validation), **asdict(self.test)}
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """All candidates, and what noisy labels make of them."""
+
+    out: str
+    mechanism: str
+    epsilon: float
+    """The ε of the one release, whatever the number of candidates."""
+    delta: float
+    total_epsilon: float
+    """The largest ε that any training record has spent over all releases of the vault."""
+    total_delta: float
+    private: bool
+    """False if any release of the training records had seeded noise or none."""
+    vault: str
+    job: Job
+    """The job of the best candidate, with its number of epochs: on the same vault it gives its weights again."""
+    candidates: tuple[Candidate, ...]
+    best: Candidate
+    """The candidate under which the noisy labels are most likely."""
+    committee: TestMetrics
+    committee_validation: Validation
+    """The committee judged by the noisy labels that weighted it: a little too friendly."""
+    diverged: tuple[str, ...]
+    """Configurations that ended before their last epoch, because their numbers were not finite any more."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
+        plain = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
+        return {
+            **{name: for_json(getattr(self, name)) for name in plain},
+            "best": self.best.as_dict(),
+            "committee": {**asdict(self.committee_validation), **asdict(self.committee)},
+            "candidates": [candidate.as_dict() for candidate in self.candidates],
+            "job": self.job.model_dump(mode="json"),
+        }
+
+
+@dataclass(frozen=True)
+class Released:
+    """The one release that all trials share."""
+
+    noisy: NoisyLabels
+    total: LedgerTotal
+    vault: Path
+
+
+def compare(base: Job, trials: Sequence[Trial], data: Dataset, released: Released, out: Path) -> TuneResult:
+    """Judge every epoch of every trial by the noisy labels of the held-out records; true labels choose nothing."""
+    candidates = _candidates(trials)
+    if not candidates:
+        raise ValueError("every configuration of the space diverged in its first epoch: try smaller learning rates")
+    noisy, training = released.noisy, trials[0].job.training
+    judges = noisy.take(held_out(len(data.train), training.validation, training.seed))
+    predicted = [trials[candidate.number].run.predictions(candidate.epoch) for candidate in candidates]
+    weights = committee_weights(
+        [record_log_likelihoods(judges.mechanism, judges.draws, found["validation"]) for found in predicted]
+    )
+    candidates = [replace(c, weight=float(weight)) for c, weight in zip(candidates, weights, strict=True)]
+    best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
+    committees = {"validation": Committee(), "test": Committee()}
+    for candidate, found in zip(candidates, predicted, strict=True):
+        for records, committee in committees.items():
+            committee.add(candidate.weight, found[records])
+    final = {"training": {"epochs": best.epoch, "head": base.training.head}}
+    return TuneResult(
+        out=str(out),
+        mechanism=noisy.mechanism.name,
+        epsilon=noisy.epsilon,
+        delta=noisy.delta,
+        total_epsilon=released.total.epsilon,
+        total_delta=released.total.delta,
+        private=released.total.private,
+        vault=str(released.vault),
+        job=changed(trials[best.number].job, final, "the best job"),
+        candidates=tuple(candidates),
+        best=best,
+        committee=evaluate(committees["test"].predict(), reveal(data.labels)[data.test]),
+        committee_validation=noisy_validation(judges.mechanism, judges.draws, committees["validation"].predict()),
+        diverged=tuple(trial.name for trial in trials if trial.has_diverged),
+    )
+
+
+def _candidates(trials: Sequence[Trial]) -> list[Candidate]:
+    """Return every epoch of every trial, not weighted yet."""
+    found = []
+    for number, trial in enumerate(trials):
+        for entry in trial.run.metrics():
+            judged = Validation(**{field.name: entry[field.name] for field in fields(Validation)})
+            test = TestMetrics(**{field.name: entry[field.name] for field in fields(TestMetrics)})
+            found.append(Candidate(number, trial.name, entry["epoch"], judged, test, 0.0))
+    return found

@@ -1,0 +1,158 @@
+"""Free model selection: train a small space of configurations on one release, and let noisy labels choose.
+
+Every epoch of every configuration is a candidate. Candidates are compared by the noisy labels of held-out records
+alone, which are released already: however many are tried, the vault's ledger does not change, and what is chosen may
+cross the border. There are two answers: the `best` candidate, and the `committee` of all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tpsl.data.dataset import Dataset
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.progress import no_notice
+from tpsl.training.job import Job
+from tpsl.training.loop import train
+from tpsl.training.own_parts import OwnParts
+from tpsl.training.releases import noisy_labels_for
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import VaultChoice, choose_vault
+from tpsl.transport import BadMessage
+from tpsl.transport.peers import LABEL_PARTY
+from tpsl.tuning.candidates import Released, Trial, TuneResult, compare
+from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl.tuning.shared_parts import (
+    copy_pretrained,
+    copy_wide_parts,
+    fit_wide_once,
+    pretrain_once,
+    pretraining_key,
+)
+from tpsl.tuning.space import MANY_CLASSES_SPACE, RECOMMENDED_SPACE, describe, jobs_of
+from tpsl.vault import NoisyLabels, Vault
+
+
+def tune(
+    setup: RunSetup,
+    space: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    vault: VaultChoice | None = None,
+    data: Dataset | None = None,
+    workers: int = 1,
+) -> TuneResult:
+    """Train every configuration of the space (changes to the set-up's job; None: ours) on one release; compare them.
+
+    Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
+    `tpsl.training.train` finds it; if nothing is said of it, it is an experiment's own, in the set-up's folder. Test
+    metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
+    in the folder are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
+
+    Writes `tune.json` and `best.yaml`, the job of the best candidate, into the folder.
+    """
+    base, out, watching = setup.job, setup.run.path, setup.watching
+    given, vault = data if workers == 1 else None, vault or VaultChoice()
+    jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
+    data = load_once(base.data, setup.own) if data is None else data
+    jobs = jobs or jobs_of(base, RECOMMENDED_SPACE if data.classes == 2 else MANY_CLASSES_SPACE)
+    if vault.named is None and (vault.place is None or Vault.exists(out / "vault")):
+        vault = replace(vault, named=out / "vault")
+    path = choose_vault(replace(setup, job=jobs[0]), data.label_side, vault).path
+    # The release comes first: workers that open the vault at the same time then only read it.
+    make_private_folder(out)
+    noisy, total = noisy_labels_for(jobs[0], data.label_side, path, watching.notice, vault.policy)
+    _check_release(out, noisy)
+    runs = [RunFolder(out / "runs" / job.digest()[:20]) for job in jobs]
+    trials = [Trial(*trial) for trial in zip(describe(jobs), jobs, runs, strict=True)]
+    tasks = _Search(out, path, setup.own, setup.device, given).tasks(trials)
+    watching.progress(0, len(tasks), "")
+    for done, name in enumerate(run_tasks(tasks, workers), 1):
+        watching.progress(done, len(tasks), name)
+    result = compare(base, trials, data, Released(noisy, total, path), out)
+    write_atomically(out / "tune.json", json.dumps(result.as_dict(), indent=1).encode())
+    write_atomically(out / "best.yaml", (_HEAD.format(vault=path) + result.job.to_yaml()).encode())
+    return result
+
+
+_HEAD = "# Chosen by noisy labels alone. On the vault {vault} this job gives the weights of the best candidate again.\n"
+
+
+def _check_release(out: Path, noisy: NoisyLabels) -> None:
+    """Refuse a folder with runs on other noisy labels: their candidates would be judged by labels they saw."""
+    digest = hashlib.sha256(noisy.mechanism.digest.encode())
+    for draw in noisy.draws:
+        digest.update(np.ascontiguousarray(draw).tobytes())
+    path, found = out / "release.json", {"sha256": digest.hexdigest()}
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != found:
+        raise ValueError(f"{out}: holds runs on another release; choose another --out")
+    write_atomically(path, json.dumps(found).encode())
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What all tasks of a search share; it goes to the processes that do them."""
+
+    out: Path
+    vault: Path
+    own: Mapping[str, OwnParts]
+    device: torch.device | None
+    given: Dataset | None
+    """The data, where tasks are done in this process."""
+
+    def tasks(self, trials: Sequence[Trial]) -> list[Task]:
+        """Return the trials, after what several of them share."""
+        jobs = [trial.job for trial in trials]
+        tasks = []
+        for key, job in {pretraining_key(job): job for job in jobs}.items():
+            if key is not None:
+                tasks.append(Task(_pretraining(job), partial(self.pretrain, job)))
+        for job in {job.training.wire: job for job in jobs if job.model.wide}.values():
+            tasks.append(Task(_wide_part(job), partial(self.fit_wide, job)))
+        for trial in trials:
+            needs = {_pretraining(trial.job)} | ({_wide_part(trial.job)} if trial.job.model.wide else set())
+            tasks.append(Task(trial.name, partial(self.train, trial), frozenset(needs)))
+        return tasks
+
+    def pretrain(self, job: Job) -> None:
+        """Pre-train the feature parties' halves of a job."""
+        pretrain_once(job, self._data(job), self.out / "pretrained", self.device)
+
+    def fit_wide(self, job: Job) -> None:
+        """Fit the wide parts of a job."""
+        data = self._data(job)
+        noisy, _ = noisy_labels_for(job, data.label_side, self.vault, no_notice)
+        fit_wide_once(job, data, noisy, self.out / "wide")
+
+    def train(self, trial: Trial) -> None:
+        """Train one configuration, unless it is finished; numbers that are not finite end it."""
+        if trial.has_diverged:
+            return
+        job, run, data = trial.job, trial.run, self._data(trial.job)
+        with run.started(job, [*data.feature_parties, LABEL_PARTY], own=self.own):
+            copy_pretrained(job, self.out / "pretrained", run)
+            copy_wide_parts(job, self.out / "wide", run)
+        try:
+            train(job, run.path, vault=self.vault, data=data, own=self.own, device=self.device)
+        except BadMessage as error:  # The learning rate is too large for this much noise.
+            trial.mark_diverged(str(error))
+
+    def _data(self, job: Job) -> Dataset:
+        return load_once(job.data, self.own) if self.given is None else self.given
+
+
+def _pretraining(job: Job) -> str:
+    return f"pre-training {pretraining_key(job)}"
+
+
+def _wide_part(job: Job) -> str:
+    return f"wide part, estimates in {job.training.wire}"

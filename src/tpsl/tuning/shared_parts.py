@@ -1,0 +1,80 @@
+"""What several runs share because it would be the same in each: pre-trained weights and wide parts.
+
+Pre-trained weights depend on features, model, seed and method, and on no label; wide parts on features, the release,
+the seed and the hold-out. Both are put into the folder of a run before it starts, which then need not compute them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from tpsl.data.dataset import Dataset, feature_party_names
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.training.build import pretrained_weights
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
+from tpsl.training.stages import wide
+from tpsl.transport import as_received, as_sent
+from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault import NoisyLabels
+
+PRETRAINED = "pretrained.safetensors"
+
+
+def pretraining_key(job: Job) -> str | None:
+    """Return a name that jobs share exactly if their pre-trained weights are the same; None without pre-training."""
+    if job.training.pretrain is None:
+        return None
+    agreed = job.without_wide_part().agreed()
+    content = [agreed["data"], agreed["model"], agreed["training"]["seed"], agreed["training"]["pretrain"]]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def is_pretrained(job: Job, folder: Path) -> bool:
+    """Whether `folder` holds the pre-trained weights of a job, or the job needs none."""
+    key = pretraining_key(job)
+    return key is None or all((folder / key / party / PRETRAINED).exists() for party in feature_party_names(job.data))
+
+
+def pretrain_once(job: Job, data: Dataset, folder: Path, device: torch.device | None = None) -> None:
+    """Make sure that `folder` holds the pre-trained weights of a job, those a run of it would compute by itself."""
+    for party in data.feature_parties:
+        path = folder / str(pretraining_key(job)) / party / PRETRAINED
+        if not path.exists():
+            make_private_folder(path.parent)
+            write_atomically(path, save(pretrained_weights(job, data.feature_sides[party], device)))
+
+
+def fit_wide_once(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path) -> None:
+    """Make sure that `folder` holds the wide parts of a job, those that a run of it would fit by itself."""
+    schedule = Schedule(job, data.train, data.test)
+    sent = as_received(as_sent(wide.label_estimates(noisy)[schedule.trained, None], job.training.wire))
+    rows, own = data.train[schedule.trained], folder / job.training.wire
+    for name, features in data.feature_parties.items():
+        wide.fit(features, rows, sent[:, 0].numpy(), job.training.seed, own / name)
+    wide.fit_own(job, data.label_side.records, noisy, own / LABEL_PARTY)
+
+
+def copy_pretrained(job: Job, folder: Path, run: RunFolder) -> None:
+    """Put the pre-trained weights of a job, if it has any, into a run that has none yet."""
+    if (key := pretraining_key(job)) is not None:
+        _copy(folder / key, PRETRAINED, run, feature_party_names(job.data))
+
+
+def copy_wide_parts(job: Job, folder: Path, run: RunFolder) -> None:
+    """Put the wide parts of a job, if it has any, into a run that has none yet."""
+    if job.model.wide:
+        _copy(folder / job.training.wire, wide.FILE, run, (*feature_party_names(job.data), LABEL_PARTY))
+
+
+def _copy(folder: Path, name: str, run: RunFolder, parties: tuple[str, ...]) -> None:
+    for party in parties:
+        source, target = folder / party / name, run.party(party) / name
+        if source.exists() and not target.exists():  # a label party without features has no wide part
+            write_atomically(target, source.read_bytes())

@@ -1,0 +1,88 @@
+"""The worked examples, from the very files in `examples/`: own images, own text, own networks."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHORT = {"digits": {"training.epochs": 4}, "text": {"training.epochs": 1}}
+
+
+class Example:
+    """A folder with the files of one example, and the programs that run in it; a run takes a moment."""
+
+    def __init__(self, programs: Callable[..., Any], folder: Path, name: str) -> None:
+        self.programs, self.folder = programs, folder
+        shutil.copytree(EXAMPLES / name, folder)
+        self.parties = [file.stem for file in folder.glob("*.yaml") if file.stem not in ("job", "label")]
+        keys = {"training.checkpoint_every": 5, "local.threads": 1, **SHORT[name]}
+        self.short = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+
+    def tpsl(self, *arguments: object) -> Any:
+        return self.programs(self.folder, *arguments, "--json")
+
+    def train(self, run: str) -> dict[str, Any]:
+        """Train in one process, with the local files of all parties."""
+        files = [word for party in (*self.parties, "label") for word in ("--local", f"{party}.yaml")]
+        result: dict[str, Any] = self.tpsl(
+            "train", "job.yaml", *files, *self.short, "--out", run, "--record-transcript"
+        ).result()
+        return result
+
+    def serve(self) -> tuple[Any, str]:
+        """Start the label party; return it and where it listens."""
+        label = self.tpsl(
+            "label", "serve", "job.yaml", "--local", "label.yaml", "--listen", "127.0.0.1:0", "--log-json", *self.short
+        )
+        return label, label.wait_for("listening")["address"]
+
+    def join(self, party: str, address: str) -> Any:
+        return self.tpsl(
+            "feature", "join", "job.yaml", "--local", f"{party}.yaml", "--connect", address, "--log-json", *self.short
+        )
+
+    def weights(self, *runs: str) -> dict[str, bytes]:
+        roots = [self.folder / run for run in runs]
+        return {
+            str(file.relative_to(root)): file.read_bytes() for root in roots for file in root.glob("*/*.safetensors")
+        }
+
+
+@pytest.fixture(params=["digits", "text"])
+def example(request: pytest.FixtureRequest, programs: Callable[..., Any], tmp_path: Path) -> Example:
+    return Example(programs, tmp_path / request.param, request.param)
+
+
+def test_an_example_trains_alike_in_one_process_and_over_a_network_that_loses_a_party(example: Example) -> None:
+    """Over mutual TLS, a process for each party; one of them is killed and started again."""
+    example.tpsl("certs", "job.yaml").result()
+    label, address = example.serve()
+    features = {party: example.join(party, address) for party in example.parties}
+    killed = example.parties[-1]
+    features[killed].wait_for("checkpoint")
+    features[killed].signal(signal.SIGKILL)
+    label.wait_for("lost", peer=killed)
+    features[killed] = example.join(killed, address)
+    features[killed].wait_for("resumed")
+    results = [label.result(), *(feature.result() for feature in features.values())]
+    one = example.train("one")
+    assert results[0]["test_auc"] == one["test_auc"]
+    assert {result["steps"] for result in results} == {one["steps"]}
+    runs = [f"runs/job-{party}" for party in ("label", *example.parties)]
+    expected = {"label/top.safetensors", *(f"{party}/bottom.safetensors" for party in example.parties)}
+    assert example.weights("one") == example.weights(*runs)
+    assert set(example.weights("one")) == expected
+
+
+def test_an_example_that_is_killed_goes_on_and_is_attacked_and_audited(example: Example) -> None:
+    result = example.train("run")
+    found = example.tpsl("attack", "run").result()
+    assert found
+    assert result
+    print(found)

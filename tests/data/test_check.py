@@ -1,0 +1,156 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from tpsl.data.check import DataReport, check_data
+from tpsl.data.config import CriteoData, OwnData, SyntheticData, TableData
+from tpsl.tables import reading
+
+ROWS = 400
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, ROWS)
+IDS = [f"c{number:03}" for number in range(ROWS)]
+FEATURES: dict[str, Any] = {
+    "id": IDS,
+    "colour": RNG.choice(["red", "green", "blue"], ROWS),
+    "size": RNG.normal(size=ROWS),
+}
+
+
+def report(folder: Path, features: dict[str, Any] | None = None, label: dict[str, Any] | None = None) -> DataReport:
+    """Check two tables; `features` and `label` are columns beside the usual ones, or in their place."""
+    held = {**FEATURES, **(features or {})}
+    pyarrow.csv.write_csv(pa.table(held), folder / "feature.csv")
+    pyarrow.csv.write_csv(pa.table({"id": IDS[::-1], "label": LABELS[::-1], **(label or {})}), folder / "label.csv")
+    numeric = [name for name in held if name.startswith(("size", "number"))]
+    categorical = [name for name in held if name not in ("id", *numeric)]
+    content = {
+        "features": [{"path": folder / "feature.csv", "numeric": numeric, "categorical": categorical}],
+        "label": {"path": folder / "label.csv", "categorical": [name for name in label or {} if name == "own"]},
+    }
+    return check_data(TableData.model_validate(content))
+
+
+def texts(found: DataReport, level: str = "warning") -> list[str]:
+    return [finding.text for finding in found.findings if finding.level == level]
+
+
+def test_sound_tables_pass_without_a_word(tmp_path: Path) -> None:
+    found = report(tmp_path)
+    assert found.passed and not found.findings and not found.not_here
+    assert [(party.party, party.records) for party in found.parties] == [("label", ROWS), ("feature", ROWS)]
+    assert found.classes == {"0": int((LABELS == 0).sum()), "1": int((LABELS == 1).sum())}
+    colour, size = found.parties[1].columns
+    assert (colour.name, colour.kind, colour.missing, colour.distinct) == ("colour", "category", 0, 3)
+    assert (size.name, size.kind, size.missing, size.distinct) == ("size", "number", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "sentence"),
+    [
+        ("size", [1.5] * ROWS, "column 'size' has the same value in every record"),
+        ("colour", ["red"] * ROWS, "column 'colour' has the same value in every record"),
+        ("size", [None] * ROWS, "column 'size' has no values, only missing ones"),
+        ("colour", [*["red"] * 10, *[""] * (ROWS - 10)], "column 'colour' is missing in 390 of 400 records"),
+        ("colour", [f"x{i}" for i in range(ROWS)], "column 'colour' has 400 different values in 400 records, as an id"),
+        ("colour", [f"2026-01-{1 + i % 28:02}" for i in range(ROWS)], "column 'colour' holds dates, which are read as"),
+        ("colour", [str(i % 60) for i in range(ROWS)], "column 'colour' holds 60 different numbers, read as categor"),
+        ("size", LABELS + RNG.normal(0, 0.01, ROWS), "column 'size' alone tells the label almost perfectly (1.000"),
+        ("size", [None if y else 0.5 + i for i, y in enumerate(LABELS)], "column 'size' alone tells the label almost"),
+        ("colour", [f"{'ab'[y]}{i % 9}" for i, y in enumerate(LABELS)], "column 'colour' alone tells the label almost"),
+    ],
+)
+def test_what_is_strange_about_a_column_is_warned_about(
+    tmp_path: Path, column: str, values: Any, sentence: str
+) -> None:
+    found = report(tmp_path, {column: values})
+    assert found.passed
+    (text,) = texts(found)
+    assert f"{tmp_path / 'feature.csv'}: {sentence}" in text
+
+
+def test_a_column_of_the_label_party_that_tells_the_label(tmp_path: Path) -> None:
+    (text,) = texts(report(tmp_path, label={"own": [f"{y}{i % 3}" for i, y in enumerate(LABELS[::-1])]}))
+    assert "label.csv: column 'own' alone tells the label" in text
+
+
+def test_a_column_that_helps_but_does_not_tell_is_not_accused(tmp_path: Path) -> None:
+    noisy = np.where(RNG.random(ROWS) < 0.9, LABELS, 1 - LABELS)
+    assert not report(tmp_path, {"size": noisy + RNG.normal(0, 0.01, ROWS), "colour": noisy.astype(str)}).findings
+
+
+@pytest.mark.parametrize(
+    ("labels", "level", "sentence"),
+    [
+        ([1] * ROWS, "error", "every record has the label '1': there is nothing to learn"),
+        ([0] * 398 + [1] * 2, "warning", "the label '1' is rare: 2 of 400 records have it"),
+        ([0, 1, 7] + [1] * 397, "error", "column 'label', row 3: '7' is not a label; labels are 0, 1"),
+    ],
+)
+def test_labels_that_are_constant_rare_or_none(tmp_path: Path, labels: Any, level: str, sentence: str) -> None:
+    found = report(tmp_path, label={"label": labels})
+    assert found.passed == (level == "warning")
+    assert sentence in texts(found, level)[0]
+
+
+def test_every_error_is_told_not_only_the_first(tmp_path: Path) -> None:
+    ids = [*IDS[:-2], IDS[0], "other"]
+    found = report(tmp_path, {"id": ids, "size": ["1"] * 399 + ["abc"], "number": ["2"] * 399 + ["x"]})
+    errors = texts(found, "error")
+    assert any("column 'size', row 400: 'abc' is not a number" in text for text in errors)
+    assert any("column 'number', row 400: 'x' is not a number" in text for text in errors)
+    assert any("1 records repeat an id" in text and "record 1 is that of record 399 too" in text for text in errors)
+    assert any("1 of 400 are only at 'feature' and 2 of 400 only at the label party" in text for text in errors)
+    assert len(errors) == 4 and not found.passed
+
+
+def test_blocks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"size": LABELS + RNG.normal(0, 0.01, ROWS), "colour": [f"x{i}" for i in range(ROWS)]}
+    whole = report(tmp_path, columns)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
+    assert report(tmp_path, columns).as_dict() == whole.as_dict()
+
+
+def test_a_party_whose_file_is_not_here_is_left_out(tmp_path: Path) -> None:
+    report(tmp_path)
+    (tmp_path / "label.csv").unlink()
+    content = {
+        "features": [{"path": tmp_path / "feature.csv", "numeric": ["size"]}],
+        "label": {"path": tmp_path / "label.csv"},
+    }
+    found = check_data(TableData.model_validate(content))
+    assert found.not_here == ["label"] and found.passed and not found.classes
+
+
+def test_click_logs_and_built_in_data(tmp_path: Path) -> None:
+    lines = ["\t".join([str(i % 2), *[str(i)] * 13, *[f"{i % 7:08x}"] * 26]) for i in range(60)]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    found = check_data(CriteoData(path=tmp_path / "train.txt"))
+    assert found.passed and found.classes == {"0": 30, "1": 30}
+    assert len(found.parties[1].columns) == 39
+    assert check_data(SyntheticData()).as_dict() == DataReport().as_dict()
+
+
+class Own:
+    def __init__(self, ids: Any, value: float = 0.0) -> None:
+        self.ids, self.labels, self._value = ids, [i % 2 for i in range(len(ids))], value
+
+    def batch(self, rows: np.ndarray) -> np.ndarray:
+        values = np.stack([rows, rows], axis=1).astype(np.float32)
+        values[rows == 70] = self._value
+        return values
+
+
+def test_own_sources_are_asked_for_every_batch() -> None:
+    config = OwnData(parties=("left", "right"))
+    ids = list(range(100))
+    sound = check_data(config, sources={"left": Own(ids), "label": Own(ids)})
+    assert sound.passed and not sound.findings and sound.not_here == ["right"]
+    assert sound.classes == {"0": 50, "1": 50}
+    broken = check_data(config, sources={"left": Own(ids, np.nan), "right": Own(ids[1:]), "label": Own(ids)})
+    assert [(finding.level, finding.party) for finding in broken.findings] == [("error", "left"), ("error", "right")]
+    assert "not finite" in broken.findings[0].text and "must have the same ids" in broken.findings[1].text
