@@ -259,7 +259,7 @@ def _neighbours_p_value(
 def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
     """Return each canary's evidence for coin 1 against 0 over all its appearances, and the share that changed.
 
-    Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn anew tells
+    Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn again tells
     something new each time, and the evidence adds up.
     """
     transcripts = [Transcript(run / name / "transcript") for name in planted.data.feature_parties]
