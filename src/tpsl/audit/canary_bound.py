@@ -261,7 +261,7 @@ def _neighbours_p_value(
 def _evidence(setup: RunSetup, planted: Planted) -> tuple[Floats, float]:
     """Return each canary's evidence for coin 1 against 0 over all its appearances, and the share that changed.
 
-    Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn anew tells
+    Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn again tells
     something new each time, and the evidence adds up.
     """
     job, run, parties = setup.job, setup.run, list(planted.data.feature_parties)

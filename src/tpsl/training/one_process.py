@@ -48,10 +48,10 @@ def train(
     """Run a job in one process; a run that was interrupted goes on where it stopped, a finished one is only read.
 
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
-    (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
+    (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
     `vault` is the vault, or what the label party says of its vaults. With neither the run has a vault of its own in its
-    folder: for experiments, because every such run releases the labels anew, and nobody adds that up. What the label
+    folder: for experiments: every such run releases the labels again, and no ledger adds that up. What the label
     party does not permit is an error before anything is drawn. `own` is what each party brings itself, by its name. The
     networks of all parties are on `device`. `record_steps` is the number of steps, from the first, that are recorded in
     the transcript. `watching.observer` watches the label party.
