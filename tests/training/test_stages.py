@@ -1,0 +1,31 @@
+"""The list of stages: both sides of each exchange, and what crosses in it."""
+
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tpsl.training import stages
+from tpsl.training.stages import STAGES, TOPICS, early_stopping, evaluate
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("stage", [*STAGES, evaluate, early_stopping], ids=lambda stage: stage.__name__)
+def test_a_stage_shows_both_sides(stage: ModuleType) -> None:
+    for side, role in (("label", "LabelRole"), ("feature", "FeatureRole")):
+        function = getattr(stage, side)
+        assert inspect.iscoroutinefunction(function) and function.__module__ == stage.__name__
+        assert [parameter.annotation for parameter in inspect.signature(function).parameters.values()] == [role]
+
+
+def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
+    files = {path.stem for path in Path(stages.__file__).parent.glob("*.py")} - {"__init__"}
+    assert files == {stage.__name__.rpartition(".")[2] for stage in (*STAGES, evaluate, early_stopping)}  # type: ignore[attr-defined]
+
+
+def test_what_crosses_under_each_topic_is_written_down() -> None:
+    rows = re.findall(r"^\| topic `([^`]+)` \|", (DOCS / "wire.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(TOPICS) and len(set(TOPICS)) == len(TOPICS)
