@@ -20,11 +20,10 @@ from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import wide
+from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.transport import as_received, as_sent
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
-
-PRETRAINED = "pretrained.safetensors"
 
 
 def pretraining_key(job: Job) -> str | None:
