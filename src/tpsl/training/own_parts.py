@@ -45,7 +45,7 @@ class Factory(BaseModel):
 class GivenObject(BaseModel):
     """A part that came as a Python object: a module, an object with records, or a function that makes one.
 
-    Only the name of its type can be noted, so whoever uses the run later has to give the object again.
+    Only the name of its type can be noted, so the object has to be given again to use the run later.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

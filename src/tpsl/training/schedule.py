@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from tpsl.data.order import permutation
 from tpsl.data.plan import BatchPlan
-from tpsl.data.split import VALIDATION_STREAM
+from tpsl.data.split import VALIDATION_STREAM, Rows
 from tpsl.training.job import Job
 
-Rows = npt.NDArray[np.int64]
 TEST_ROWS_AT_ONCE = 16_384
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tpsl.data.split import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.role import FeatureRole, LabelRole
-from tpsl.training.schedule import Rows
 from tpsl.training.stages.prepare import pretrained
 from tpsl.transport import TensorMessage
 

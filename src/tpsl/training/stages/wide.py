@@ -19,12 +19,13 @@ from torch import Tensor, from_numpy
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs, table_features
+from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRole, LabelRole
-from tpsl.training.schedule import Rows, Schedule
+from tpsl.training.schedule import Schedule
 from tpsl.transport import TensorMessage
 from tpsl.vault import NoisyLabels
 
