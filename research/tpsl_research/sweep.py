@@ -29,7 +29,7 @@ from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job
 from tpsl.training.build import build_label_party
-from tpsl.training.loop import train_together
+from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice

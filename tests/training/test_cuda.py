@@ -25,8 +25,8 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.registry import ExtensionError
 from tpsl.training import Job, make_job, train
-from tpsl.training.loop import train_together
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder

@@ -36,8 +36,8 @@ from tpsl.files import for_json
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, train_together
 from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.one_process import ALL_STEPS, train_together
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup

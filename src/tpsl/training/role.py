@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
 from tpsl.party import FeatureParty, LabelParty
@@ -57,6 +58,11 @@ class Role(ABC):
     @abstractmethod
     def halves(self) -> Halves:
         """The parts with weights, by name: what a checkpoint holds."""
+
+    @property
+    @abstractmethod
+    def encoder(self) -> EncoderState | None:
+        """How the party's own table was encoded, if it has one."""
 
     def restore(self) -> None:
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
@@ -112,6 +118,11 @@ class FeatureRole(Role):
         """The bottom half."""
         return {"bottom": (self.party.bottom, self.party.optimizer)}
 
+    @property
+    def encoder(self) -> EncoderState | None:
+        """How the party's table was encoded, if it has one."""
+        return self.side.encoder
+
     async def receive(self, kind: type[Kind], topic: str = "") -> Kind:
         """Return the next message if it is of this kind, a tensor of this topic; a rewind may always be ordered."""
         topics = (topic,) if topic else ()
@@ -156,6 +167,11 @@ class LabelRole(Role):
     def halves(self) -> Halves:
         """The top half, and the bottom half of the own features if there are any."""
         return self.party.halves
+
+    @property
+    def encoder(self) -> EncoderState | None:
+        """How the label party's own features were encoded, if it has a table of them."""
+        return self.records.encoder
 
     async def send(self, message: Message) -> None:
         """Send the same message to every feature party."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -79,7 +78,9 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            data = setup.load(job.data, partial(_load, setup))
+            setup.say_what_is_trusted(job.data)
+            late, sources = job.has_late_labels, sources_of(setup.own)
+            data = load(job.data, setup.watching.progress, late_labels=late, sources=sources)
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
@@ -98,11 +99,6 @@ def train_together(
             meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
             run_together(attend_as_label(role, meeting), *features)
         return after.complete()
-
-
-def _load(setup: RunSetup) -> Dataset:
-    late_labels, sources = setup.job.has_late_labels, sources_of(setup.own)
-    return load(setup.job.data, setup.watching.progress, late_labels=late_labels, sources=sources)
 
 
 class _LabelProgress(NullObserver):
