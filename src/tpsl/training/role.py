@@ -17,7 +17,7 @@ from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.checkpoint import Halves, forget_after, forget_best_after, load_checkpoint, save_checkpoint
+from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint
 from tpsl.training.receiving import Kind, checked, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
@@ -71,7 +71,7 @@ class Role(ABC):
             load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
         forget_after(checkpoints, self.done)
-        forget_best_after(self.folder, self.done)
+        forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
         """Keep the state after `done` steps."""
