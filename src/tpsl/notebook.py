@@ -115,7 +115,7 @@ def train(
     folder = _new_folder(job) if path is None else Path(path)
     side = Local().overridden(vault=None if vault is None else Path(vault), **local)
     if data is None and own:
-        data = load_data(job.data, sources=sources_of(own))
+        data = load_records(job, own)
     with _progress_bar(shown=progress) as show:
         train_job(
             job,
