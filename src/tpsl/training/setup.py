@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 import torch
 
 from tpsl.data.config import DataConfig
-from tpsl.data.dataset import taken_on_trust
+from tpsl.data.dataset import Dataset, taken_on_trust
+from tpsl.data.id_columns import id_warnings
+from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 
-Records = TypeVar("Records")
+Records = TypeVar("Records", Dataset, FeatureSide, LabelSide)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,13 @@ class RunSetup:
         return self.own_parts(party).source(party)
 
     def load(self, data: DataConfig, load: Callable[[], Records]) -> Records:
-        """Return the records that `load` reads, and say what is taken on trust."""
+        """Return the records that `load` reads; say what is taken on trust, and which columns are like ids."""
         if trusted := taken_on_trust(data):
             self.watching.notice(trusted)
-        return load()
+        records = load()
+        for warning in id_warnings(records):
+            self.watching.notice(warning)
+        return records
 
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""
