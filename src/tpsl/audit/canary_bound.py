@@ -36,8 +36,8 @@ from tpsl.files import for_json
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, load_records, train_together
 from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.one_process import ALL_STEPS, load_records, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
@@ -261,7 +261,7 @@ def _neighbours_p_value(
 def _evidence(setup: RunSetup, planted: Planted) -> tuple[Floats, float]:
     """Return each canary's evidence for coin 1 against 0 over all its appearances, and the share that changed.
 
-    Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn anew tells
+    Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn again tells
     something new each time, and the evidence adds up.
     """
     job, run, parties = setup.job, setup.run, list(planted.data.feature_parties)

@@ -16,8 +16,8 @@ from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.mechanisms import secure_words
 from tpsl.progress import Notice
 from tpsl.training.job import Job
-from tpsl.training.loop import load_records
 from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY

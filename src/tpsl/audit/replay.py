@@ -27,8 +27,8 @@ from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, load_records, train_together
 from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.one_process import ALL_STEPS, load_records, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -17,8 +17,6 @@ from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
-
-Records = TypeVar("Records", Dataset, FeatureSide, LabelSide)
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,11 @@ class RunSetup:
         """Return what makes a party's records, if it brings them itself."""
         return self.own_parts(party).source(party)
 
-    def load(self, data: DataConfig, load: Callable[[], Records]) -> Records:
-        """Return the records that `load` reads; say what is taken on trust, and which columns are like ids."""
-        if trusted := taken_on_trust(data):
-            self.watching.notice(trusted)
-        records = load()
-        for warning in id_warnings(records):
-            self.watching.notice(warning)
-        return records
+    def say_what_is_loaded(self, data: DataConfig, records: Dataset | FeatureSide | LabelSide) -> None:
+        """Say what cannot be checked of these records, and which of their columns are like ids."""
+        trusted = taken_on_trust(data)
+        for sentence in [*([trusted] if trusted else []), *id_warnings(records)]:
+            self.watching.notice(sentence)
 
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""

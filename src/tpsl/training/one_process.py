@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +17,7 @@ from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
-from tpsl.training.own_parts import OwnParts
+from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
@@ -49,10 +48,10 @@ def train(
     """Run a job in one process; a run that was interrupted goes on where it stopped, a finished one is only read.
 
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
-    (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
+    (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
     `vault` is the vault, or what the label party says of its vaults. With neither the run has a vault of its own in its
-    folder: for experiments, because every such run releases the labels anew, and nobody adds that up. What the label
+    folder: for experiments: every such run releases the labels again, and no ledger adds that up. What the label
     party does not permit is an error before anything is drawn. `own` is what each party brings itself, by its name. The
     networks of all parties are on `device`. `record_steps` is the number of steps, from the first, that are recorded in
     the transcript. `watching.observer` watches the label party.
@@ -81,7 +80,8 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            data = setup.load(job.data, partial(load_records, job, setup.own, setup.watching.progress))
+            data = load_records(job, setup.own, setup.watching.progress)
+            setup.say_what_is_loaded(job.data, data)
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
@@ -109,8 +109,8 @@ def load_records(
     relabelling: Relabelling | None = None,
 ) -> Dataset:
     """Return the records of all parties of a job; `own` is what each brings itself, by its name."""
-    sources = {party: parts.source(party) for party, parts in own.items()}
-    return load(job.data, progress, late_labels=job.has_late_labels, sources=sources, relabelling=relabelling)
+    late, sources = job.has_late_labels, sources_of(own)
+    return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling)
 
 
 class _LabelProgress(NullObserver):
