@@ -36,7 +36,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.transport import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl_research.defences import Defence, defended
-from tpsl_research.tables import Table
+from tpsl_research.text_table import Table
 
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
 

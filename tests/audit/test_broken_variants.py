@@ -187,7 +187,7 @@ VARIANTS: dict[str, tuple[Job, Fault]] = {
     "noise shared by neighbouring records": (PLAIN, drawing(shared_by_neighbours)),
     "1 % of records without noise": (PLAIN, drawing(one_in_a_hundred_bare)),
     "one of k classes without noise": (MANY, drawing(class_3_bare)),
-    "noise drawn anew in each epoch": (job_of(epochs=3), redrawn_each_epoch),
+    "noise drawn again in each epoch": (job_of(epochs=3), redrawn_each_epoch),
     "a feature derived from the label while loading": (PLAIN, feature_from_the_label),
     "own weights updated with true labels": (PLAIN, own_weights),
     "true labels in the scale of gradients": (PLAIN, sending(lambda gradient, label: gradient * (1 + 1e-4 * label))),

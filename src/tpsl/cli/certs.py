@@ -68,7 +68,7 @@ def _make(out: Path, parties: list[str], days: int) -> list[_Made]:
         if orphan:
             raise ValueError(
                 f"{authority}: is gone, and a new authority would not fit {orphan.parent}; "
-                "bring it back, or make all certificates anew with another --out"
+                "bring it back, or make all certificates again with another --out"
             )
         create_authority(authority)
     return [_certificate_of(party, authority, out / party, days) for party in parties]
@@ -98,4 +98,4 @@ def _advice(authority: Path, made: list[_Made]) -> Iterator[str]:
             yield f"send the folder {certificate.folder} to {whom} over a channel you trust ({valid})"
         else:
             yield f"{certificate.folder} was there already and stays as it is ({valid})"
-    yield f"keep {authority} offline or delete it: whoever has it can pose as anybody"
+    yield f"keep {authority} offline or delete it: anyone who has it can pose as any party"

@@ -78,7 +78,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _discard(checkpoint: Path) -> None:
-    """Remove a checkpoint so that a crash meanwhile never leaves a part of it under its name."""
+    """Remove a checkpoint so that a crash never leaves a part of it under its name."""
     if checkpoint.exists():
         leaving = checkpoint.with_name(f".{checkpoint.name}.old")
         checkpoint.rename(leaving)

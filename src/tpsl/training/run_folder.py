@@ -31,11 +31,13 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
+from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
+from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 
@@ -160,6 +162,10 @@ class RunFolder:
         if not (self.party(party) / _ENCODER).is_dir():
             raise RunError(f"{self.party(party)}: no encoder was saved: the run is not finished, or has no such table")
         return EncoderState.load(self.party(party) / _ENCODER)
+
+    def all_own_parts(self) -> dict[str, OwnParts]:
+        """Return what every party has brought itself to this run, by its name."""
+        return {party: self.own_parts(party) for party in (*feature_party_names(self.job().data), LABEL_PARTY)}
 
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
         """Note a party's own parts before it keeps anything else; a run that has begun goes on with the same ones."""

@@ -32,7 +32,7 @@ class Sink(Protocol):
     name: str
 
     def begin(self, step: int) -> None:
-        """From this step on everything comes anew: what an interrupted run wrote beyond it is void."""
+        """From this step on everything comes again: what an interrupted run wrote beyond it is void."""
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add one point, of this time since the epoch, to each of these curves."""

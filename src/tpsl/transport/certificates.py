@@ -46,7 +46,7 @@ def require_party_name(party: str) -> None:
 
 
 def create_authority(folder: Path, *, days: int = 3650) -> None:
-    """Make a root that can sign certificates of parties (not of other authorities), valid for so many days."""
+    """Make a root that can sign certificates of parties (not of other authorities), valid for this number of days."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     # Two authorities never have the same name, so a mix-up of their files shows in every certificate viewer.
@@ -163,7 +163,7 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             _write_private(beside / name, content)
         sync_folder(beside)
-        beside.rename(folder)  # fails if somebody else has filled the folder meanwhile
+        beside.rename(folder)  # fails if another process has filled the folder
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     sync_folder(folder.parent)

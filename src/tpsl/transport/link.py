@@ -26,7 +26,7 @@ from tpsl.transport.peers import described
 Watch = Callable[[str, str], None]
 """Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
 
-Locks are held meanwhile, so that the last sentence is true: it returns at once and calls nothing of the transport.
+Locks are held while it runs, so that the last sentence is true: it returns at once and calls nothing of the transport.
 """
 
 _SHORTEST_SILENCE = 0.5
@@ -140,7 +140,7 @@ class Link:
         self._traffic.bytes_sent += self._tensor_bytes(message)
 
     def _enqueued(self, message: Message) -> bool:
-        # Encoding copies a tensor, so it happens without the lock. False: another thread sent something meanwhile.
+        # Encoding copies a tensor, so it happens without the lock. False: another thread has sent something.
         entry = self._encoded(message)
         with self._lock:
             while self._outbox and self._outbox_cost + entry.cost > self._window:
