@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import tpsl
 from tpsl.data.config import SyntheticData
@@ -168,6 +169,29 @@ def test_a_plot_without_matplotlib_says_what_to_install(run: tpsl.Run, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'tpsl\[plot\]'"):
         run.plot()
+
+
+def linear_top(cut: int, classes: int) -> nn.Module:
+    return nn.Linear(cut, 1)
+
+
+def test_parties_bring_their_own_halves_as_objects(tmp_path: Path) -> None:
+    own = {"label": tpsl.OwnParts(top=linear_top)}
+    job = tpsl.job(SYNTHETIC, epsilon=2.0, batch_size=400, epochs=1, model=SMALL)
+    run = tpsl.train(job, tmp_path / "run", own=own, record_steps=0, progress=False)
+    probabilities = run.predict()
+    assert run.result.test_accuracy == np.mean((probabilities > 0.5) == reveal(run.data.labels)[run.data.test])
+    assert (tpsl.load(run.path, own).predict() == probabilities).all()
+    with pytest.raises(ValueError, match="linear_top when the run began: give it again"):
+        tpsl.load(run.path).predict()
+
+
+def test_what_the_label_party_permits_goes_by_the_names_of_its_file(tmp_path: Path) -> None:
+    job = tpsl.job(SYNTHETIC, epsilon=2.0, batch_size=400, epochs=1, model=SMALL)
+    with pytest.raises(ValueError, match=r"options: max_epsilons: Extra inputs"):
+        tpsl.train(job, tmp_path / "run", progress=False, max_epsilons=3.0)
+    with pytest.raises(ValueError, match="max_epsilon"):
+        tpsl.train(job, tmp_path / "run", progress=False, max_epsilon=1.0)
 
 
 def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def frontier(
 ) -> None:
     """Measure what ε buys: the paper's Laplace, Discrete and Gaussian noise, and ours; the same command resumes.
 
-    Every point is tuned over six configurations and three epochs by noisy labels alone, anew for each seed. Writes
+    Every point is tuned over six configurations and three epochs by noisy labels alone, for each seed again. Writes
     frontier.md, .csv, .json, .png and .svg. Noise is seeded so that results repeat: not private, so data that does not
     come with the package needs --not-private.
     """

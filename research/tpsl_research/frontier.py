@@ -26,7 +26,7 @@ from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.mechanisms import randomized_response
 from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job, make_job
-from tpsl.training.loop import train
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.transport import BadMessage

@@ -19,7 +19,7 @@ from tpsl.files import for_json, write_atomically
 from tpsl_research.frontier import BASELINES, OURS, Row
 from tpsl_research.intervals import Estimate, mean_estimate, ratio_estimate
 from tpsl_research.paper import LAPLACE, NON_PRIVATE
-from tpsl_research.tables import Table
+from tpsl_research.text_table import Table
 
 RULES = {
     "best": "best by noisy labels",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpsl_research.defences import Defence
 from tpsl_research.sweep import Setting, gaussian_sigma_like_laplace
-from tpsl_research.tables import Table
+from tpsl_research.text_table import Table
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 10.0)
 LEVELS = {"Low": 0.1, "Medium": 1.0, "High": 10.0}

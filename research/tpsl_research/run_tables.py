@@ -10,7 +10,7 @@ from tpsl.attacks.scoring import ScoredBy
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
 from tpsl.report.words import MISSING, auc_text, ceiling_text, measured_text
-from tpsl_research.tables import Table
+from tpsl_research.text_table import Table
 
 
 def runs_table(views: Sequence[RunView]) -> Table:

@@ -23,14 +23,27 @@ if TYPE_CHECKING:
     from tpsl.estimator import RepeatedReleaseWarning, SplitClassifier
     from tpsl.notebook import Attacks, Run, job, load, train
     from tpsl.training.job import Job
+    from tpsl.training.own_parts import OwnParts
 
 __version__ = "0.1.0"
 
-__all__ = ["Attacks", "Job", "RepeatedReleaseWarning", "Run", "SplitClassifier", "__version__", "job", "load", "train"]
+__all__ = [
+    "Attacks",
+    "Job",
+    "OwnParts",
+    "RepeatedReleaseWarning",
+    "Run",
+    "SplitClassifier",
+    "__version__",
+    "job",
+    "load",
+    "train",
+]
 
 _ROOM_OF = {
     "Attacks": "tpsl.notebook",
     "Job": "tpsl.training.job",
+    "OwnParts": "tpsl.training.own_parts",
     "RepeatedReleaseWarning": "tpsl.estimator",
     "Run": "tpsl.notebook",
     "SplitClassifier": "tpsl.estimator",

@@ -16,16 +16,17 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic import BaseModel
 
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
-from tpsl.data.dataset import load as load_data
 from tpsl.models import ModelConfig
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
@@ -33,12 +34,12 @@ from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_t
 from tpsl.training import Job, TrainResult, make_job
 from tpsl.training import train as train_job
 from tpsl.training.job import PrivacyConfig, TrainingConfig
+from tpsl.training.local import Local
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import load_records
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.training.vaults import VaultChoice
-from tpsl.vault import ReleasePolicy, default_place
-from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,55 +95,58 @@ def train(
     path: str | os.PathLike[str] | None = None,
     *,
     vault: str | os.PathLike[str] | None = None,
-    max_epsilon: float = DEFAULT_MAX_EPSILON,
-    not_private: bool = False,
-    compose: bool = False,
-    max_delta: float | None = None,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
     record_steps: int = _RECORDED_STEPS,
     progress: bool = True,
     data: Dataset | None = None,
+    **local: Any,
 ) -> Run:
     """Run a job in this process and return the run, with its folder; an interrupted one goes on where it stopped.
 
     Guarantee: that of `tpsl.training.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
     releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
-    second run on the same labels costs no more. The label party permits ε up to `max_epsilon` in all; `not_private`
-    permits no noise and seeded noise, `compose` a second release of the same labels. The transcript of the first
-    `record_steps` steps is recorded, so that the run can be attacked.
+    second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
+    to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.
+    `own` is what parties bring themselves, by their names. The transcript of the first `record_steps` steps is
+    recorded, so that the run can be attacked.
     """
     if job.privacy.noise_seed is not None:
         warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
     folder = _new_folder(job) if path is None else Path(path)
+    side = Local().overridden(vault=None if vault is None else Path(vault), **local)
+    if data is None and own:
+        data = load_records(job, own)
     with _progress_bar(shown=progress) as show:
         train_job(
             job,
             folder,
-            vault=VaultChoice(
-                None if vault is None else Path(vault),
-                default_place(),
-                ReleasePolicy(max_epsilon, not_private, compose, max_delta),
-            ),
+            vault=side.vault_choice(),
+            data=data,
+            own=own,
+            device=torch.device(side.device),
             record_steps=record_steps,
             watching=Watching(progress=show),
-            data=data,
         )
-    run = load(folder)
+    run = Run(folder, own)
     if data is not None:
         run.data = data
     return run
 
 
-def load(path: str | os.PathLike[str]) -> Run:
-    """Return a finished run from its folder; anything else is a `ValueError` that says why."""
-    return Run(Path(path))
+def load(path: str | os.PathLike[str], own: Mapping[str, OwnParts] = MappingProxyType({})) -> Run:
+    """Return a finished run from its folder; anything else is a `ValueError` that says why.
+
+    `own` is needed for parties that gave Python objects: a run notes only what it can make again.
+    """
+    return Run(Path(path), own)
 
 
 class Run:
     """A finished run, as the label party sees it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, own: Mapping[str, OwnParts] = MappingProxyType({})) -> None:
         folder = RunFolder(path)
-        self.path = path
+        self.path, self._own = path, own
         self.job: Job = folder.job()
         result = folder.result()
         if result is None:
@@ -156,11 +160,11 @@ class Run:
     @cached_property
     def data(self) -> Dataset:
         """All parties' data, loaded when it is first needed."""
-        return load_data(self.job.data)
+        return load_records(self.job, {**RunFolder(self.path).all_own_parts(), **self._own})
 
     def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:
         """Return the probabilities of these rows of `data`, of the test rows if None; they depend on no true label."""
-        return predict(self.path, self.data, self.data.test if rows is None else rows)
+        return predict(self.path, self.data, self.data.test if rows is None else rows, self._own)
 
     def attack(self, *names: str, skip: int = 0, progress: bool = True) -> Attacks:
         """Attack what was recorded, by all attacks or by those named; the true labels only score the guesses."""

@@ -60,7 +60,7 @@ def test_each_row_has_the_ceiling_of_its_own_attacker(
     kinds = {attack["scored_by"] for attack in found["attacks"].values()}
     assert kinds == {"noisy label", "features", "noisy label and features"}
     explained = " ".join(shown.stderr.split())
-    assert "Ceiling 0.8808: what ε allows whoever scores by the noisy label alone" in explained
+    assert "Ceiling 0.8808: what ε allows an attacker who scores by the noisy label alone" in explained
     assert "noisy label and best prediction from features together" in explained
 
 

@@ -32,7 +32,7 @@ def test_every_party_of_the_job_gets_a_folder_and_a_sentence(tpsl: Any, job: Pat
     assert f"send the folder {out}/airport to airport over a channel you trust" in said.stdout
     assert f"send the folder {out}/银行 to 银行 over a channel you trust" in said.stdout
     assert f"send the folder {out}/label to the label party over a channel you trust" in said.stdout
-    assert f"keep {out}/authority offline or delete it: whoever has it can pose as anybody" in said.stdout
+    assert f"keep {out}/authority offline or delete it: anyone who has it can pose as any party" in said.stdout
     assert sorted(folder.name for folder in out.iterdir()) == ["airport", "authority", "label", "银行"]
     for party in ("airport", "label", "银行"):
         assert Certificates.load(out / party).party == party

@@ -16,7 +16,7 @@ from tpsl.report.run_view import RunView
 from tpsl_research.drawing import FORMATS
 from tpsl_research.run_figures import attack_figure, curves_figure, epsilon_figure, roc_figure, write_figures
 from tpsl_research.run_tables import attacks_table, runs_table, write_tables
-from tpsl_research.tables import latex_text
+from tpsl_research.text_table import latex_text
 
 
 def points_of(figure: Any) -> set[tuple[float, float]]:

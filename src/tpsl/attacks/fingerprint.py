@@ -67,7 +67,7 @@ def _reproducible(received: Float32s, own: Float32s, other: Float32s) -> npt.NDA
 
 
 def _neighbours(values: Float32s, steps: int) -> Float32s:
-    """Return the float32 numbers from so many steps below to so many above each value, one row for each."""
+    """Return the float32 numbers up to `steps` below and above each value, one row for each."""
     # As integers, float32 numbers are ordered by magnitude: mirrored below 0, their order is that of the numbers.
     bits = values.view(np.int32).astype(np.int64)
     ordered = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))[:, None] + np.arange(-steps, steps + 1)

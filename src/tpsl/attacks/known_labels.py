@@ -41,7 +41,7 @@ class KnownLabels:
 
 
 def draw_known(rows: Rows, labels: npt.NDArray[np.int64], per_class: int, seed: int = 0) -> KnownLabels:
-    """Choose so many of the rows of each class at random; `labels` are those of all rows of the table."""
+    """Choose `per_class` rows of each class at random; `labels` are those of all rows of the table."""
     generator = np.random.default_rng(seed)
     chosen = []
     for label in np.unique(labels[rows]):

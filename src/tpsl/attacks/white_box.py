@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 _SMALLEST_DIRECTION = 1e-5
 """Directions of J that are weaker than this, against its strongest, drown in float32's rounding."""
 _RECORDS_AT_ONCE = 1024
-"""With k classes a record needs k gradients; a batch is taken in pieces of so many records."""
+"""With k classes a record needs k gradients; a batch is taken in pieces of this many records."""
 
 
 @dataclass(frozen=True)

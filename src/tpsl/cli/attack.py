@@ -29,7 +29,7 @@ def attack(
     The run was recorded, with --record-transcript.
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the ceiling of its own attacker: what
-    ε allows whoever reads noisy labels; for attackers who profit from features, the AUC of noisy label and best
+    ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and best
     prediction from features together, estimated on these records; for 'no_transcript', that of the prediction alone.
     What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
@@ -85,7 +85,7 @@ def _table(report: AttackReport) -> Table:
 def _explanations(report: AttackReport) -> Iterator[str]:
     """Say what the ceilings are, and which attack lies above its own by more than chance."""
     if math.isfinite(report.epsilon):
-        proved = f"Ceiling {report.ceiling:.4f}: what ε allows whoever scores by the noisy label alone"
+        proved = f"Ceiling {report.ceiling:.4f}: what ε allows an attacker who scores by the noisy label alone"
         yield f"{proved}, on average over the noise."
     if report.predicted_from:
         yield (

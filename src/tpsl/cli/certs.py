@@ -52,4 +52,4 @@ def _advice(authority: Path, made: Sequence[PartyFolder]) -> Iterator[str]:
             yield f"send the folder {certificate.folder} to {whom} over a channel you trust ({valid})"
         else:
             yield f"{certificate.folder} was there already and stays as it is ({valid})"
-    yield f"keep {authority} offline or delete it: whoever has it can pose as anybody"
+    yield f"keep {authority} offline or delete it: anyone who has it can pose as any party"

@@ -29,8 +29,8 @@ def ui(
 ) -> None:
     """Show the runs of a folder in a browser, live: runs in progress move by themselves.
 
-    It only reads, and only this machine can reach it. The address contains a secret: whoever has it can read the page.
-    Ctrl-C ends it.
+    It only reads, and only this machine can reach it. The address contains a secret: anyone who has it can read the
+    page. Ctrl-C ends it.
     """
     from tpsl.report.live_page import LivePage
     from tpsl.report.watching import WatchedFolder

@@ -54,7 +54,7 @@ class BatchPlan:
         return -(-self.rows // self.batch_size)
 
     def steps(self, epochs: int) -> int:
-        """Return the number of steps in so many epochs."""
+        """Return the number of steps in this number of epochs."""
         return epochs * self.batches_per_epoch
 
     def batch(self, step: int) -> npt.NDArray[np.int64]:

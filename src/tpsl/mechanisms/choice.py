@@ -28,7 +28,7 @@ def variance_of_unbiased(mechanism: Mechanism) -> float:
 
 @lru_cache(maxsize=32, typed=True)
 def best_for(epsilon: float, classes: int) -> tuple[Mechanism, str]:
-    """Return the mechanism that makes most of ε for so many classes, and a sentence that says why.
+    """Return the mechanism that makes most of ε for this number of classes, and a sentence that says why.
 
     Two classes: randomised response, of which every ε-DP mechanism is a post-processing (Kairouz, Oh, Viswanath 2015).
     More: the one with the lowest total variance of the unbiased label. The choice uses no data, so it costs no budget.

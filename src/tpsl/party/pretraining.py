@@ -163,7 +163,7 @@ class Reconstruction(nn.Module):
     """`masked`: hides fields (zeros where their inputs were) and predicts every field of the record from the cut.
 
     A category is predicted by a softmax over at most `_CANDIDATES` values: all of its field's if it has no more, else
-    those of so many records of the batch. A number is predicted by squared error (linear beyond `_FAR` deviations,
+    those of that many records of the batch. A number is predicted by squared error (linear beyond `_FAR` deviations,
     so that no outlier rules the loss). Fields that were not hidden count too: the cut has to carry them to the label
     party.
     """

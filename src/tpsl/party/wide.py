@@ -47,7 +47,7 @@ _PAIRED_CATEGORIES = 400  # a field with more of them has too few records in a c
 _BINS = 8  # of a number, in pairs
 _MOST_PAIRS = 64
 _SIGNIFICANT = 2.0  # standard deviations above what noise explains
-_FAR = 5.0  # a number counts at most so many standard deviations
+_FAR = 5.0  # standard deviations; a number farther out counts as this far
 _STEEPNESS_AT_LEAST = 0.1  # of the curve from log-odds to probability, against that at the base rate
 
 
@@ -249,7 +249,7 @@ class _Fitting:
         self._slope_variance[number] = (slope**2 + _PRIOR_WEIGHT * self._expected) / (known + _PRIOR_WEIGHT)
 
     def choose_pairs(self) -> None:
-        """Take the pairs whose cells explain significantly more of what is left than so many cells of noise would."""
+        """Take the pairs whose cells explain significantly more of what is left than as many cells of noise would."""
         axes = self._axes()
         self._axis_codes = [axis.codes(self._features, self._rows).astype(np.int16) for axis in axes]
         found = []

@@ -13,8 +13,8 @@ from tpsl.report.words import spent_text
 MEANING = (
     "The signature shows that the holder of this certificate's key has stated exactly these figures.",
     "It does not show that they are true: they are the signer's own account of the vault.",
-    "Ledger entries are chained by hashes. Somebody who noted a newest hash can find out later, with access to the "
-    "vault, whether the history up to it was changed, cut off or replaced; somebody who noted none cannot.",
+    "Ledger entries are chained by hashes. Someone who noted a newest hash can find out later, with access to the "
+    "vault, whether the history up to it was changed, cut off or replaced; someone who noted none cannot.",
     "A signer who keeps a second vault of the same labels can leave it out of every statement.",
     "The time is what the signer's clock said.",
 )

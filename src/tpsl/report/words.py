@@ -191,7 +191,7 @@ def lead(views: Sequence[RunView]) -> str:
     reached = measured_text(attack["auc"], attack["auc_low"], attack["auc_high"])
     return (
         f"{count} {reach} The shortest-distance attack on its transcript reaches {reached}, where 0.5 is guessing and "
-        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows whoever reads noisy labels, on average."
+        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows a reader of noisy labels, on average."
     )
 
 

@@ -1,7 +1,7 @@
 """What the label party computes from true labels: the test metrics and the local head.
 
 How long this takes depends on the labels: sorting takes longer for some mixtures of classes, and the local head stops
-early. Whoever is connected meanwhile, or only sees the port close, could measure it, and ε says nothing of that. So a
+early. A peer that is connected, or only sees the port close, could measure it, and ε says nothing of that. So a
 label party that listens does all of it after its port is closed and every connection has ended (`tpsl.training.serve`).
 In one process there is nobody to measure; there each epoch is evaluated when it ends. Both give the same numbers.
 """

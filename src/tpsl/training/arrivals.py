@@ -88,7 +88,7 @@ class _ArrivingLabels(RunVault):
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
         """Have the noisy labels of a step's records in the label party, as soon as they are there.
 
-        Nobody else could go on meanwhile, so the thread waits; over a network others keep the connections alive.
+        No other role could go on, so the thread waits; over a network others keep the connections alive.
         """
         if not party.holds(batch):
             first = int(batch[0])
@@ -191,7 +191,7 @@ class _ArrivingLabels(RunVault):
                 self._observer.waiting_for(None)
 
     def _made(self) -> bool:
-        """Make the vault unless there is one, or somebody else makes it meanwhile; say whether it was made here."""
+        """Make the vault unless there is one, or another process makes it first; say whether it was made here."""
         if Vault.exists(self.path):
             return False
         try:

@@ -1,7 +1,7 @@
 """A full disk ends nothing: the side says which file does not fit, waits for space and goes on from its checkpoint.
 
-For its peers it is lost meanwhile, as a process that was killed is: its connections end without a reason, and they wait
-for its return.
+While it waits its peers see it as lost, like a process that was killed: its connections end without a reason, and they
+wait for its return.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def with_space(act: Callable[[], Answer], places: Sequence[Path], wait: float, n
 
 
 def _has_space(place: Path, size: int) -> bool:
-    """Whether so many bytes can be had there: asked of the file system, which knows quotas too."""
+    """Whether this many bytes can be had there: asked of the file system, which knows quotas too."""
     folder = next(folder for folder in (place, *place.absolute().parents) if folder.is_dir())
     probe = folder / ".space.new"
     try:

@@ -124,15 +124,17 @@ def load_halves(
     return TrainedHalves(bottoms, top, job.training.build_loss(result.classes), wide)
 
 
-def predict(run_path: Path, data: Dataset, rows: Rows | None = None) -> Probabilities:
+def predict(
+    run_path: Path, data: Dataset, rows: Rows | None = None, own: Mapping[str, OwnParts] | None = None
+) -> Probabilities:
     """Return what a finished run predicts for these rows of a data set (all, if None), in their order.
 
     Probabilities of class 1 for two classes (`[n]`), of each class for k (`[n, k]`). Guarantee: true labels are not
-    read, neither those of `data` nor what a local head learned from them.
+    read, neither those of `data` nor what a local head learned from them. `own` are parts that were given as objects.
     """
-    halves = load_halves(run_path, data.feature_parties, data.label_features)
-    own = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
-    return halves.probabilities({**data.feature_parties, **own}, rows)
+    halves = load_halves(run_path, data.feature_parties, data.label_features, own)
+    label = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
+    return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
 def _load_into(half: nn.Module, path: Path) -> None:

@@ -77,7 +77,7 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> None:
             Vault.create(vault_path, classes=side.records.classes, batches=[(ids, labels, units)]).close()
             return
         except VaultError:
-            if not Vault.exists(vault_path):  # or another process has made it meanwhile
+            if not Vault.exists(vault_path):  # or another process has made it
                 raise
     with Vault.open(vault_path) as vault:
         if not check_labels(vault, side):

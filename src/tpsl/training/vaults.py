@@ -179,7 +179,7 @@ def _found(run: RunVault, place: Path) -> Path:
 
 
 def _refuse_second_vault(run: RunVault, place: Path) -> None:
-    """Refuse a named vault for records that another one has released, if it would release them anew."""
+    """Refuse a named vault for records that another one has released, if it would release them again."""
     named = run.path
     own = _overlaps(run, [named]).get(named) if Vault.exists(named) else None
     if own is not None and own.released == len(run.records.train):

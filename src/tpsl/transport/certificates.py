@@ -73,7 +73,7 @@ def party_folders(place: Path, parties: Sequence[str], days: int) -> list[PartyF
         if orphan:
             raise CertificateError(
                 f"{authority}: is gone, and a new authority would not fit {orphan.parent}; "
-                "bring it back, or make all certificates anew with another --out"
+                "bring it back, or make all certificates again with another --out"
             )
         create_authority(authority)
     return [_party_folder(party, authority, place / party, days) for party in parties]
@@ -92,7 +92,7 @@ def _party_folder(party: str, authority: Path, folder: Path, days: int) -> Party
 
 
 def create_authority(folder: Path, *, days: int = 3650) -> None:
-    """Make a root that can sign certificates of parties (not of other authorities), valid for so many days."""
+    """Make a root that can sign certificates of parties (not of other authorities), valid for this number of days."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     # Two authorities never have the same name, so a mix-up of their files shows in every certificate viewer.
@@ -209,7 +209,7 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             _write_private(beside / name, content)
         sync_folder(beside)
-        beside.rename(folder)  # fails if somebody else has filled the folder meanwhile
+        beside.rename(folder)  # fails if another process has filled the folder
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     sync_folder(folder.parent)

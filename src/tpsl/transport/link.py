@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 
 from tpsl.transport import wire_pb2
-from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, PeerMissing, Traffic
+from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame
 from tpsl.transport.messages import Bye, Message, Stop, TensorMessage
@@ -26,7 +26,7 @@ from tpsl.transport.peers import described
 Watch = Callable[[str, str], None]
 """Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
 
-Locks are held meanwhile, so that the last sentence is true: it returns at once and calls nothing of the transport.
+Locks are held while it runs, so that the last sentence is true: it returns at once and calls nothing of the transport.
 """
 
 _SHORTEST_SILENCE = 0.5
@@ -82,7 +82,6 @@ class Link:
         dtype: WireDtype,
         patience: Patience,
         watch: Watch,
-        window: int = WINDOW,
     ) -> None:
         self.identity = identity
         self._peer = peer
@@ -92,7 +91,7 @@ class Link:
         self._patience = patience
         self._watch = watch
         # Two of the largest messages fit in any case: one is under way while the next is made.
-        self._window = max(window, 2 * (largest_frame(limits, dtype) + MESSAGE_OVERHEAD))
+        self._window = max(limits.window, 2 * (largest_frame(limits, dtype) + MESSAGE_OVERHEAD))
         self._traffic = Traffic()
 
         self._lock = threading.Lock()
@@ -141,7 +140,7 @@ class Link:
         self._traffic.bytes_sent += self._tensor_bytes(message)
 
     def _enqueued(self, message: Message) -> bool:
-        # Encoding copies a tensor, so it happens without the lock. False: another thread sent something meanwhile.
+        # Encoding copies a tensor, so it happens without the lock. False: another thread has sent something.
         entry = self._encoded(message)
         with self._lock:
             while self._outbox and self._outbox_cost + entry.cost > self._window:

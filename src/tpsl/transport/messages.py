@@ -41,7 +41,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Start:
-    """Label party → feature party: go on after so many steps."""
+    """Label party → feature party: go on after this step."""
 
     round: int
     step: int

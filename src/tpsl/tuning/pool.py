@@ -15,7 +15,7 @@ import torch
 
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, load
-from tpsl.training.own_parts import OwnParts
+from tpsl.training.own_parts import OwnParts, sources_of
 
 _IMPORTED_ONCE = ["tpsl.training", "torch._dynamo"]  # the first step of an optimiser imports the latter
 
@@ -73,7 +73,7 @@ def load_once(config: DataConfig, own: Mapping[str, OwnParts] = MappingProxyType
     """Load data, or return what this process has loaded last: its tasks share their data."""
     wanted = (config, dict(own))
     if not _loaded or _loaded[0][0] != wanted:
-        _loaded[:] = [(wanted, load(config, sources={party: parts.source(party) for party, parts in own.items()}))]
+        _loaded[:] = [(wanted, load(config, sources=sources_of(own)))]
     return _loaded[0][1]
 
 

@@ -22,7 +22,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import no_notice
 from tpsl.training.job import Job
-from tpsl.training.loop import train
+from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder

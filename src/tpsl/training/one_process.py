@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.relabelling import Relabelling
+from tpsl.progress import Progress, no_progress
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
 from tpsl.training.arrivals import vault_for
@@ -47,10 +48,10 @@ def train(
     """Run a job in one process; a run that was interrupted goes on where it stopped, a finished one is only read.
 
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
-    (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing anew and gives the weights of an unbroken run.
+    (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
     `vault` is the vault, or what the label party says of its vaults. With neither the run has a vault of its own in its
-    folder: for experiments, because every such run releases the labels anew, and nobody adds that up. What the label
+    folder: for experiments: every such run releases the labels again, and no ledger adds that up. What the label
     party does not permit is an error before anything is drawn. `own` is what each party brings itself, by its name. The
     networks of all parties are on `device`. `record_steps` is the number of steps, from the first, that are recorded in
     the transcript. `watching.observer` watches the label party.
@@ -79,7 +80,8 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            data = setup.load(job.data, partial(_load, setup))
+            setup.say_what_is_trusted(job.data)
+            data = load_records(job, setup.own, setup.watching.progress)
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
@@ -100,9 +102,15 @@ def train_together(
         return after.complete()
 
 
-def _load(setup: RunSetup) -> Dataset:
-    late_labels, sources = setup.job.has_late_labels, sources_of(setup.own)
-    return load(setup.job.data, setup.watching.progress, late_labels=late_labels, sources=sources)
+def load_records(
+    job: Job,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+) -> Dataset:
+    """Return the records of all parties of a job; `own` is what each brings itself, by its name."""
+    late, sources = job.has_late_labels, sources_of(own)
+    return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling)
 
 
 class _LabelProgress(NullObserver):
