@@ -10,7 +10,7 @@ of a run, so that attacks, audits and predictions build the same parts again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Annotated, Any
