@@ -58,6 +58,29 @@ def _own_place_for_vaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "vaults"))
 
 
+REGISTRIES = {
+    "tpsl.mechanisms.known": ("MECHANISMS",),
+    "tpsl.perturb": ("LOSSES",),
+    "tpsl.models.optimizer": ("OPTIMIZERS", "SCHEDULES"),
+    "tpsl.attacks.suite": ("ATTACKS",),
+    "tpsl.training.loggers": ("LOGGERS", "OBSERVERS"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_registries(tmp_path: Path) -> Iterator[None]:
+    """What a test registers, or imports from its own folder, is forgotten after it."""
+    found = [(module, name) for module, names in REGISTRIES.items() if module in sys.modules for name in names]
+    registries = [getattr(sys.modules[module], name) for module, name in found]
+    before = [dict(registry._parts) for registry in registries]
+    yield
+    for registry, parts in zip(registries, before, strict=True):
+        registry._parts = parts
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
 COMPUTED_ONCE = {
     "tpsl.mechanisms.laplace": ("laplace_table",),
     "tpsl.mechanisms.gaussian": ("gaussian_table", "epsilon_of_table", "epsilon_of_two_coordinates"),

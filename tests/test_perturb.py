@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,17 @@ from tpsl.mechanisms import (
     randomized_response,
     subset_selection,
 )
-from tpsl.perturb import BinaryCrossEntropy, LogitGradient, Loss, SoftmaxCrossEntropy, cross_entropy, grad_perturb
+from tpsl.perturb import (
+    LOSSES,
+    BinaryCrossEntropy,
+    LogitGradient,
+    Loss,
+    SoftmaxCrossEntropy,
+    cross_entropy,
+    grad_perturb,
+    make_loss,
+)
+from tpsl.registry import ExtensionError
 
 BINARY = [
     laplace(0.5),
@@ -241,6 +252,20 @@ def test_predictions_are_those_of_the_losss_own_link() -> None:
     z = torch.linspace(-3, 3, 9).double()
     torch.testing.assert_close(Probit().probabilities(z), torch.special.ndtr(z))
     torch.testing.assert_close(Probit().log_odds(z), torch.logit(torch.special.ndtr(z)))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda classes: 1 / 0, r"fails for 3 classes \(ZeroDivisionError: division by zero\)"),
+        (lambda classes: Probit(), r"must give a number for each of 3 classes, of 3 records \{\(3, 2, 3\)\}"),
+        (lambda classes: "none", r"fails for 3 classes \(AttributeError: "),
+    ],
+)
+def test_a_loss_that_does_not_work_is_named(make: Any, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES._parts, "broken", make)
+    with pytest.raises(ExtensionError, match=f"^the loss broken {reason}"):
+        make_loss("broken", 3, {})
 
 
 def test_derivatives_are_those_of_autograd() -> None:

@@ -29,7 +29,7 @@ from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.training import ALL_STEPS, Job, TrainResult, make_job
 from tpsl.training.build import build_label_party
-from tpsl.training.loop import train_together
+from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
@@ -132,7 +132,7 @@ def _row_path(cells: Path, setting: Setting, base: Job) -> Path:
 
 def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) -> None:
     """Train and attack one cell and write its row."""
-    data = load_once(base.data)
+    data = load_once(base)
     job = setting.job(base)
     run = cells / setting.key(base)
     shutil.rmtree(run, ignore_errors=True)

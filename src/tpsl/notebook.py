@@ -26,8 +26,7 @@ from pydantic import BaseModel
 
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
-from tpsl.data.dataset import Dataset, feature_party_names
-from tpsl.data.dataset import load as load_data
+from tpsl.data.dataset import Dataset
 from tpsl.models import ModelConfig
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
@@ -37,10 +36,10 @@ from tpsl.training import train as train_job
 from tpsl.training.job import PrivacyConfig, TrainingConfig
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
-from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.one_process import load_records
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,7 +115,7 @@ def train(
     folder = _new_folder(job) if path is None else Path(path)
     side = Local().overridden(vault=None if vault is None else Path(vault), **local)
     if data is None and own:
-        data = load_data(job.data, sources=sources_of(own))
+        data = load_records(job, own)
     with _progress_bar(shown=progress) as show:
         train_job(
             job,
@@ -161,9 +160,7 @@ class Run:
     @cached_property
     def data(self) -> Dataset:
         """All parties' data, loaded when it is first needed."""
-        parties = (*feature_party_names(self.job.data), LABEL_PARTY)
-        noted = {party: RunFolder(self.path).own_parts(party) for party in parties}
-        return load_data(self.job.data, sources=sources_of({**noted, **self._own}))
+        return load_records(self.job, {**RunFolder(self.path).all_own_parts(), **self._own})
 
     def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:
         """Return the probabilities of these rows of `data`, of the test rows if None; they depend on no true label."""

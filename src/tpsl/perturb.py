@@ -15,8 +15,8 @@ no true label is at hand.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tpsl.mechanisms import Mechanism
-from tpsl.registry import Registry
+from tpsl.registry import ExtensionError, Registry
 
 Estimator = Literal["linear", "unbiased", "posterior"]
 
@@ -146,6 +146,20 @@ def cross_entropy(classes: int) -> Loss:
 LOSSES: Registry[Callable[..., Loss]] = Registry("loss")
 """Losses by name: each is called with the number of classes, and with the arguments that the job has for it."""
 LOSSES.register("cross_entropy", cross_entropy)
+
+
+def make_loss(name: str, classes: int, arguments: Mapping[str, Any]) -> Loss:
+    """Return the loss of this name; one that fails, or does not fit the number of classes, is a sentence."""
+    make, z = LOSSES.get(name), torch.zeros(3) if classes == 2 else torch.zeros(3, classes)
+    try:
+        loss = make(classes, **arguments)
+        shapes = {tuple(method(z).shape) for method in (loss.log_probabilities, loss.losses)}
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ExtensionError(f"the loss {name} fails for {classes} classes ({reason})") from error
+    if shapes != {(3, classes)}:
+        raise ExtensionError(f"the loss {name} must give a number for each of {classes} classes, of 3 records {shapes}")
+    return loss
 
 
 class LogitGradient:

@@ -17,12 +17,12 @@ from typing import Any, Generic, TypeVar
 Part = TypeVar("Part")
 
 
-class UnknownName(ValueError):
-    """A name that nothing was registered under; the sentence lists the known ones."""
-
-
 class ExtensionError(ValueError):
     """A user's module or factory that cannot be used; the sentence says which and why."""
+
+
+class UnknownName(ExtensionError):
+    """A name that nothing was registered under; the sentence lists the known ones."""
 
 
 class Registry(Generic[Part]):
@@ -100,11 +100,11 @@ def imported(path: str, what: str) -> Any:
 def called(what: str, part: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
     """Return what a part makes of what it is given; `what` (as "the logger 'csv'") begins the sentence if that fails.
 
-    A ValueError passes as it is: that is how a part says itself what is wrong.
+    An ExtensionError passes as it is: that is how a part says itself what is wrong.
     """
     try:
         return part(*given, **named)
-    except ValueError:
+    except ExtensionError:
         raise
     except Exception as error:
         raise ExtensionError(f"{what} fails ({_named(error)})") from error

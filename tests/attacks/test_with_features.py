@@ -13,6 +13,7 @@ from tpsl.attacks.as_features import embeddings_as_features
 from tpsl.attacks.transcript_walk import PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import (
     RowScores,
+    _unbiased,
     drawn_evidence,
     most_likely_weights,
     out_of_fold,
@@ -23,7 +24,8 @@ from tpsl.data.dataset import load, load_label_party
 from tpsl.data.features import Features
 from tpsl.data.synthetic import World
 from tpsl.data.true_labels import reveal
-from tpsl.mechanisms import auc_ceiling, laplace, randomized_response
+from tpsl.mechanisms import auc_ceiling, integer_weights, laplace, randomized_response
+from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.training import make_job, train
 from tpsl.training.transcript import TranscriptStep
 
@@ -220,3 +222,14 @@ def test_a_draw_for_the_evaluation_is_not_that_of_a_seeded_run() -> None:
     ours = drawn_evidence(mechanism, labels)
     assert abs(np.corrcoef(ours[:, 1] - ours[:, 0], likelihood[:, 1] - likelihood[:, 0])[0, 1]) < 4.9 / math.sqrt(1000)
     assert not np.array_equal(ours, drawn_evidence(mechanism, labels, 1))
+
+
+def test_estimates_from_a_table_of_a_users_own_are_unbiased_for_every_class() -> None:
+    rows = [[0.5, 0.3, 0.1, 0.1], [0.2, 0.5, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]]
+    mechanism = table_mechanism("uneven", integer_weights(rows, 2.0))
+    labels = np.repeat(np.arange(3), 40_000)
+    estimates = _unbiased(drawn_evidence(mechanism, labels), mechanism)
+    for label in range(3):
+        of_class = estimates[labels == label]
+        deviation = of_class.std(axis=0) / math.sqrt(len(of_class))
+        assert np.all(np.abs(of_class.mean(axis=0) - np.eye(3)[label]) < 5.5 * deviation)

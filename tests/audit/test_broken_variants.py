@@ -193,7 +193,7 @@ VARIANTS: dict[str, tuple[Job, Fault]] = {
     "true labels in the scale of gradients": (PLAIN, sending(lambda gradient, label: gradient * (1 + 1e-4 * label))),
     "a local head that leaks into gradients": (PLAIN, sending(lambda gradient, label: gradient + 1e-6 * label)),
     "true labels in the order of a batch": (PLAIN, batch_order),
-    "true labels in `Estimates`": (WIDE, estimates),
+    "true labels in `estimates`": (WIDE, estimates),
     "true labels in `Verdict`": (STOPPING, verdict),
     "sound code": (PLAIN, lambda monkeypatch, truth: None),
 }

@@ -22,14 +22,14 @@ def log(**options: Any) -> tuple[Live, io.StringIO]:
     """A side whose stderr is a file."""
     written = io.StringIO()
     settings = {"peers": ["airport", "bank"], "epochs": 2, "every": 60.0, **options}
-    return Live("label", "label", console=Console(file=written), **settings), written
+    return Live("label", console=Console(file=written), **settings), written
 
 
 def terminal(side: Literal["label", "feature"] = "label", width: int = 200) -> tuple[Live, io.StringIO]:
     """A side whose stderr is a terminal."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=width, _environ={"TERM": "xterm"})
-    return Live(side, side, peers=["airport"], epochs=2, console=console), written
+    return Live(side, peers=["airport"], epochs=2, console=console), written
 
 
 def objects(written: io.StringIO) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ def test_a_log_that_nobody_reads_does_not_stop_the_training() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     file = os.fdopen(writing, "w")
-    with Live("label", "label", peers=["airport"], epochs=1, console=Console(file=file), every=0.01) as live:
+    with Live("label", peers=["airport"], epochs=1, console=Console(file=file), every=0.01) as live:
         live.watch("airport", "connected")
         live.event("epoch", epoch=1)
         live.at_step(1, 2, 3)
@@ -178,7 +178,7 @@ def test_the_live_line_stays_one_line_on_a_narrow_terminal() -> None:
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, _environ={"TERM": "dumb"})
-    with Live("label", "label", peers=["airport"], epochs=1, console=console) as live:
+    with Live("label", peers=["airport"], epochs=1, console=console) as live:
         live.watch("airport", "connected")
     assert written.getvalue().splitlines()[0] == "airport: connected"
     assert "\x1b" not in written.getvalue()

@@ -27,7 +27,7 @@ class Told(NullObserver):
 
 def test_a_running_side_tells_its_loggers_of_steps_and_events() -> None:
     logger = Told()
-    with Live("label", "label", peers=["airport"], epochs=1, console=Console(file=io.StringIO())) as live:
+    with Live("label", peers=["airport"], epochs=1, console=Console(file=io.StringIO())) as live:
         live.loggers.append(logger)
         live.at_step(1, 2, 50)
         live.event("epoch", epoch=1, test_auc=0.75)
@@ -36,7 +36,7 @@ def test_a_running_side_tells_its_loggers_of_steps_and_events() -> None:
 
 def test_a_logger_of_the_feature_side_hears_nothing_that_depends_on_labels() -> None:
     logger = Told()
-    with Live("feature", "airport", peers=["label"], epochs=1, console=Console(file=io.StringIO())) as live:
+    with Live("airport", peers=["label"], epochs=1, console=Console(file=io.StringIO())) as live:
         live.loggers.append(logger)
         with pytest.raises(RuntimeError, match="the feature side must not know test_auc"):
             live.event("epoch", epoch=1, test_auc=0.75)

@@ -23,7 +23,7 @@ from tpsl.transport.messages import Rewind
 @contextmanager
 def running(side: Literal["label", "feature"], *peers: str) -> Iterator[Live]:
     console = Console(file=io.StringIO())
-    with Live(side, side, peers=peers, epochs=2, metrics_port=0, console=console) as live:
+    with Live(side, peers=peers, epochs=2, metrics_port=0, console=console) as live:
         yield live
 
 
@@ -130,7 +130,7 @@ def test_it_is_there_for_this_machine_only_and_gone_afterwards() -> None:
 def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        live = Live("label", "label", peers=[], epochs=1, metrics_port=port, console=Console(file=io.StringIO()))
+        live = Live("label", peers=[], epochs=1, metrics_port=port, console=Console(file=io.StringIO()))
         with (
             pytest.raises(ValueError, match=rf"metrics cannot be served on 127\.0\.0\.1:{port} \(Address already"),
             live,

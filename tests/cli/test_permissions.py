@@ -98,7 +98,9 @@ def test_tables_and_figures_of_many_runs(
         assert name in found
 
 
-def test_data_for_two_parties(tpsl: Any, tmp_path: Path) -> None:
+def test_data_for_two_parties(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPSL_CACHE", "cache")
+    monkeypatch.setattr("tpsl.data.arrays.LARGE_BYTES", 0)
     line = "\t".join(["1", *["5"] * 13, *["0a1b2c3d"] * 26])
     (tmp_path / "train.txt").write_text(f"{line}\n" * 40)
     for command in (("synthetic", "--rows", 100), ("flights", "--rows", 100), ("criteo", tmp_path / "train.txt")):
@@ -109,4 +111,5 @@ def test_data_for_two_parties(tpsl: Any, tmp_path: Path) -> None:
     assert shown.status == 0, shown.stderr
     found = written(tmp_path / "here")
     assert_private(found)
-    assert any(name.startswith("criteo/label-") and name.endswith("labels.npy") for name in found)
+    assert any(name.startswith("cache/") and name.endswith("numeric.npy") for name in found)
+    assert "run/feature/encoder/encoder.json" in found

@@ -50,3 +50,18 @@ def test_a_gpu_that_is_not_there_is_one_sentence(tpsl: Any, small_job: Path, mon
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     sentence = tpsl("train", small_job, "--set", "local.device=cuda").error()
     assert sentence == "error: local.device: PyTorch finds no GPU on this machine"
+
+
+def test_the_local_files_of_one_process_say_where_each_party_keeps_its_data(tpsl: Any, tmp_path: Path) -> None:
+    tpsl("data", "synthetic", "--out", tmp_path, "--rows", 200)
+    for party in ("feature", "label"):
+        (tmp_path / party).mkdir()
+        (tmp_path / f"{party}.parquet").rename(tmp_path / party / "own.parquet")
+        (tmp_path / party / "local.yaml").write_text(f"party: {party}\ndata: own.parquet\n")
+    files = ("--local", tmp_path / "feature" / "local.yaml", "--local", tmp_path / "label" / "local.yaml")
+    assert tpsl("train", tmp_path / "job.yaml", *files, "--out", tmp_path / "run", "--json").status == 0
+    job = load_job(tmp_path / "run" / "job.yaml")
+    assert [file.path.parent.name for file in (*job.data.features, job.data.label)] == ["feature", "label"]
+    (tmp_path / "local.yaml").write_text("party: nobody\n")
+    refused = tpsl("train", tmp_path / "job.yaml", "--local", tmp_path / "local.yaml").error()
+    assert "there is no party 'nobody' in the job, only label, feature" in refused

@@ -187,7 +187,7 @@ def test_files_that_are_something_else_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"dac\.tar\.gz: this is an archive of several files; unpack it"):
         load(CriteoData(path=tmp_path / "dac.tar.gz"))
     (tmp_path / "zeros").write_bytes(bytes(20 << 20))
-    with pytest.raises(DataError, match="zeros: a line is longer than 16777216 bytes, so this is not a table"):
+    with pytest.raises(DataError, match="zeros: a line is longer than 4194304 bytes, so this is not a table"):
         load(CriteoData(path=tmp_path / "zeros"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,11 +32,9 @@ def demanding(epsilon: float, temperature: float, classes: int) -> list[list[int
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(MECHANISMS, "_parts", dict(MECHANISMS._parts))
+def _registered() -> None:
     for part in (lying, without_epsilon, half, broken, demanding):
         MECHANISMS.register(part.__name__, part)
-    yield
 
 
 def test_a_registered_table_becomes_a_mechanism() -> None:

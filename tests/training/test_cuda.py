@@ -18,12 +18,16 @@ import pyarrow.parquet
 import pytest
 import torch
 import yaml
+from torch import nn
 
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
+from tpsl.data.features import Features
+from tpsl.registry import ExtensionError
 from tpsl.training import Job, make_job, train
-from tpsl.training.loop import train_together
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train_together
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
@@ -87,14 +91,39 @@ JOBS: dict[str, dict[str, Any]] = {
         "model": {"wide": True, "members": 2},
         **{"head": "local", "pretrain": PRETRAIN, "validation": 0.2, "averaging": 0.9},
     },
+    "own halves": {
+        "model": {"cut": {"bank": 5}},
+        "feature_optimizer": {"name": "NAdam", "schedule": {"name": "StepLR", "arguments": {"step_size": 3}}},
+        "label_optimizer": {"name": "RMSprop", "arguments": {"momentum": 0.9}},
+        "staleness": 1,
+    },
 }
+
+
+class Half(nn.Module):
+    """A half with buffers that change in every step; the number of a record alone is its input."""
+
+    def __init__(self, width: int, inputs: Features) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(1, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, width))
+
+    def forward(self, categories: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.layers(numbers)
+        return output
+
+
+def own_parts(name: str) -> dict[str, OwnParts]:
+    if name != "own halves":
+        return {}
+    top = OwnParts(bottom=Half, top=lambda cut, classes: nn.Sequential(nn.Linear(cut, 8), nn.ELU(), nn.Linear(8, 1)))
+    return {"bank": OwnParts(bottom=Half), "label": top}
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_run_is_repeated_and_resumed_to_the_bit(tmp_path: Path, tables: dict[str, Any], name: str) -> None:
     agreed = job(tables, **JOBS[name])
-    data, vault = load(agreed.data), tmp_path / "vault"
-    train(agreed, tmp_path / "whole", vault=vault, record_steps=10**9, data=data, device=DEVICE)
+    data, vault, own = load(agreed.data), tmp_path / "vault", own_parts(name)
+    train(agreed, tmp_path / "whole", vault=vault, record_steps=10**9, data=data, own=own, device=DEVICE)
 
     class Stop(Exception):
         pass
@@ -106,7 +135,14 @@ def test_a_run_is_repeated_and_resumed_to_the_bit(tmp_path: Path, tables: dict[s
     broken = tmp_path / "broken"
     with pytest.raises(Stop):
         train(
-            agreed, broken, vault=vault, record_steps=10**9, data=data, device=DEVICE, watching=Watching(progress=stop)
+            agreed,
+            broken,
+            vault=vault,
+            record_steps=10**9,
+            data=data,
+            own=own,
+            device=DEVICE,
+            watching=Watching(progress=stop),
         )
     notices: list[str] = []
     train(
@@ -115,6 +151,7 @@ def test_a_run_is_repeated_and_resumed_to_the_bit(tmp_path: Path, tables: dict[s
         vault=vault,
         record_steps=10**9,
         data=data,
+        own=own,
         device=DEVICE,
         watching=Watching(notice=notices.append),
     )
@@ -135,6 +172,12 @@ def test_the_gpu_learns_what_the_cpu_learns(tmp_path: Path, tables: dict[str, An
         train(agreed, tmp_path / run, vault=vault, data=data, device=device)
     one, other = (predict(tmp_path / run, data) for run in ("gpu", "cpu"))
     np.testing.assert_allclose(one, other, atol=2e-3)
+
+
+def test_dropout_on_the_gpu_is_refused(tmp_path: Path) -> None:
+    own = {"label": OwnParts(top=lambda cut, classes: nn.Sequential(nn.Dropout(0.5), nn.Linear(cut, 1)))}
+    with pytest.raises(ExtensionError, match="draws random numbers from PyTorch's generator"):
+        train(job(), tmp_path / "run", vault=tmp_path / "vault", own=own, device=DEVICE)
 
 
 def test_a_recorded_run_is_attacked(tmp_path: Path) -> None:
@@ -187,6 +230,7 @@ from tpsl.training import load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.serve import serve
 
 party, job, address, vault, run, device = sys.argv[1:]

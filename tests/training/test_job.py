@@ -212,3 +212,22 @@ def test_a_file_that_is_no_yaml_is_named(tmp_path: Path, text: bytes) -> None:
         load_job(tmp_path / "job.yaml")
     assert str(error.value).startswith(f"{tmp_path / 'job.yaml'}: ")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("training", "reason"),
+    [
+        ({"loss": "hinge"}, "training: unknown loss 'hinge'; known are cross_entropy"),
+        (
+            {"loss_arguments": {"gamma": 2}},
+            "training: the loss cross_entropy: got an unexpected keyword argument 'gamma'",
+        ),
+        (
+            {"label_optimizer": {"name": "adamx"}},
+            "training.label_optimizer.name: unknown optimizer 'adamx'; known are ",
+        ),
+    ],
+)
+def test_unknown_losses_and_optimisers_are_refused_with_the_known_ones(training: dict[str, Any], reason: str) -> None:
+    with pytest.raises(JobError, match=reason):
+        job_of({"training": training})

@@ -355,7 +355,7 @@ def test_a_server_that_is_not_there_is_one_sentence_without_the_password(
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def registered() -> list[Any]:
     """A logger and an observer of a user's own, and what they were made from and told."""
     seen: list[Any] = []
 
@@ -377,7 +377,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (OBSERVERS, "hearing", lambda run, argument: Hearing()),
         (LOGGERS, "broken", lambda run, argument: {}[argument]),
     ):
-        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
         registry.register(name, part)  # type: ignore[arg-type]
     return seen
 

@@ -4,6 +4,7 @@ import functools
 import tempfile
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def over_grpc(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
     """Over loopback with mutual TLS."""
     folder = Path(certificate_folders().name)
     server, client = Certificates.load(folder / "label").server(), Certificates.load(folder / "airport").channel()
-    agreement, patience, window = Agreement({"job": "conformance"}, b"ids"), Patience(5, 20), 8 << 20
+    agreement, patience = Agreement({"job": "conformance"}, b"ids"), Patience(5, 20)
+    limits = replace(LIMITS, window=8 << 20)
 
     def watch(peer: str, state: str) -> None:
         pass
@@ -72,12 +74,11 @@ def over_grpc(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
             f"127.0.0.1:{port}",
             "airport",
             agreement,
-            LIMITS,
+            limits,
             dtype,
             credentials=client,
             patience=patience,
             watch=watch,
-            window=window,
         ) as connecting:
             return await feature((await connecting.gather())["label"])
 
@@ -85,12 +86,11 @@ def over_grpc(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
         "127.0.0.1:0",
         ["airport"],
         agreement,
-        LIMITS,
+        limits,
         dtype,
         credentials=server,
         patience=patience,
         watch=watch,
-        window=window,
     ) as listening:
         return in_two_threads(label_role(listening.port), feature_role(listening.port))
 

@@ -113,13 +113,8 @@ def run_attacks(
     out.
     """
     labels, folder = reveal(true_labels), RunFolder(path)
-    run = AttackedRun(
-        folder,
-        true_labels.classes,
-        len(labels),
-        lambda rows: draw_known(rows, labels, _KNOWN_PER_CLASS) if known is None else known,
-        features,
-    )
+    draw = partial(draw_known, labels=labels, per_class=_KNOWN_PER_CLASS) if known is None else lambda rows: known
+    run = AttackedRun(folder, true_labels.classes, len(labels), draw, features)
     if skip >= run.step_count:
         raise AttackError(f"{path}: has {run.step_count} recorded steps, so none is left after skipping {skip}")
     progress(0, run.step_count, "preparing")

@@ -13,6 +13,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import RandomWords
+from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -65,12 +66,15 @@ def plant_canaries(data: Dataset, canaries: int, words: RandomWords) -> Planted:
     return Planted(Dataset(parties, label_side), chosen, coins, sides, np.searchsorted(places, pairs))
 
 
-def attacked_parts(own: Mapping[str, OwnParts]) -> Mapping[str, OwnParts]:
-    """Return what parties bring themselves, with the label party's own bottom half where its features have gone."""
-    label = own.get(LABEL_PARTY, OwnParts())
-    if label.bottom is None:
-        return own
-    return {**own, LABEL_PARTY: label.model_copy(update={"bottom": None}), OWN_FEATURES: OwnParts(bottom=label.bottom)}
+def features_moved(job: Job, own: Mapping[str, OwnParts]) -> tuple[Job, dict[str, OwnParts]]:
+    """Return a job and own parts in which the half that reads the label party's features is a feature party's."""
+    at_label = own.get(LABEL_PARTY, OwnParts())
+    moved = {**own, LABEL_PARTY: OwnParts(top=at_label.top), OWN_FEATURES: OwnParts(bottom=at_label.bottom)}
+    cut = job.model.cut
+    if isinstance(cut, dict) and LABEL_PARTY in cut:
+        model = job.model.model_copy(update={"cut": {**cut, OWN_FEATURES: cut[LABEL_PARTY]}})
+        job = job.model_copy(update={"model": model})
+    return job, moved
 
 
 def _below(words: RandomWords, count: int, bound: int) -> Rows:

@@ -27,18 +27,18 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.transcript_walk import joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
-from tpsl.audit.canaries import Planted, attacked_parts, plant_canaries
+from tpsl.audit.canaries import Planted, features_moved, plant_canaries
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
-from tpsl.data.dataset import Dataset, load
+from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, train_together
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.one_process import ALL_STEPS, load_records, train_together
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
@@ -114,8 +114,8 @@ def audit(
     of them. The strongest attack reads the noisy label of each canary off every step in which it appears. Labels that
     are no canaries get a further release in the folder's vault: the folder is the label party's and must not leave it.
     Guarantee: a job that keeps its ε with independent noise is accused with probability at most `levels.CANARIES`.
-    A `seed` repeats the choice of canaries and their coins. `own` is what each party brings itself; `make_label_party`
-    makes the label party that is audited.
+    A `seed` repeats the choice of canaries and their coins. `own` is what each party brings itself, by its name, and
+    `make_label_party` makes the label party that is audited.
     """
     if canaries < 1:
         raise ValueError(f"an audit needs at least one canary, not {canaries}")
@@ -126,14 +126,16 @@ def audit(
     new_folder(folder)
     words = secure_words() if seed is None else seeded_words(seed, "canaries")
     if data is None:
-        data = load(job.data, late_labels=job.has_late_labels, sources=sources_of(own))
+        data = load_records(job, own)
     planted = plant_canaries(data, canaries, words)
+    if data.label_features is not None:
+        job, own = features_moved(job, own)
     run, vault = folder / "run", folder / "vault"
     store_labels(vault, planted.data)
-    setup = RunSetup(job, RunFolder(run), attacked_parts(own), record_steps=ALL_STEPS, watching=watching)
+    setup = RunSetup(job, RunFolder(run), own, record_steps=ALL_STEPS, watching=watching)
     result = train_together(setup, VaultChoice(vault), planted.data, make_label_party)
     watching.notice(f"attacking {len(planted.rows):,} canaries")
-    evidence, noise_changed = _evidence(job, run, planted)
+    evidence, noise_changed = _evidence(setup, planted)
     coins = guess_coins(evidence, planted, Claim(result.epsilon, result.delta), confidence, words)
     return judged(
         AuditResult(
@@ -256,15 +258,16 @@ def _neighbours_p_value(
     return float(min(1.0, 2 * min(p_values)))
 
 
-def _evidence(job: Job, run: Path, planted: Planted) -> tuple[Floats, float]:
+def _evidence(setup: RunSetup, planted: Planted) -> tuple[Floats, float]:
     """Return each canary's evidence for coin 1 against 0 over all its appearances, and the share that changed.
 
     Noise drawn once tells the same at each appearance, which is worth no more than one. Noise drawn again tells
     something new each time, and the evidence adds up.
     """
-    transcripts = [Transcript(run / name / "transcript") for name in planted.data.feature_parties]
-    classes, own = planted.data.classes, RunFolder(run).own_parts(LABEL_PARTY)
-    white_box = WhiteBox(job, list(planted.data.feature_parties), classes, Trajectory(run / "label"), own)
+    job, run, parties = setup.job, setup.run, list(planted.data.feature_parties)
+    transcripts = [Transcript(run.party(name) / "transcript") for name in parties]
+    classes, own = planted.data.classes, setup.own_parts(LABEL_PARTY)
+    white_box = WhiteBox(job, parties, classes, Trajectory(run.label), own)
     read = Evidence(white_box, job.privacy.build(classes), job.privacy.estimator)
     total, times = np.zeros(len(planted.data)), np.zeros(len(planted.data))
     lowest, highest = np.full(len(planted.data), np.inf), np.full(len(planted.data), -np.inf)

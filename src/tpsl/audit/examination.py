@@ -12,12 +12,13 @@ from tpsl.audit.canary_bound import AuditResult, audit
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
-from tpsl.data.dataset import feature_party_names, load, load_label_party
+from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.mechanisms import secure_words
 from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.one_process import load_records
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
@@ -81,9 +82,9 @@ def examine(
     *,
     only: Collection[Part] = PARTS,
     run: Path | None = None,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
     canaries: int = 20_000,
     confidence: float = 0.95,
-    own: Mapping[str, OwnParts] = MappingProxyType({}),
     watching: Watching = UNWATCHED,
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
@@ -94,10 +95,8 @@ def examine(
     wanted = _possible(job, only, run, watching.notice)
     new_folder(folder)
     if run is not None:
-        noted = {party: RunFolder(run).own_parts(party) for party in (*feature_party_names(job.data), LABEL_PARTY)}
-        own = noted | {party: parts for party, parts in own.items() if parts != OwnParts()}
-    late, sources = job.has_late_labels, sources_of(own)
-    data = load(job.data, late_labels=late, sources=sources) if {"canaries", "replay"} & set(wanted) else None
+        own = RunFolder(run).all_own_parts() | {party: parts for party, parts in own.items() if parts != OwnParts()}
+    data = load_records(job, own) if {"canaries", "replay"} & set(wanted) else None
 
     def within(part: Part) -> Watching:
         return replace(watching, progress=lambda done, total, note: watching.progress(done, total, f"{part}: {note}"))
@@ -114,18 +113,22 @@ def examine(
             watching=within("canaries"),
         )
     if "releases" in wanted:
-        label = None if data is None else data.label_side
-        if label is None:
-            label = load_label_party(job.data, late_labels=late, source=sources.get(LABEL_PARTY))
-        mechanism, draws = job.privacy.build(label.records.classes), job.privacy.draws
-        told = within("releases").progress
-        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=told)
+        mechanism, draws = job.privacy.build(_classes(job, data, own)), job.privacy.draws
+        progress = within("releases").progress
+        found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=progress)
     if "replay" in wanted:
         changed = flipped_at_the_source(job, secure_words(), own)
         found["replay"] = replay(job, folder / "replay", data=data, changed=changed, own=own, watching=within("replay"))
     if "vault" in wanted and run is not None:
         found["vault"] = _verified(RunFolder(run).vault())
     return Examination(**found)
+
+
+def _classes(job: Job, data: Dataset | None, own: Mapping[str, OwnParts]) -> int:
+    if data is not None:
+        return data.classes
+    source = own.get(LABEL_PARTY, OwnParts()).source(LABEL_PARTY)
+    return load_label_party(job.data, late_labels=job.has_late_labels, source=source).records.classes
 
 
 def _verified(path: Path) -> VaultResult:

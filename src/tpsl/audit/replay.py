@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from tpsl.audit.folder import new_folder
-from tpsl.data.dataset import Dataset, load
+from tpsl.data.dataset import Dataset
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.true_labels import reveal
@@ -27,9 +27,9 @@ from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.loop import ALL_STEPS, train_together
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.one_process import ALL_STEPS, load_records, train_together
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
@@ -102,13 +102,13 @@ def replay(
     Works at the label party, in a new folder with a vault of its own. Labels of test records are flipped too: the test
     metrics may change, what is trained and sent may not. Labels are flipped in the source of the data, before it is
     read; where `data` is given, in the data, unless `changed` is given too. A `seed` repeats the choice of the labels
-    to flip. `own` is what each party brings itself; `make_label_party` makes the label party that is put to the test.
+    to flip; `own` is what each party brings itself, by its name, and `make_label_party` makes the label party that is
+    put to the test.
     """
     new_folder(folder)
     words = secure_words() if seed is None else seeded_words(seed, "replay")
     if data is None:
-        data = load(job.data, late_labels=job.has_late_labels, sources=sources_of(own))
-        changed = flipped_at_the_source(job, words, own)
+        data, changed = load_records(job, own), flipped_at_the_source(job, words, own)
     elif changed is None:
         changed = flip_half(data, words)
     vault = folder / "vault"
@@ -124,17 +124,15 @@ def replay(
         with (folder / f"{run}-{_FRAMES}").open("w", encoding="utf-8") as file:
             log = _FrameLog(file)
             log.take(_terms(job, labelled))
-            told = replace(watching, progress=both)
-            setup = RunSetup(job, RunFolder(folder / run), own, record_steps=ALL_STEPS, watching=told)
+            shown = replace(watching, progress=both)
+            setup = RunSetup(job, RunFolder(folder / run), own, record_steps=ALL_STEPS, watching=shown)
             train_together(setup, VaultChoice(vault), labelled, make_label_party, log.couple)
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 
 def flipped_at_the_source(job: Job, words: RandomWords, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
     """Return the job's data as they are read from a source in which half of the labels are others."""
-    seed = int(words.words(1)[0] >> np.uint64(1))
-    sources = sources_of(own)
-    return load(job.data, late_labels=job.has_late_labels, sources=sources, relabelling=Relabelling(seed))
+    return load_records(job, own, relabelling=Relabelling(int(words.words(1)[0] >> np.uint64(1))))
 
 
 def _store(vault: Path, data: Dataset, words: RandomWords) -> None:

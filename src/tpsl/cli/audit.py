@@ -53,25 +53,22 @@ def audit(
     from tpsl import audit as auditing
     from tpsl.training import load_job
     from tpsl.training.observer import Watching
-    from tpsl.transport.peers import LABEL_PARTY
 
-    settings = Settings.of(context)
     run = job if job is not None and job.is_dir() else None
-    agreed = settings.load_job(run / "job.yaml" if run else job)
-    locals_of = settings.load_locals(local or ())
-    _check_release(agreed, locals_of[LABEL_PARTY].vault_choice().policy)
+    parties = Settings.of(context).load_parties(run / "job.yaml" if run else job, local)
+    _check_release(parties.job, parties.label.vault_choice().policy)
     with ExitStack() as stack:
         found = auditing.examine(
-            agreed,
+            parties.job,
             out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
             only=cast("list[audits.Part]", [part.strip() for part in only.split(",")]),
             run=run,
             canaries=canaries,
             confidence=confidence,
-            own={party: theirs.own_parts() for party, theirs in locals_of.items()},
+            own=parties.own,
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )
-    if run is not None and (run / "label").is_dir() and agreed == load_job(run / "job.yaml"):
+    if run is not None and (run / "label").is_dir() and parties.job == load_job(run / "job.yaml"):
         _keep(run, found)
     answer(json, found.as_dict(), _verdicts(found))
     if found.vault is not None and not json:

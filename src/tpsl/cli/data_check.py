@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -26,15 +26,10 @@ def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, 
     must stay with the label party. Exit status 1 if there are errors, 0 if there are none or only warnings.
     """
     from tpsl.data.check import check_data
-    from tpsl.training.local import own_data
 
-    settings = Settings.of(context)
-    agreed = settings.load_job(job)
-    sources: dict[str, Any] = {}
-    for party, mine in settings.load_locals(local or ()).items():
-        agreed, source = own_data(agreed, party, mine.data), mine.own_parts().source(party)
-        if source is not None:
-            sources[party] = source
+    parties = Settings.of(context).load_parties(job, local)
+    agreed, given = parties.job, ((party, parts.source(party)) for party, parts in parties.own.items())
+    sources = {party: source for party, source in given if source is not None}
     with progress_bar("reading") as progress:
         found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
     answer(json, found.as_dict(), _for_people(found))

@@ -2,7 +2,7 @@
 
 `Live` is the role's `Observer`, the transport's `watch`, and the `progress` and `notice` of loading:
 
-    with Live("label", "label", peers=["airport"], epochs=2) as live:
+    with Live("label", peers=["airport"], epochs=2) as live:
         serve(job, ..., watching=Watching(live, live.progress, live.notice, live.watch))
 
 The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
@@ -15,13 +15,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 
 from tpsl.cli.console import printable, stderr
 from tpsl.cli.live_displays import Display, Lines, LiveLine
 from tpsl.cli.live_state import LiveState
+from tpsl.training.observer import FEATURE_FACTS
+from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +47,6 @@ class Live:
 
     def __init__(
         self,
-        side: Literal["label", "feature"],
         party: str,
         *,
         peers: Sequence[str],
@@ -55,12 +56,11 @@ class Live:
         console: Console = stderr,
         every: float = _EVERY,
     ) -> None:
-        self.side, self.party = side, party
         self.state = LiveState(peers, epochs)
         self.endpoint: MetricsEndpoint | None = None
         self.loggers: list[Observer] = []
         """Told of every step and event too."""
-        self._metrics_port = metrics_port
+        self._party, self._metrics_port = party, metrics_port
         self._lock = threading.Lock()
         on_terminal = console.is_terminal and not console.is_dumb_terminal and not log_json
         lines = Lines(console, every, self.state, party if log_json else None)
@@ -101,9 +101,7 @@ class Live:
 
     def event(self, name: str, **facts: Fact) -> None:
         """Show what happened; on the feature side a fact that is not in FEATURE_FACTS is a defect and raises."""
-        from tpsl.training.observer import FEATURE_FACTS
-
-        if self.side == "feature" and not facts.keys() <= FEATURE_FACTS:
+        if self._party != LABEL_PARTY and not facts.keys() <= FEATURE_FACTS:
             unknown = ", ".join(sorted(facts.keys() - FEATURE_FACTS))
             raise RuntimeError(f"the feature side must not know {unknown}: it could depend on labels")
         self.state.preparing = None

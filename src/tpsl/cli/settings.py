@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpsl.cli.keys import Key
     from tpsl.training.job import Job
     from tpsl.training.local import Local
+    from tpsl.training.own_parts import OwnParts
 
 _SET = "--set"
 LOCAL = "local"
@@ -54,6 +55,15 @@ LogOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Parties:
+    """A job and all its parties in one process: the label party's local file, and what each party brings itself."""
+
+    job: Job
+    label: Local
+    own: dict[str, OwnParts]
 
 
 @dataclass(frozen=True)
@@ -102,18 +112,22 @@ class Settings:
 
         return self._in_place(load_local(file) if file else Local())
 
-    def load_locals(self, files: Iterable[Path]) -> dict[str, Local]:
-        """Return the local files of all parties of this process, by party; these settings are the label party's."""
-        from tpsl.training.local import Local, load_local
+    def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
+        """Return a job and all its parties, where one process is all of them; these settings are the label party's."""
+        from tpsl.training.local import Local, load_local, own_data, require_party
         from tpsl.transport.peers import LABEL_PARTY
 
-        found = {LABEL_PARTY: Local()}
-        for file in files:
+        job, found = self.load_job(start), {LABEL_PARTY: Local()}
+        for file in files or ():
             local = load_local(file)
             if local.party is None:
                 raise ValueError(f"{file}: names no party; where one process is all of them, each file has `party`")
+            require_party(job, local.party)
             found[local.party] = local
-        return {**found, LABEL_PARTY: self._in_place(found[LABEL_PARTY])}
+        found[LABEL_PARTY] = self._in_place(found[LABEL_PARTY])
+        for party, local in found.items():
+            job = own_data(job, party, local.data)
+        return Parties(job, found[LABEL_PARTY], {party: local.own_parts() for party, local in found.items()})
 
     def _in_place(self, local: Local) -> Local:
         import torch

@@ -46,10 +46,10 @@ def train(
     from tpsl.training.observer import Watching
     from tpsl.transport.peers import LABEL_PARTY
 
-    settings = Settings.of(context)
-    agreed, locals_of = settings.load_job(job), settings.load_locals(local or ())
-    own = locals_of[LABEL_PARTY]
-    run = own.out or Path("runs") / f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
+    parties = Settings.of(context).load_parties(job, local)
+    agreed, at_label = parties.job, parties.label
+    name = f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run = at_label.out or Path("runs") / name
     with (
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         progress_bar("training") as progress,
@@ -58,9 +58,9 @@ def train(
         result = training.train(
             agreed,
             run,
-            vault=own.vault_choice(),
-            own={party: theirs.own_parts() for party, theirs in locals_of.items()},
-            device=torch.device(own.device),
+            vault=at_label.vault_choice(),
+            own=parties.own,
+            device=torch.device(at_label.device),
             record_steps=training.ALL_STEPS if record_transcript else 0,
             watching=Watching(logger, progress, notice),
         )

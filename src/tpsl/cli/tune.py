@@ -42,20 +42,18 @@ def tune(
     from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
-    from tpsl.transport.peers import LABEL_PARTY
     from tpsl.tuning.search import tune as run_tune
     from tpsl.tuning.space import load_space
 
-    settings = Settings.of(context)
-    base, locals_of = settings.load_job(job), settings.load_locals(local or ())
-    if trusted := taken_on_trust(base.data):
+    parties = Settings.of(context).load_parties(job, local)
+    if trusted := taken_on_trust(parties.job.data):
         notice(trusted)
-    label, own = locals_of[LABEL_PARTY], {party: theirs.own_parts() for party, theirs in locals_of.items()}
-    device = None if label.device == "cpu" else torch.device(label.device)
+    device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress:
-        setup = RunSetup(base, RunFolder(out), own, device, watching=Watching(progress=progress, notice=notice))
-        result = run_tune(setup, configurations, vault=label.vault_choice(), workers=workers)
+        watching = Watching(progress=progress, notice=notice)
+        setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
+        result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=workers)
     for name in result.diverged:
         warn(f"{name}: diverged, its later epochs are no candidates")
     answer(json, result.as_dict(), _found(result, out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,9 +24,9 @@ from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
 
 if TYPE_CHECKING:
-    from tpsl.cli.live import Live
     from tpsl.training.job import Job
     from tpsl.training.local import Local
+    from tpsl.training.observer import Watching
 
 label_app = typer.Typer(
     no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients."
@@ -65,29 +65,25 @@ class Side:
         return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
 
     @contextmanager
-    def shown(self, peers: Sequence[str], log: list[str] | None, log_json: bool) -> Iterator[Live]:
+    def watched(self, log: list[str] | None, log_json: bool) -> Iterator[Watching]:
         """Show how this side runs until the block ends, and tell the loggers."""
         from tpsl.cli.live import Live
+        from tpsl.data.dataset import feature_party_names
         from tpsl.training.loggers import run_logger
+        from tpsl.training.observer import Watching
         from tpsl.transport.peers import LABEL_PARTY
 
-        at_label = self.party == LABEL_PARTY
-        others = "feature parties wait" if at_label else "label party waits"
+        peers, others = [LABEL_PARTY], "label party waits"
+        if self.party == LABEL_PARTY:
+            peers, others = list(feature_party_names(self.job.data)), "feature parties wait"
         epochs, port = self.job.training.epochs, self.local.metrics_port
         with (
             stoppable(f"the same command goes on where it stopped; the {others} for it", log_json=log_json),
-            Live(
-                "label" if at_label else "feature",
-                self.party,
-                peers=peers,
-                epochs=epochs,
-                log_json=log_json,
-                metrics_port=port,
-            ) as live,
+            Live(self.party, peers=peers, epochs=epochs, log_json=log_json, metrics_port=port) as live,
             run_logger(self.job, self.out, self.party, live.notice, log) as logger,
         ):
             live.loggers.append(logger)
-            yield live
+            yield Watching(live, live.progress, live.notice, live.watch)
 
 
 @label_app.command(
@@ -112,17 +108,15 @@ def serve(
     """
     side = Side.of(context, job, local, "label")
 
-    from tpsl.data.dataset import feature_party_names
     from tpsl.training import ALL_STEPS
-    from tpsl.training.observer import Watching
     from tpsl.training.serve import serve as run
 
-    with side.shown(feature_party_names(side.job.data), log, log_json) as live:
+    with side.watched(log, log_json) as watching:
         result = run(
             side.job,
             side.local,
             side.out,
-            watching=Watching(live, live.progress, live.notice, live.watch),
+            watching=watching,
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
@@ -152,15 +146,14 @@ def join(
 
     from tpsl.training import ALL_STEPS
     from tpsl.training.join import join as run
-    from tpsl.training.observer import Watching
 
-    with side.shown(["label"], log, log_json) as live:
+    with side.watched(log, log_json) as watching:
         result = run(
             side.job,
             side.party,
             side.local,
             side.out,
-            watching=Watching(live, live.progress, live.notice, live.watch),
+            watching=watching,
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )

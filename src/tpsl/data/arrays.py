@@ -71,13 +71,23 @@ def mapped(path: Path) -> Array:
     return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
 
 
+def is_mapped(array: Array) -> bool:
+    """Return whether an array is memory-mapped."""
+    return _map_of(array) is not None
+
+
 def release_pages(array: Array) -> None:
     """Take what was read of a memory-mapped array out of this process's memory; it is read again when needed."""
+    held = _map_of(array)
+    if held is not None and hasattr(mmap, "MADV_DONTNEED"):
+        held.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_of(array: Array) -> mmap.mmap | None:
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def cache_folder() -> Path:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.arrays import release_pages
+from tpsl.data.arrays import is_mapped, release_pages
 
 _ROWS_AT_ONCE = 1 << 18
+# The system maps up to 64 KiB around each row that is read, so a batch of a mapped array is gathered in pieces.
+_GATHERED_AT_ONCE = 1 << 9
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,23 @@ class Features:
 
     def __len__(self) -> int:
         return len(self.categorical)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the arrays lie on disk."""
+        return is_mapped(self.categorical) or is_mapped(self.numeric)
+
+    def batch(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return categories and numbers of these rows; of mapped arrays next to nothing stays in memory."""
+        found = (
+            np.empty((len(rows), len(self.categorical_fields)), np.int32),
+            np.empty((len(rows), len(self.numeric_fields)), np.float32),
+        )
+        for start in range(0, len(rows), _GATHERED_AT_ONCE):
+            part = slice(start, start + _GATHERED_AT_ONCE)
+            found[0][part], found[1][part] = self.categorical[rows[part]], self.numeric[rows[part]]
+            self.release_pages()
+        return found
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Features":
         """Return the features of these row positions, in this order."""

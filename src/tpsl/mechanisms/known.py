@@ -5,6 +5,9 @@ give, and returns a table of integers: a row for each label, each row summing to
 makes them of probabilities).
 
     MECHANISMS.register("ordinal", ordinal)
+
+Ledgers keep specs for ever. So a name of this package means the same table for the same parameters for ever, to the
+last integer; a better table gets another name, and a name that is no longer offered can still be rebuilt from its spec.
 """
 
 from __future__ import annotations
@@ -68,6 +71,8 @@ def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mec
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
     if name == AUTO:
         return best_for(**parameters, classes=classes)
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](**parameters, classes=classes), "the job names it"
     built = called(f"the mechanism '{name}'", MECHANISMS.get(name), **parameters, classes=classes)
     mechanism = built if isinstance(built, Mechanism) else table_mechanism(name, built)
     if mechanism.classes != classes:

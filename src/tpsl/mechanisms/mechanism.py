@@ -55,7 +55,7 @@ class Mechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def values(self) -> npt.NDArray[np.float64]:
-        """The value `t_o` of each outcome: a number for two classes (or for one coordinate), a unit vector for k."""
+        """The value `t_o` of each outcome: a number for two classes (or for one coordinate), a vector for k."""
 
     @property
     @abc.abstractmethod

@@ -39,7 +39,8 @@ def make_members(factory: Callable[[], Any], seeds: Sequence[int], what: str) ->
 
 def seeded(factory: Callable[[], Any], seed: int) -> Any:
     """Return what the factory makes while PyTorch's generators start from this seed."""
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(gpus):
         torch.manual_seed(seed)
         return factory()
 

@@ -23,7 +23,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.plain_state import packed, unpacked
-from tpsl.registry import Registry, UnknownName
+from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
 """Optimisers besides those of `torch.optim`: each is called with parameters, `lr`, and its arguments from the job."""
@@ -214,7 +214,4 @@ def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) ->
         if not _takes(make, name):
             known = ", ".join(p for p in list(inspect.signature(make).parameters)[len(given) :])
             raise ValueError(f"{what} does not take {name!r}; it takes {known}")
-    try:
-        return make(*given, **arguments)
-    except Exception as error:
-        raise ValueError(f"{what} fails ({type(error).__name__}: {' '.join(str(error).split())})") from error
+    return called(what, make, *given, **arguments)

@@ -14,20 +14,19 @@ from tpsl.data.split import Rows
 
 
 class Batches:
-    """Gathers batches on a device: of encoded features by index there, of other inputs by asking for them."""
+    """Gathers batches on a device: of encoded features in memory by index there, of other inputs by asking for them."""
 
     def __init__(self, inputs: Features | Inputs, device: torch.device | None = None) -> None:
         self._inputs, self._device = inputs, device
-        arrays = (inputs.categorical, inputs.numeric) if isinstance(inputs, Features) else ()
-        self._features = [self._tensor(array) for array in arrays]
+        self._features: list[Tensor] = []
+        if isinstance(inputs, Features) and not inputs.is_mapped:
+            self._features = [self._tensor(inputs.categorical), self._tensor(inputs.numeric)]
 
     def batch(self, rows: Rows) -> tuple[Tensor, ...]:
         """Return what a bottom half is called with for these rows: of features, categories and numbers."""
-        if isinstance(self._inputs, Features):
+        if self._features:
             index = self._tensor(rows)
-            found = tuple(values.index_select(0, index) for values in self._features)
-            self._inputs.release_pages()
-            return found
+            return tuple(values.index_select(0, index) for values in self._features)
         return tuple(map(self._tensor, self._inputs.batch(rows)))
 
     def _tensor(self, array: Any) -> Tensor:

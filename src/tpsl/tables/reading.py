@@ -16,9 +16,9 @@ from tpsl.progress import Progress, no_progress
 from tpsl.tables.errors import DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
 
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 22
 BLOCK_ROWS = 1 << 16
-"""How much is in memory at a time: bytes of text, or records of a Parquet file."""
+"""How much is read at a time: bytes of text, or records of a Parquet file. PyArrow reads up to 32 blocks ahead."""
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}

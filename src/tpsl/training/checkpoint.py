@@ -17,6 +17,8 @@ from torch import nn
 from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.models import HalfOptimizer
 
+BEST = "best"
+"""The folder of a party's checkpoints of the best states so far, beside those that a run goes on from."""
 _KEEP = 2
 _FORMAT = 2
 """What reads a checkpoint must know its format; any change of the files raises the number."""
@@ -130,26 +132,3 @@ def forget_after(folder: Path, step: int) -> None:
     for later in saved_steps(folder):
         if later > step:
             _discard(folder / f"step-{later:09d}")
-
-
-_BEST = "best"
-
-
-def save_best(party: Path, step: int, job_digest: str, halves: Halves) -> None:
-    """Keep the state after `step` steps as the best so far, in the party's folder."""
-    save_checkpoint(party / _BEST, step, job_digest, halves)
-
-
-def load_best(party: Path, job_digest: str, halves: Halves) -> None:
-    """Put halves and optimisers into the best state: the last that was kept."""
-    load_checkpoint(party / _BEST, max(saved_steps(party / _BEST)), job_digest, halves)
-
-
-def has_best(party: Path) -> bool:
-    """Whether a state was kept as the best so far."""
-    return bool(saved_steps(party / _BEST))
-
-
-def forget_best_after(party: Path, step: int) -> None:
-    """Remove what was found best in steps that are done again."""
-    forget_after(party / _BEST, step)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,7 +22,7 @@ from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Mechanism, build_mechanism, check_parameters
 from tpsl.models import ModelConfig, OptimizerConfig
 from tpsl.party.pretraining import PretrainConfig
-from tpsl.perturb import LOSSES, Estimator, Loss
+from tpsl.perturb import LOSSES, Estimator, Loss, make_loss
 from tpsl.transport import WireDtype
 
 
@@ -144,17 +145,15 @@ class TrainingConfig(_Model):
 
     @model_validator(mode="after")
     def _loss_is_known(self) -> Self:
-        self.build_loss(2)
+        try:
+            signature(LOSSES.get(self.loss)).bind(2, **self.loss_arguments)
+        except TypeError as error:
+            raise ValueError(f"the loss {self.loss}: {error}") from error
         return self
 
     def build_loss(self, classes: int) -> Loss:
         """Return the loss for this number of classes."""
-        make = LOSSES.get(self.loss)
-        try:
-            return make(classes, **self.loss_arguments)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise ValueError(f"the loss {self.loss} fails for {classes} classes ({reason})") from error
+        return make_loss(self.loss, classes, self.loss_arguments)
 
     @model_validator(mode="after")
     def _patience_has_something_to_judge_by(self) -> Self:

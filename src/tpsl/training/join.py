@@ -50,8 +50,9 @@ def join(
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
             return finished
-        data, source = own_data(job, party, local.data).data, setup.source(party)
-        side = setup.load(data, lambda: load_feature_party(data, party, watching.progress, source=source))
+        data = own_data(job, party, local.data).data
+        setup.say_what_is_trusted(data)
+        side = load_feature_party(data, party, watching.progress, source=setup.source(party))
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
 

@@ -143,13 +143,19 @@ def _validated(content: dict[Any, Any], origin: str) -> Local:
         raise LocalError(f"{origin}: {where}: {reason}, got {shortened(repr(first['input']))}") from None
 
 
+def require_party(job: Job, party: str) -> None:
+    """Raise unless this is a party of the job."""
+    names = (LABEL_PARTY, *feature_party_names(job.data))
+    if party not in names:
+        raise LocalError(f"there is no party {party!r} in the job, only {', '.join(names)}")
+
+
 def own_data(job: Job, party: str, path: Path | None) -> Job:
     """Return the job with this party's own file at `path` (None: where the job says)."""
     if path is None:
         return job
     data = job.data
-    if party != "label" and party not in feature_party_names(data):
-        raise LocalError(f"there is no party {party!r} in the job, only label, {', '.join(feature_party_names(data))}")
+    require_party(job, party)
     if isinstance(data, CriteoData | AvazuData):
         moved: Any = data.model_copy(update={"path": path})
     elif not isinstance(data, TableData):

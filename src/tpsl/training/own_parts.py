@@ -10,7 +10,7 @@ of a run, so that attacks, audits and predictions build the same parts again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 from torch import nn
 
-from tpsl.registry import ExtensionError, imported
+from tpsl.registry import ExtensionError, called, imported
 
 
 class Factory(BaseModel):
@@ -36,7 +36,7 @@ class Factory(BaseModel):
 
     def make(self, what: str, /, **given: Any) -> Any:
         """Call the factory with what is given and its own arguments; an error says which factory failed and why."""
-        return _called(imported(self.factory, what), f"{what} {self}", {**given, **self.arguments})
+        return called(f"{what} {self}", imported(self.factory, what), **given, **self.arguments)
 
     def __str__(self) -> str:
         return self.factory
@@ -72,7 +72,7 @@ class GivenObject(BaseModel):
             raise ExtensionError(f"{what} was the Python object {self.given} when the run began: give it again")
         if isinstance(self._part, nn.Module):
             return deepcopy(self._part)
-        return _called(self._part, f"{what} {self}", given) if callable(self._part) else self._part
+        return called(f"{what} {self}", self._part, **given) if callable(self._part) else self._part
 
 
 def _part(value: object) -> object:
@@ -98,16 +98,3 @@ class OwnParts(BaseModel):
     def source(self, party: str) -> Callable[[], Any] | None:
         """Return what makes the records of a party, if it brings them."""
         return None if self.inputs is None else partial(self.inputs.make, f"the source of {party}")
-
-
-def sources_of(own: Mapping[str, OwnParts]) -> dict[str, Callable[[], Any] | None]:
-    """Return what makes the records of each party."""
-    return {party: parts.source(party) for party, parts in own.items()}
-
-
-def _called(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:
-    try:
-        return function(**given)
-    except Exception as error:
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise ExtensionError(f"{what} fails ({type(error).__name__}: {reason})") from error

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.checkpoint import Halves, forget_after, forget_best_after, load_checkpoint, save_checkpoint
+from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint
 from tpsl.training.receiving import Kind, checked, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
@@ -58,6 +59,11 @@ class Role(ABC):
     def halves(self) -> Halves:
         """The parts with weights, by name: what a checkpoint holds."""
 
+    @property
+    @abstractmethod
+    def encoder(self) -> EncoderState | None:
+        """How the party's own table was encoded, if it has one."""
+
     def restore(self) -> None:
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
         checkpoints = self.folder / "checkpoints"
@@ -65,7 +71,7 @@ class Role(ABC):
             load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
         forget_after(checkpoints, self.done)
-        forget_best_after(self.folder, self.done)
+        forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
         """Keep the state after `done` steps."""
@@ -112,6 +118,11 @@ class FeatureRole(Role):
         """The bottom half."""
         return {"bottom": (self.party.bottom, self.party.optimizer)}
 
+    @property
+    def encoder(self) -> EncoderState | None:
+        """How the party's table was encoded, if it has one."""
+        return self.side.encoder
+
     async def receive(self, kind: type[Kind], topic: str = "") -> Kind:
         """Return the next message if it is of this kind, a tensor of this topic; a rewind may always be ordered."""
         topics = (topic,) if topic else ()
@@ -156,6 +167,11 @@ class LabelRole(Role):
     def halves(self) -> Halves:
         """The top half, and the bottom half of the own features if there are any."""
         return self.party.halves
+
+    @property
+    def encoder(self) -> EncoderState | None:
+        """How the label party's own features were encoded, if it has a table of them."""
+        return self.records.encoder
 
     async def send(self, message: Message) -> None:
         """Send the same message to every feature party."""

@@ -8,6 +8,7 @@
                               records have spent), predictions/ (of held-out and test records after each epoch), and on
                               request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
+    RUN/<any party>/encoder/  what was learned to encode the party's table: vocabularies, means, deviations
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -30,14 +31,17 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
+from tpsl.data.dataset import feature_party_names
+from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
+from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 
-_OWN_PARTS = "own_parts.json"
+_OWN_PARTS, _ENCODER = "own_parts.json", "encoder"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -148,6 +152,20 @@ class RunFolder:
     def own_parts(self, party: str) -> OwnParts:
         """Return the factories of what a party has brought itself to this run."""
         return _read(self.party(party) / _OWN_PARTS, OwnParts.model_validate) or OwnParts()
+
+    def save_encoder(self, party: str, encoder: EncoderState) -> None:
+        """Keep how a party's table was encoded."""
+        encoder.save(self.party(party) / _ENCODER)
+
+    def encoder(self, party: str) -> EncoderState:
+        """Return how a party's table was encoded, for records that come later."""
+        if not (self.party(party) / _ENCODER).is_dir():
+            raise RunError(f"{self.party(party)}: no encoder was saved: the run is not finished, or has no such table")
+        return EncoderState.load(self.party(party) / _ENCODER)
+
+    def all_own_parts(self) -> dict[str, OwnParts]:
+        """Return what every party has brought itself to this run, by its name."""
+        return {party: self.own_parts(party) for party in (*feature_party_names(self.job().data), LABEL_PARTY)}
 
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
         """Note a party's own parts before it keeps anything else; a run that has begun goes on with the same ones."""

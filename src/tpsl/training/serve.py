@@ -53,8 +53,10 @@ def serve(
         if finished is not None and confirmed and is_complete(run, job):
             setup.say_finished()
             return finished
-        data, late, source = own_data(job, LABEL_PARTY, local.data).data, job.has_late_labels, setup.source(LABEL_PARTY)
-        side = setup.load(data, lambda: load_label_party(data, watching.progress, late_labels=late, source=source))
+        data = own_data(job, LABEL_PARTY, local.data).data
+        setup.say_what_is_trusted(data)
+        late, source = job.has_late_labels, setup.source(LABEL_PARTY)
+        side = load_label_party(data, watching.progress, late_labels=late, source=source)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
         vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
 

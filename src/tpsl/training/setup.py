@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -15,8 +15,6 @@ from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
-
-Records = TypeVar("Records")
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,10 @@ class RunSetup:
         """Return what makes a party's records, if it brings them itself."""
         return self.own_parts(party).source(party)
 
-    def load(self, data: DataConfig, load: Callable[[], Records]) -> Records:
-        """Return the records that `load` reads, and say what is taken on trust."""
+    def say_what_is_trusted(self, data: DataConfig) -> None:
+        """Say what cannot be checked of the data that are going to be loaded."""
         if trusted := taken_on_trust(data):
             self.watching.notice(trusted)
-        return load()
 
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tpsl.registry import ExtensionError
+
 
 @dataclass(frozen=True)
 class LoggedRun:
@@ -20,7 +22,7 @@ class LoggedRun:
     """The job as names and values: both parties hold it, and nothing in it depends on labels."""
 
 
-class LoggerError(ValueError):
+class LoggerError(ExtensionError):
     """A logger that was asked for and cannot be had; the sentence says why."""
 
 

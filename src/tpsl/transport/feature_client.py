@@ -12,7 +12,7 @@ from typing import Self
 
 import grpc
 
-from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, Refused
+from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import Limits, WireDtype, as_sentence
@@ -45,7 +45,6 @@ class FeatureClient:
         credentials: grpc.ChannelCredentials | None,
         patience: Patience,
         watch: Watch,
-        window: int = WINDOW,
     ) -> None:
         """Begin to connect. Without credentials only a loopback address is accepted."""
         split_address(address)
@@ -62,7 +61,7 @@ class FeatureClient:
         self._address = address
         self._party = party
         self._agreement = agreement
-        self._limits, self._window = limits, window
+        self._limits = limits
         self._dtype: WireDtype = dtype
         self._patience = patience
         self._watch = watch
@@ -190,7 +189,7 @@ class FeatureClient:
         elif theirs.received:
             raise BadMessage("the label party sent a welcome to a new link on which it has received messages")
         else:
-            link = Link(theirs.link, LABEL_PARTY, self._limits, self._dtype, self._patience, self._watch, self._window)
+            link = Link(theirs.link, LABEL_PARTY, self._limits, self._dtype, self._patience, self._watch)
         stream.connection = connection = link.attach(theirs.received)
         writing.put(connection)
         with self._changed:

@@ -17,6 +17,7 @@ from google.protobuf.message import Message as Protobuf
 from torch import Tensor
 
 from tpsl.transport import wire_pb2
+from tpsl.transport.channel import WINDOW
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import (
     Bye,
@@ -56,7 +57,7 @@ with warnings.catch_warnings():
 
 @dataclass(frozen=True)
 class Limits:
-    """The tensors that are accepted."""
+    """The tensors that are accepted, and how much may be under way."""
 
     rows: int
     """The most rows."""
@@ -64,6 +65,8 @@ class Limits:
     """The most numbers in a row."""
     topics: tuple[str, ...] = ()
     """What the numbers may be."""
+    window: int = WINDOW
+    """Bytes that may be under way in one direction; two of the largest messages fit in any case."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Self
 
 import grpc
 
-from tpsl.transport.channel import WINDOW, Channel, PeerMissing, PeerRestarted, Refused
+from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
 from tpsl.transport.frames import Limits, WireDtype
@@ -52,14 +52,13 @@ class LabelServer:
         credentials: grpc.ServerCredentials | None,
         patience: Patience,
         watch: Watch,
-        window: int = WINDOW,
     ) -> None:
         """Listen at once. Without credentials only a loopback address is accepted, and names are taken on trust."""
         if credentials is None:
             require_loopback(address)
         self._parties = tuple(parties)
         self._agreement = agreement
-        self._limits, self._window = limits, window
+        self._limits = limits
         self._dtype: WireDtype = dtype
         self._certified = credentials is not None
         self._patience = patience
@@ -230,7 +229,6 @@ class LabelServer:
                     self._dtype,
                     self._patience,
                     self._watch,
-                    self._window,
                 )
                 received = 0
             stream.connection = connection = link.attach(received)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 
 from tpsl.transport import wire_pb2
-from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, PeerMissing, Traffic
+from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame
 from tpsl.transport.messages import Bye, Message, Stop, TensorMessage
@@ -82,7 +82,6 @@ class Link:
         dtype: WireDtype,
         patience: Patience,
         watch: Watch,
-        window: int = WINDOW,
     ) -> None:
         self.identity = identity
         self._peer = peer
@@ -92,7 +91,7 @@ class Link:
         self._patience = patience
         self._watch = watch
         # Two of the largest messages fit in any case: one is under way while the next is made.
-        self._window = max(window, 2 * (largest_frame(limits, dtype) + MESSAGE_OVERHEAD))
+        self._window = max(limits.window, 2 * (largest_frame(limits, dtype) + MESSAGE_OVERHEAD))
         self._traffic = Traffic()
 
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
@@ -93,9 +94,9 @@ def linked_pair(names: tuple[str, str], dtype: WireDtype, limits: Limits, watch:
 
     The first end is for the first name. Every frame is told to `watch`, in order, before the other side sees it.
     """
-    ends = []
+    ends, roomy = [], replace(limits, window=_ROOMY)
     for name, peer in (names, names[::-1]):
-        link = Link(b"", peer, limits, dtype, Patience(), lambda peer, sentence: None, window=_ROOMY)
+        link = Link(b"", peer, roomy, dtype, Patience(), lambda peer, sentence: None)
         ends.append(_LinkedChannel(name, peer, link, watch))
     ends[0]._other, ends[1]._other = ends[1], ends[0]
     return ends[0], ends[1]

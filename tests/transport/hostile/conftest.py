@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -153,12 +154,11 @@ class Scene:
                 "127.0.0.1:0",
                 parties,
                 TERMS,
-                LIMITS,
+                replace(LIMITS, window=WINDOW),
                 "float32",
                 credentials=credentials,
                 patience=patience,
                 watch=watch,
-                window=WINDOW,
             )
         )
 

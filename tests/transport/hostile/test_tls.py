@@ -47,7 +47,7 @@ def test_the_line_about_a_stranger_is_json_for_who_wants_that(
 ) -> None:
     written = io.StringIO()
     console = Console(file=written)
-    with Live("label", "label", peers=["airport"], epochs=1, log_json=True, console=console) as live:
+    with Live("label", peers=["airport"], epochs=1, log_json=True, console=console) as live:
         server = scene.serving(Certificates.load(scene.folder / "label").server(), watch=live.watch)
         foreign = raw_credentials(scene.folder / "airport", strangers / "airport")
         with pytest.raises(Refused):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpsl.training.checkpoint import has_best, load_best, save_best
+from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.transport import BadMessage, Verdict
 
@@ -33,7 +33,7 @@ async def feature(role: FeatureRole) -> bool:
     verdict = await role.receive(Verdict)
     if verdict.step != role.done:
         raise BadMessage(f"{role.channel.peer} judges step {verdict.step}; expected was step {role.done}")
-    if not (verdict.best or has_best(role.folder)):
+    if not (verdict.best or saved_steps(role.folder / BEST)):
         raise BadMessage(f"{role.channel.peer} judges step {role.done} and names no epoch that is better")
     _obey(role, verdict)
     return verdict.stop
@@ -41,7 +41,7 @@ async def feature(role: FeatureRole) -> bool:
 
 def _obey(role: Role, verdict: Verdict) -> None:
     if verdict.best:
-        save_best(role.folder, role.done, role.job.digest(), role.halves)
+        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves)
     if verdict.stop:
         role.observer.event("stopped early", step=role.done)
 
@@ -49,7 +49,8 @@ def _obey(role: Role, verdict: Verdict) -> None:
 def restore_best(role: Role) -> None:
     """Put the halves into their best state when training has ended, if the job judges its epochs."""
     if role.schedule.patience and role.done:
-        load_best(role.folder, role.job.digest(), role.halves)
+        best = role.folder / BEST
+        load_checkpoint(best, max(saved_steps(best)), role.job.digest(), role.halves)
 
 
 def best_epoch(judged: list[dict[str, Any]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ async def label(role: LabelRole) -> None:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
     if role.result is None:
         if role.job.trains:
-            _keep_weights(role)
+            _keep_what_predicts(role)
         role.result = _label_result(role)
         role.run.finish(role.result)
     await role.send(Bye())
@@ -44,7 +44,7 @@ async def label(role: LabelRole) -> None:
 
 async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
-    _keep_weights(role)
+    _keep_what_predicts(role)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or FeatureResult(
@@ -63,13 +63,15 @@ async def feature(role: FeatureRole) -> None:
     role.observer.event("finished")
 
 
-def _keep_weights(role: Role) -> None:
-    """Write the averaged weights, which predict."""
+def _keep_what_predicts(role: Role) -> None:
+    """Write the averaged weights, and how records are encoded."""
     if role.recorder:
         role.recorder.sync()
     for part, (half, optimizer) in role.halves.items():
         with optimizer.averaged():
             write_atomically(role.folder / f"{part}.safetensors", save(half.state_dict()))
+    if role.encoder is not None:
+        role.run.save_encoder(role.name, role.encoder)
 
 
 def _epochs(role: Role) -> int:

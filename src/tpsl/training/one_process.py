@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.relabelling import Relabelling
+from tpsl.progress import Progress, no_progress
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
 from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
-from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
@@ -79,7 +80,8 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            data = setup.load(job.data, partial(_load, setup))
+            setup.say_what_is_trusted(job.data)
+            data = load_records(job, setup.own, setup.watching.progress)
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
@@ -100,9 +102,15 @@ def train_together(
         return after.complete()
 
 
-def _load(setup: RunSetup) -> Dataset:
-    late_labels, sources = setup.job.has_late_labels, sources_of(setup.own)
-    return load(setup.job.data, setup.watching.progress, late_labels=late_labels, sources=sources)
+def load_records(
+    job: Job,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+) -> Dataset:
+    """Return the records of all parties of a job; `own` is what each brings itself, by its name."""
+    late, sources = job.has_late_labels, {party: parts.source(party) for party, parts in own.items()}
+    return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling)
 
 
 class _LabelProgress(NullObserver):

@@ -18,8 +18,8 @@ from tpsl.mechanisms import from_spec
 from tpsl.party import LabelParty
 from tpsl.training import Job, make_job, train
 from tpsl.training.build import build_feature_party, build_label_party
-from tpsl.training.loop import train_together
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train_together
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
