@@ -17,7 +17,7 @@ from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
-from tpsl.training.own_parts import OwnParts
+from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
@@ -109,7 +109,7 @@ def load_records(
     relabelling: Relabelling | None = None,
 ) -> Dataset:
     """Return the records of all parties of a job; `own` is what each brings itself, by its name."""
-    late, sources = job.has_late_labels, {party: parts.source(party) for party, parts in own.items()}
+    late, sources = job.has_late_labels, sources_of(own)
     return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling)
 
 
