@@ -389,7 +389,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tpsl.audit import audit
     from tpsl.data.dataset import load
     from tpsl.report.findings import keep_finding
-    from tpsl.training import make_job, train
+    from tpsl.training.job import make_job
+    from tpsl.training.one_process import train
 
     folder = tmp_path_factory.mktemp("runs")
     for name, privacy in PRIVACY.items():

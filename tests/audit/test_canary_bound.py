@@ -16,9 +16,9 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, secure_words, seeded_words
 from tpsl.mechanisms.additive import AdditiveMechanism
 from tpsl.mechanisms.randomized_response import RandomizedResponse
-from tpsl.party import LabelParty
-from tpsl.training import Job
+from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.job import Job
 
 CERTAIN = 1 - 1e-6
 

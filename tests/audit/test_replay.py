@@ -15,10 +15,10 @@ from tpsl.data.dataset import load
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
-from tpsl.party import LabelParty
-from tpsl.training import Job
+from tpsl.party.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.job import Job
 from tpsl.training.observer import Watching
 from tpsl.training.role import FeatureRole, LabelRole
 

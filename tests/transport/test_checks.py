@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, checked_tensor
+from tpsl.transport.checks import BadMessage, checked_tensor
 
 
 def check(tensor: torch.Tensor) -> torch.Tensor:

@@ -34,8 +34,10 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport import Channel, Limits, WireDtype
+from tpsl.transport.channel import Channel
+from tpsl.transport.frames import Limits
 from tpsl.transport.linked import SentFrame, linked_pair
+from tpsl.transport.messages import WireDtype
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")

@@ -51,7 +51,7 @@ def audit(
     audits.
     """
     from tpsl import audit as auditing
-    from tpsl.training import load_job
+    from tpsl.training.job import load_job
     from tpsl.training.observer import Watching
 
     run = job if job is not None and job.is_dir() else None

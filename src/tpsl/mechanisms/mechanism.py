@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from tpsl.mechanisms.random_words import RandomWords, Words, secure_words, seede
 
 Outcomes = npt.NDArray[np.unsignedinteger]
 Labels = npt.NDArray[np.intp]
+Estimator = Literal["linear", "unbiased", "posterior"]
+"""How a noisy label becomes a gradient: `tpsl.perturb`."""
 
 _WORDS_AT_ONCE = 1 << 17
 MIN_EPSILON, MAX_EPSILON = 1e-3, 40.0

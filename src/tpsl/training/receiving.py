@@ -8,7 +8,9 @@ from typing import TypeVar
 from torch import Tensor
 
 from tpsl.training.observer import Observer
-from tpsl.transport import BadMessage, Channel, JobStopped, Message, Stop, TensorMessage, checked_tensor
+from tpsl.transport.channel import Channel, JobStopped
+from tpsl.transport.checks import BadMessage, checked_tensor
+from tpsl.transport.messages import Message, Stop, TensorMessage
 
 Kind = TypeVar("Kind", bound=Message)
 

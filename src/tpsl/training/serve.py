@@ -20,7 +20,8 @@ from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
-from tpsl.transport import BadMessage, JobStopped, PeerMissing, run_alone
+from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience
 from tpsl.transport.peers import LABEL_PARTY

@@ -15,9 +15,10 @@ import grpc
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import LABEL_SERVER_NAME
-from tpsl.transport.frames import Limits, WireDtype, as_sentence
+from tpsl.transport.frames import Limits, as_sentence
 from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.link import Connection, Link, Patience, Watch
+from tpsl.transport.messages import WireDtype
 from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.transport.watchdog import Stream, Watchdog

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from google.protobuf.message import Message as Protobuf
@@ -29,9 +29,8 @@ from tpsl.transport.messages import (
     Stop,
     TensorMessage,
     Verdict,
+    WireDtype,
 )
-
-WireDtype = Literal["float32", "bfloat16", "float16"]
 
 HEADER_BYTES = 1 << 16
 FRAME_BYTES = (1 << 31) - 1

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
-from tpsl.transport.frames import WireDtype, as_received, as_sent
-from tpsl.transport.messages import Message, TensorMessage
+from tpsl.transport.frames import as_received, as_sent
+from tpsl.transport.messages import Message, TensorMessage, WireDtype
 
 
 @dataclass(slots=True)

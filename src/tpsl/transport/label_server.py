@@ -20,9 +20,10 @@ import grpc
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
-from tpsl.transport.frames import Limits, WireDtype
+from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, refusal
 from tpsl.transport.link import Connection, Link, Patience, Watch
+from tpsl.transport.messages import WireDtype
 from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, stream_options
 from tpsl.transport.peers import described
 from tpsl.transport.refusal_log import RefusalLog

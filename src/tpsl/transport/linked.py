@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
-from tpsl.transport.frames import Limits, WireDtype
+from tpsl.transport.frames import Limits
 from tpsl.transport.in_process import Pause
 from tpsl.transport.link import Link, Patience
-from tpsl.transport.messages import Message, TensorMessage
+from tpsl.transport.messages import Message, TensorMessage, WireDtype
 
 _ROOMY = 1 << 62
 

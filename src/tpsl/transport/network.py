@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tpsl.transport.frames import Limits, WireDtype, largest_frame
+from tpsl.transport.frames import Limits, largest_frame
+from tpsl.transport.messages import WireDtype
 
 SERVICE, METHOD = "tpsl.wire.Split", "Connect"
 

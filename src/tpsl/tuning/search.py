@@ -28,7 +28,7 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
-from tpsl.transport import BadMessage
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Released, Trial, TuneResult, compare
 from tpsl.tuning.pool import Task, load_once, run_tasks
