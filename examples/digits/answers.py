@@ -14,4 +14,4 @@ class Answers:
 
 def top_half(cut: int, classes: int) -> nn.Module:
     """Return a network from both parties' shares of the cut to one logit for each digit."""
-    return nn.Sequential(nn.ReLU(), nn.Linear(cut, 64), nn.ReLU(), nn.Linear(64, classes))
+    return nn.Sequential(nn.GELU(), nn.Linear(cut, 64), nn.GELU(), nn.Linear(64, classes))

@@ -226,7 +226,7 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
 
 
 def _pretrain(job: Job, folder: Path, device: torch.device | None) -> None:
-    pretrain_once(job, load_once(job.data), folder, device)
+    pretrain_once(job, load_once(job), folder, device)
 
 
 def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = None) -> None:
@@ -263,7 +263,7 @@ def _tuned(cell: Cell, job: Job, work: Path, device: torch.device | None) -> Row
 
 
 def _local(job: Job, out: Path, work: Path, device: torch.device | None) -> Row:
-    data, run = load_once(job.data), RunFolder(work)
+    data, run = load_once(job), RunFolder(work)
     with run.started(job, [*data.feature_parties, LABEL_PARTY]):
         copy_pretrained(job, out / "pretrained", run)
     try:

@@ -132,7 +132,7 @@ def _row_path(cells: Path, setting: Setting, base: Job) -> Path:
 
 def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) -> None:
     """Train and attack one cell and write its row."""
-    data = load_once(base.data)
+    data = load_once(base)
     job = setting.job(base)
     run = cells / setting.key(base)
     shutil.rmtree(run, ignore_errors=True)

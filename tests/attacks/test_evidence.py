@@ -1,6 +1,7 @@
 """The white-box attacker recovers each noisy label from the gradient, under every estimator."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.true_labels import reveal
+from tpsl.mechanisms import identity
 from tpsl.vault import Vault
 
 TWO = [
@@ -67,3 +69,15 @@ def test_without_noise_the_label_itself_is_read(recorded: Callable[..., Any]) ->
         readable = found != 0
         assert readable.mean() > 0.95
         assert ((found > 0) == (reveal(run.data.labels)[rows] == 1))[readable].all()
+
+
+def test_without_noise_a_label_is_read_however_sure_the_network_is() -> None:
+    """A logit 40 ahead hides all others in float32; the gradient still says which label it was made for."""
+
+    class Sure:
+        def logits_and_weights(self, seen: Any) -> tuple[np.ndarray, np.ndarray]:
+            logits = np.repeat([[40.0, 0.0, 0.0]], 3, axis=0)
+            return logits, np.eye(3) + 1e-8
+
+    evidence = Evidence(Sure(), identity(3), "posterior")  # type: ignore[arg-type]
+    assert evidence(SimpleNamespace(step=0)).argmax(axis=1).tolist() == [0, 1, 2]  # type: ignore[arg-type]

@@ -12,14 +12,18 @@ from tpsl.audit.repeated_releases import _plan, examine_draws
 from tpsl.mechanisms import (
     Mechanism,
     gaussian,
+    integer_weights,
     laplace,
     optimized_unary,
     randomized_response,
     seeded_words,
     subset_selection,
 )
+from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault.outcome_tests import Expected, accusations
 
+TABLE = table_mechanism("uneven", integer_weights([[0.6, 0.2, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], 1.0))
+"""Of a user's own: no two labels are treated alike."""
 SOUND = [
     (randomized_response(1.0), 1),
     (laplace(1.0), 2),
@@ -28,6 +32,7 @@ SOUND = [
     (laplace(2.0, 5), 1),
     (optimized_unary(1.0, 5), 1),
     (subset_selection(0.5, 10), 2),
+    (TABLE, 2),
 ]
 
 
@@ -51,17 +56,17 @@ def test_sound_mechanisms_pass(tmp_path: Path, mechanism: Mechanism, draws: int)
     assert not (tmp_path / "r" / "copy").exists()
 
 
-def test_two_draws_of_one_release_with_the_same_noise_are_found() -> None:
-    mechanism = laplace(1.0)
-    labels = np.arange(1000) % 2
+@pytest.mark.parametrize("mechanism", [laplace(1.0), TABLE], ids=str)
+def test_two_draws_of_one_release_with_the_same_noise_are_found(mechanism: Mechanism) -> None:
+    labels = np.arange(1000) % mechanism.classes
     draws = [mechanism.release(labels, seeded_words(4, max(1, number))).outcomes for number in range(6)]
     tested, _ = examine_draws(Expected(mechanism), labels, draws, "here")
     assert [text.split(",")[0] for text in accusations(tested, 1e-6)] == ["here: two have noise in common"]
 
 
-def test_records_without_noise_are_counted() -> None:
-    mechanism = randomized_response(1.0)
-    labels = np.arange(4000) % 2
+@pytest.mark.parametrize("mechanism", [randomized_response(1.0), TABLE], ids=str)
+def test_records_without_noise_are_counted(mechanism: Mechanism) -> None:
+    labels = np.arange(4000) % mechanism.classes
     draws = [mechanism.release(labels, seeded_words(5, number)).outcomes.copy() for number in range(40)]
     for outcomes in draws:
         outcomes[1000:1040] = labels[1000:1040]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tpsl.cli.keys import UnknownKey, all_keys, key_above, key_named, settable_keys
@@ -54,3 +56,16 @@ def test_an_unknown_key_is_refused_with_the_nearest(name: str, near: str) -> Non
 def test_a_key_like_no_other() -> None:
     with pytest.raises(UnknownKey, match="`tpsl keys` lists them"):
         key_above("zzz")
+
+
+def test_keys_are_listed_with_what_they_mean(tpsl: Any) -> None:
+    found = tpsl("keys", "--json").json()["keys"]
+    assert [(entry["name"], entry["source"]) for entry in found] == [(key.name, key.source) for key in all_keys()]
+    shown = tpsl("keys", "patience", "local.wa").stdout.splitlines()
+    assert shown[0::2] == [
+        "training.pretrain.patience: integer; default 3",
+        "training.patience: integer; default 0",
+        "local.wait: number; default 3600.0",
+    ]
+    assert all(line.startswith("    ") and line.endswith(".") for line in shown[1::2])
+    assert tpsl("keys", "nothing").error() == "error: no key has nothing in its name"

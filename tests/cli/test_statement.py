@@ -62,7 +62,7 @@ def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certs: Path,
     assert "largest total    ε = 0.5 of any record\n" in shown.stdout
     assert "ε = 2 of any unit (4 records)\n" in shown.stdout
     assert "warning: the certificate was not traced to an authority" in shown.stderr
-    for words in ("does not show that they are true", "somebody who noted none cannot", "keeps a second vault"):
+    for words in ("does not show that they are true", "someone who noted none cannot", "keeps a second vault"):
         assert words in shown.stderr
 
 

@@ -237,7 +237,7 @@ def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
     table.write_text("\n".join(["record,clicked,user", *lines]))
     assert "classes need" in tpsl("vault", "create", vault, table, *columns, *names, "--classes", 2).error()
     sentence = tpsl("vault", "create", vault, table, *columns, *names[:4]).error()
-    assert f"{table}, row 2: the label 'yes, later' is none of 'no', 'yes'" in sentence
+    assert f"{table}: column 'clicked', row 2: 'yes, later' is not a label; labels are no, yes" in sentence
     assert not vault.exists()
     made = tpsl("vault", "create", vault, table, *columns, *names, "--json").json()
     assert (made["records"], made["classes"]) == (12, 3)

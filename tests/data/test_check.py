@@ -8,6 +8,7 @@ import pytest
 
 from tpsl.data.check import DataReport, check_data
 from tpsl.data.config import CriteoData, OwnData, SyntheticData, TableData
+from tpsl.data.errors import DataError
 from tpsl.tables import reading
 
 ROWS = 400
@@ -124,6 +125,19 @@ def test_a_party_whose_file_is_not_here_is_left_out(tmp_path: Path) -> None:
     }
     found = check_data(TableData.model_validate(content))
     assert found.not_here == ["label"] and found.passed and not found.classes
+    (tmp_path / "feature.csv").unlink()
+    with pytest.raises(DataError, match="nothing to check: the data of label, feature is not here"):
+        check_data(TableData.model_validate(content))
+
+
+def test_times_and_units_are_checked_too(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i},{i % 2},2026-01-{1 + i % 28:02},u{i}\n" for i in range(40))
+    (tmp_path / "table.csv").write_text(f"id,x,label,day,who\n{rows}40,1,1,soon,\n")
+    path = {"path": tmp_path / "table.csv", "time": "day"}
+    content = {"features": [{**path, "numeric": ["x"]}], "label": {**path, "unit": "who"}, "split": "chronological"}
+    errors = texts(check_data(TableData.model_validate(content)), "error")
+    assert ["'soon' cannot be read as a time" in text for text in errors] == [True, False, True]
+    assert "column 'who', row 41: the unit is missing" in errors[1]
 
 
 def test_click_logs_and_built_in_data(tmp_path: Path) -> None:

@@ -95,3 +95,17 @@ def test_each_lag_counts_every_record_in_at_most_one_pair() -> None:
         assert pairs.sum() == 100 - lag
         assert pairs.max() <= 50
     assert (neighbours._agreed == neighbours._pairs).all()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[-2:], ids=lambda m: f"{m.name}-{m.classes}")
+def test_faults_in_the_noise_of_a_table_of_a_users_own_are_found(mechanism: Mechanism) -> None:
+    labels = np.random.default_rng(6).integers(0, mechanism.classes, 20_000)
+    expected = Expected(mechanism)
+    words = seeded_words(7).words(len(labels))
+    sound, shared = (mechanism._draw(labels, drawn) for drawn in (words, words[: len(words) // 2].repeat(2)))
+    rates, neighbours, agreement = Rates(expected), Neighbours(expected), Agreement(expected, expected)
+    rates.take(labels, np.where(np.arange(len(labels)) % 20 == 0, 0, sound))  # one in twenty is always outcome 0
+    neighbours.take(expected.bits(labels, shared), labels)
+    agreement.take(expected.bits(labels, sound), expected.bits(labels, sound), labels)
+    for tested in (rates.tested("here"), neighbours.tested("here"), agreement.tested("here")):
+        assert tested.p_value * tested.tests < 1e-6, tested.sentence

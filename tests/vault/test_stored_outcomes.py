@@ -12,12 +12,14 @@ from tpsl.mechanisms import (
     RandomWords,
     gaussian,
     identity,
+    integer_weights,
     laplace,
     optimized_unary,
     randomized_response,
     subset_selection,
 )
 from tpsl.mechanisms.randomized_response import RandomizedResponse
+from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault import Vault
 from tpsl.vault.storage import CHUNK
 
@@ -48,6 +50,7 @@ SOUND = [
     (laplace(2.0, 5), 2),
     (optimized_unary(1.0, 5), 1),
     (subset_selection(0.5, 10), 2),
+    (table_mechanism("uneven", integer_weights([[0.6, 0.2, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], 1.0)), 2),
 ]
 
 

@@ -6,6 +6,7 @@ of the noisy label t (and of things the attacker knows), so `P(t | y)` is all th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,9 @@ class Evidence:
     """
 
     def __init__(self, white_box: WhiteBox, mechanism: Mechanism, estimator: Estimator) -> None:
-        self._white_box, self._mechanism, self._posterior = white_box, mechanism, estimator == "posterior"
+        self._white_box, self._mechanism = white_box, mechanism
+        # Without noise w is the label itself under every estimator, however sure of another the network is.
+        self._posterior = estimator == "posterior" and math.isfinite(mechanism.epsilon)
         self.exact = mechanism.classes == 2 or self._posterior or not mechanism.outcome_shape
         """False with k classes and noise on each coordinate: softmax hides the sum of it, which is taken as 0."""
         self._last: tuple[int, LabelReading] | None = None

@@ -30,6 +30,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from tpsl.attacks.attack import Attack
+from tpsl.attacks.attack_report import AttackReport
 from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.black_box import norm_scores, spectral_scores
 from tpsl.attacks.ceilings import Ceilings
@@ -41,7 +42,6 @@ from tpsl.attacks.known_labels import (
     embedding_similarity,
     feature_similarity,
 )
-from tpsl.attacks.report import AttackReport
 from tpsl.attacks.scoring import Ceiling
 from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import noisy_label_with_features, side_by_side

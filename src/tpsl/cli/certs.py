@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, answer
 
-_AUTHORITY = "authority"
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A party's certificate folder; `new` if this command wrote it."""
-
-    party: str
-    folder: Path
-    expires: datetime
-    new: bool
+if TYPE_CHECKING:
+    from tpsl.transport.certificates import PartyFolder
 
 
 def certs(
     job: Annotated[Path | None, typer.Argument(help="Job file: a certificate for each of its parties.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the authority and the parties' folders.")] = Path("certs"),
-    party: Annotated[list[str] | None, typer.Option(help="A certificate for this party too; can be repeated.")] = None,
+    party: Annotated[list[str] | None, typer.Option(help="A certificate for this party too; may be repeated.")] = None,
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificates are valid.")] = 365,
     json: JsonFlag = False,
 ) -> None:
@@ -36,14 +25,16 @@ def certs(
 
     Example: tpsl certs job.yaml
     """
+    from tpsl.transport.certificates import AUTHORITY, party_folders
+
     parties = [*(_parties_of(job) if job else ()), *(party or ())]
     if not parties:
         raise ValueError("certs needs a job file, or a --party to make a certificate for")
-    made = _make(out, list(dict.fromkeys(parties)), days)
+    made = party_folders(out, list(dict.fromkeys(parties)), days)
     folders = [
         {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
     ]
-    answer(json, {"authority": str(out / _AUTHORITY), "parties": folders}, _advice(out / _AUTHORITY, made))
+    answer(json, {"authority": str(out / AUTHORITY), "parties": folders}, _advice(out / AUTHORITY, made))
 
 
 def _parties_of(job: Path) -> list[str]:
@@ -53,44 +44,7 @@ def _parties_of(job: Path) -> list[str]:
     return ["label", *feature_party_names(load_job(job).data)]
 
 
-def _make(out: Path, parties: list[str], days: int) -> list[_Made]:
-    from tpsl.transport.certificates import create_authority, require_party_name
-    from tpsl.transport.credentials import AUTHORITY_FILE
-
-    for party in parties:
-        require_party_name(party)
-        if party == _AUTHORITY:
-            raise ValueError(f"a party cannot be named {party!r}: {out / party} is the folder of the authority")
-    authority = out / _AUTHORITY
-    if not authority.exists():
-        # Not hidden ones: those are what a command that was killed has left.
-        orphan = min(out.glob(f"[!.]*/{AUTHORITY_FILE}"), default=None)
-        if orphan:
-            raise ValueError(
-                f"{authority}: is gone, and a new authority would not fit {orphan.parent}; "
-                "bring it back, or make all certificates again with another --out"
-            )
-        create_authority(authority)
-    return [_certificate_of(party, authority, out / party, days) for party in parties]
-
-
-def _certificate_of(party: str, authority: Path, folder: Path, days: int) -> _Made:
-    """Return a party's certificates, those that are there or new ones."""
-    from tpsl.transport.certificates import issue
-    from tpsl.transport.credentials import AUTHORITY_FILE, Certificates
-
-    new = not folder.exists()
-    if new:
-        issue(authority, folder, party, label=party == "label", days=days)
-    found = Certificates.load(folder)
-    if found.party != party:
-        raise ValueError(f"{folder}: holds the certificate of {found.party!r}, not of {party!r}")
-    if (folder / AUTHORITY_FILE).read_bytes() != (authority / AUTHORITY_FILE).read_bytes():
-        raise ValueError(f"{folder / AUTHORITY_FILE}: is another authority than {authority / AUTHORITY_FILE}")
-    return _Made(party, folder, found.expires, new)
-
-
-def _advice(authority: Path, made: list[_Made]) -> Iterator[str]:
+def _advice(authority: Path, made: Sequence[PartyFolder]) -> Iterator[str]:
     for certificate in made:
         valid = f"valid until {certificate.expires:%Y-%m-%d}"
         if certificate.new:

@@ -25,6 +25,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.columns import record_ids, times
 from tpsl.tables.reading import Block
 
 LABEL = "label"
@@ -125,6 +126,8 @@ def check_data(
     for party, records in found.items():
         if party != LABEL and LABEL in found:
             _compare_ids(party, records.ids, found[LABEL].ids, report)
+    if report.not_here and not (report.parties or report.findings):
+        raise DataError(f"there is nothing to check: the data of {', '.join(report.not_here)} is not here")
     return report
 
 
@@ -168,7 +171,7 @@ class _FileCheck:
     def run(self, progress: Progress) -> dict[str, _Records]:
         """Return the records, if their ids can be read."""
         file = self._file
-        wanted = [file.id, file.labels.column if file.labels else None, *file.columns]
+        wanted = [file.id, file.time, file.unit, file.labels.column if file.labels else None, *file.columns]
         records = 0
         try:
             for block in file.blocks([name for name in wanted if name is not None], progress):
@@ -186,17 +189,22 @@ class _FileCheck:
         return {self._party: _Records(ids, np.concatenate(self._labels) if known else None)}
 
     def _add(self, block: Block) -> None:
-        ids = self._read(self._file.id or "", lambda: hashes_of(self._file.ids(block)))
+        file = self._file
+        ids = self._read(file.id or "", lambda: hashes_of(file.ids(block)))
         labels = None
-        if self._file.labels is not None:
-            labels = self._read(self._file.labels.column, lambda: self._file.class_numbers(block))
+        if file.labels is not None:
+            labels = self._read(file.labels.column, lambda: file.class_numbers(block))
         elif self._label_of is not None and ids is not None:
             labels = self._label_of(ids)
         values = {}
         for name, column in self._columns.items():
-            typed = self._read(name, lambda name=name: self._file.typed(block, name))
+            typed = self._read(name, lambda name=name: file.typed(block, name))
             if typed is not None:
                 values[name] = column.add(typed)
+        if file.time is not None:
+            self._read(file.time, lambda: times(block.columns[file.time], file.place(block, file.time)))
+        if file.unit is not None:
+            self._read(file.unit, lambda: record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
         if ids is not None:
             self._ids.append(ids)
         if labels is not None:

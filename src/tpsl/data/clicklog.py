@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tpsl.data.config import AvazuData, ClickData, CriteoData
-from tpsl.data.encoder import HashedCategories, IndexedCategories
 from tpsl.data.parquetfile import new_parquet
 from tpsl.data.party_file import Labels, PartyFile, side_by_side
 from tpsl.data.preparation import Preparation
@@ -50,14 +49,18 @@ def feature_side(
     config: ClickData, progress: Progress = no_progress, relabelling: Relabelling | None = None
 ) -> FeatureSide:
     """Load the feature party's side; in a converted folder, from its own file alone."""
-    return _preparation(config).load_feature_side(FEATURE_PARTY, feature_file(config, relabelling), progress)
+    return Preparation.of(config, in_file_order=True).load_feature_side(
+        FEATURE_PARTY, feature_file(config, relabelling), progress
+    )
 
 
 def label_side(
     config: ClickData, progress: Progress = no_progress, relabelling: Relabelling | None = None
 ) -> LabelSide:
     """Load the label party's side; in a converted folder, from its own file alone."""
-    return _preparation(config).load_label_side(label_file(config, relabelling), CLASS_NAMES, progress)
+    return Preparation.of(config, in_file_order=True).load_label_side(
+        label_file(config, relabelling), CLASS_NAMES, progress
+    )
 
 
 def feature_file(config: ClickData, relabelling: Relabelling | None = None) -> PartyFile:
@@ -122,9 +125,3 @@ def _file(config: ClickData, name: str, columns: dict[str, str], relabelling: Re
         rows=config.rows,
         numbered=True,
     )
-
-
-def _preparation(config: ClickData) -> Preparation:
-    hashed = config.categories == "hash"
-    categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
-    return Preparation(config.split, config.test_fraction, config.split_seed, categories, in_file_order=True)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tpsl.data.id_columns import ID_LIKE
 from tpsl.metrics import auc
 from tpsl.tables.columns import parsed_or_null
 
@@ -15,7 +16,6 @@ Hashes = npt.NDArray[np.int64]
 
 _MOST_COUNTED = 1 << 16
 """Distinct values that are counted of each column; of more it is known only that there are more."""
-_ID_LIKE = 0.9
 _FEW = 20
 """Fewer records say nothing about whether a category is an id."""
 _MANY_NUMBERS = 50
@@ -89,7 +89,7 @@ class ColumnCheck:
         return len(self._distinct) == 1 if self._some is not None else bool(self._lowest == self._highest)
 
     def _about_categories(self) -> list[str]:
-        if self._counted >= _FEW and len(self._distinct) >= _ID_LIKE * self._counted:
+        if self._counted >= _FEW and len(self._distinct) >= ID_LIKE * self._counted:
             return [
                 f"has {len(self._distinct):,} different values in {self._counted:,} records, as an id would: "
                 "a category that hardly repeats teaches nothing, and may tell who a record is about"

@@ -67,25 +67,6 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Buckets:
-    """A fixed number of buckets."""
-
-    count: int
-
-    @property
-    def size(self) -> int:
-        """Number of rows of the field."""
-        return 1 + self.count
-
-    def rows(self, values: Any) -> FieldRows:
-        """Return each record's row within the field."""
-        codes, distinct = codes_and_values(values)
-        row_of_code = np.zeros(len(distinct) + 1, dtype=np.int32)
-        row_of_code[:-1] = [1 + stable_hash(text) % self.count for text in distinct.to_pylist()]
-        return row_of_code[codes]
-
-
-@dataclass(frozen=True)
 class IndexedCategories:
     """A vocabulary of the values that at least `min_count` training records have."""
 
@@ -105,9 +86,21 @@ class HashedCategories:
 
     buckets: int
 
-    def learn(self, values: Any, train: Rows) -> Buckets:
+    def learn(self, values: Any, train: Rows) -> "HashedCategories":
         """Learn nothing."""
-        return Buckets(self.buckets)
+        return self
+
+    @property
+    def size(self) -> int:
+        """Number of rows of the field."""
+        return 1 + self.buckets
+
+    def rows(self, values: Any) -> FieldRows:
+        """Return each record's row within the field."""
+        codes, distinct = codes_and_values(values)
+        row_of_code = np.zeros(len(distinct) + 1, dtype=np.int32)
+        row_of_code[:-1] = [1 + stable_hash(text) % self.buckets for text in distinct.to_pylist()]
+        return row_of_code[codes]
 
 
 Categories = IndexedCategories | HashedCategories
@@ -151,7 +144,7 @@ class EncoderState:
     stand for a missing value in it; fields are in the order of the columns.
     """
 
-    categories: Mapping[str, Vocabulary | Buckets]
+    categories: Mapping[str, Vocabulary | HashedCategories]
     numbers: Mapping[str, Standard]
     columns: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -196,7 +189,7 @@ class EncoderState:
             "columns": dict(self.columns),
             "missing": list(self.missing),
             "categories": {
-                name: {"index": len(part.values)} if isinstance(part, Vocabulary) else {"buckets": part.count}
+                name: {"index": len(part.values)} if isinstance(part, Vocabulary) else asdict(part)
                 for name, part in self.categories.items()
             },
             "numbers": {name: asdict(standard) for name, standard in self.numbers.items()},
@@ -218,13 +211,12 @@ class EncoderState:
             if unknown:
                 raise DataError(f"{path}: there is no kind of column {unknown[0]!r}, only {', '.join(KINDS)}")
             values = pyarrow.parquet.read_table(folder / _VOCABULARIES).column("value").combine_chunks()
-            categories: dict[str, Vocabulary | Buckets] = {}
+            categories: dict[str, Vocabulary | HashedCategories] = {}
             done = 0
             for name, part in content["categories"].items():
                 size = part.get("index", 0)
-                categories[name] = (
-                    Vocabulary(values[done : done + size]) if "index" in part else Buckets(part["buckets"])
-                )
+                vocabulary = Vocabulary(values[done : done + size])
+                categories[name] = vocabulary if "index" in part else HashedCategories(**part)
                 done += size
             numbers = {name: Standard(**standard) for name, standard in content["numbers"].items()}
             return cls(categories, numbers, content["columns"], tuple(content["missing"]))
@@ -252,7 +244,7 @@ def learn(
         for name, dtype in (("categorical", np.int32), ("numeric", np.float32))
     )
     what, fields = f"encoding {Path(table.name).name}", len(table.categorical) + len(table.numeric)
-    learned: dict[str, Vocabulary | Buckets] = {}
+    learned: dict[str, Vocabulary | HashedCategories] = {}
     first_row = 0
     for name, values in table.categorical.items():
         learned[name] = categories.learn(values, chosen)

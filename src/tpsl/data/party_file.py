@@ -240,16 +240,12 @@ class _Collected:
         if self._draft is None:
             self._draft = Draft()
             file = open_private(Path(self._draft.name) / "columns.parquet", "wb")
-            texts = [name for name, values in zip(*self._named(), strict=True) if pa.types.is_dictionary(values.type)]
-            self._writer = pyarrow.parquet.ParquetWriter(
-                file, self._waiting[0].schema, compression="lz4", use_dictionary=texts
-            )
+            schema = self._waiting[0].schema
+            texts = [column.name for column in schema if pa.types.is_dictionary(column.type)]
+            self._writer = pyarrow.parquet.ParquetWriter(file, schema, compression="lz4", use_dictionary=texts)
         whole = pa.concat_tables(self._waiting).unify_dictionaries()
         self._writer.write_table(whole, row_group_size=len(whole))  # type: ignore[attr-defined]
         self._waiting, self._bytes = [], 0
-
-    def _named(self) -> tuple[list[str], list[Any]]:
-        return self._waiting[0].column_names, self._waiting[0].columns
 
 
 class _Stored(Mapping[str, Any]):

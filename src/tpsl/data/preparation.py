@@ -1,6 +1,6 @@
 """From one party's raw table to its side of the data: ordered, split, encoded."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from tpsl.data import arrays
 from tpsl.data.arrays import cached, keep, mapped
-from tpsl.data.encoder import Categories, EncoderState, learn
+from tpsl.data.config import ClickData, TableData
+from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.party_file import PartyFile
@@ -37,6 +38,13 @@ class Preparation:
     split_seed: int
     categories: Categories
     in_file_order: bool = False
+
+    @classmethod
+    def of(cls, config: TableData | ClickData, in_file_order: bool = False) -> "Preparation":
+        """Return what a configuration of tables says."""
+        hashed = config.categories == "hash"
+        categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
+        return cls(config.split, config.test_fraction, config.split_seed, categories, in_file_order)
 
     def load_feature_side(self, party: str, file: PartyFile, progress: Progress = no_progress) -> FeatureSide:
         """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""
@@ -102,11 +110,8 @@ class Preparation:
         return len(raw) * (len(raw.categorical) + len(raw.numeric)) * 4 > arrays.LARGE_BYTES
 
     def _place(self, file: PartyFile) -> Path:
-        return cached({**file.identity(), "encoding": _ENCODING, **_described(self)})
-
-
-def _described(preparation: Preparation) -> dict[str, Any]:
-    return {**asdict(preparation), "categories": repr(preparation.categories)}
+        """Return the folder in the cache for the encoded features of this file."""
+        return cached({**file.identity(), "encoding": _ENCODING, "preparation": repr(self)})
 
 
 def _taken(values: Any, order: Order | None) -> Any:

@@ -1,7 +1,6 @@
 """Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
 
 from tpsl.data.config import LabelFile, TableData, TableFile
-from tpsl.data.encoder import Categories, HashedCategories, IndexedCategories
 from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.preparation import Preparation
 from tpsl.data.relabelling import Relabelling
@@ -16,7 +15,7 @@ def feature_side(
     """Load a feature party's side from its file."""
     file = next(file for file in config.features if file.party == party)
     described = party_file(file, config, Labels(config.label.label, config.class_names, relabelling=relabelling))
-    return _preparation(config).load_feature_side(party, described, progress)
+    return Preparation.of(config).load_feature_side(party, described, progress)
 
 
 def label_side(
@@ -28,7 +27,7 @@ def label_side(
 ) -> LabelSide:
     """Load the label party's side from its file; `late_labels` may be missing."""
     labels = Labels(config.label.label, config.class_names, late_labels, relabelling)
-    return _preparation(config).load_label_side(party_file(config.label, config, labels), labels.classes, progress)
+    return Preparation.of(config).load_label_side(party_file(config.label, config, labels), labels.classes, progress)
 
 
 def party_file(file: TableFile, config: TableData, labels: Labels) -> PartyFile:
@@ -44,13 +43,3 @@ def party_file(file: TableFile, config: TableData, labels: Labels) -> PartyFile:
         missing=file.missing,
         dialect=dialect_of(file.path),
     )
-
-
-def categories_of(config: TableData) -> Categories:
-    """Return how categories are numbered."""
-    hashed = config.categories == "hash"
-    return HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
-
-
-def _preparation(config: TableData) -> Preparation:
-    return Preparation(config.split, config.test_fraction, config.split_seed, categories_of(config))

@@ -1,5 +1,6 @@
 """Label → noisy label: integer tables, exact ε, secure sampling. `laplace(1.0).epsilon <= 1.0`, exactly."""
 
+from tpsl.mechanisms.auc_prediction import PredictedAUC, auc_ceiling, predicted_auc
 from tpsl.mechanisms.choice import best_for, variance_of_unbiased
 from tpsl.mechanisms.gaussian import Gaussian, gaussian
 from tpsl.mechanisms.identity import Identity, identity
@@ -7,7 +8,6 @@ from tpsl.mechanisms.known import AUTO, MECHANISMS, build_mechanism, check_param
 from tpsl.mechanisms.laplace import Laplace, laplace
 from tpsl.mechanisms.mechanism import Mechanism, Release
 from tpsl.mechanisms.optimized_unary import OptimizedUnary, optimized_unary
-from tpsl.mechanisms.prediction import PredictedAUC, auc_ceiling, predicted_auc
 from tpsl.mechanisms.random_words import RandomWords, secure_words, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
 from tpsl.mechanisms.subset_selection import SubsetSelection, subset_selection

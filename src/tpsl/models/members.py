@@ -57,18 +57,17 @@ class Members(nn.Module):
         return outputs
 
     def _output(self, half: nn.Module, given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
-        records = shapes[0][0]
         try:
             output: Any = half(*given)
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise ExtensionError(f"{self._what} fails on a batch of {records} records ({reason})") from error
+            raise ExtensionError(f"{self._what} fails on a batch of size {shapes[0][0]} ({reason})") from error
         if not isinstance(output, Tensor):
             raise ExtensionError(f"{self._what} returns {type(output).__name__}, not a tensor")
         if output.dtype != torch.float32 or output.shape not in shapes:
             found = f"{str(output.dtype).removeprefix('torch.')} of shape {list(output.shape)}"
             wanted = " or ".join(str(list(shape)) for shape in shapes)
-            raise ExtensionError(f"{self._what} returns {found} for {records} records, not float32 of shape {wanted}")
+            raise ExtensionError(f"{self._what} returns {found}, not float32 of shape {wanted}")
         return output
 
 

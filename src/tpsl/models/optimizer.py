@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -26,20 +26,17 @@ from tpsl.models.plain_state import packed, unpacked
 from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
-"""Optimisers besides those of `torch.optim`: each is called with parameters, `lr`, and its arguments from the job."""
+"""Optimisers by name, those of `torch.optim` in lower case: each is called with parameters, `lr`, and its arguments."""
 SCHEDULES: Registry[Callable[..., lr_scheduler.LRScheduler]] = Registry("schedule")
-"""Schedules besides those of `torch.optim.lr_scheduler`: each is called with an optimiser and its arguments."""
+"""Schedules by name, likewise those of `torch.optim.lr_scheduler`: each is called with an optimiser and arguments."""
+for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
+    if not inspect.isclass(_part) or _name.startswith("_") or _part in (Optimizer, lr_scheduler.LRScheduler):
+        continue
+    if issubclass(_part, Optimizer):
+        OPTIMIZERS.register(_name.lower(), _part)
+    elif issubclass(_part, lr_scheduler.LRScheduler):
+        SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
-_TORCH_OPTIMIZERS = {
-    name.lower(): part
-    for name, part in vars(torch.optim).items()
-    if inspect.isclass(part) and issubclass(part, Optimizer) and part is not Optimizer
-}
-_TORCH_SCHEDULES = {
-    name.lower(): part
-    for name, part in vars(lr_scheduler).items()
-    if inspect.isclass(part) and issubclass(part, lr_scheduler.LRScheduler) and not name.startswith("_")
-}
 
 
 class ScheduleConfig(BaseModel):
@@ -53,11 +50,11 @@ class ScheduleConfig(BaseModel):
     @field_validator("name")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        return _known(name, SCHEDULES, _TORCH_SCHEDULES)[0]
+        return _in_one_case(name, SCHEDULES)
 
     def build(self, optimizer: Optimizer) -> lr_scheduler.LRScheduler:
         """Return the schedule of an optimiser; it is stepped once for each step of training."""
-        _, make = _known(self.name, SCHEDULES, _TORCH_SCHEDULES)
+        make = SCHEDULES.get(self.name)
         made: lr_scheduler.LRScheduler = _made(f"the schedule {self.name}", make, optimizer, **self.arguments)
         return made
 
@@ -78,7 +75,7 @@ class OptimizerConfig(BaseModel):
     @field_validator("name")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        return _known(name, OPTIMIZERS, _TORCH_OPTIMIZERS)[0]
+        return _in_one_case(name, OPTIMIZERS)
 
     @model_validator(mode="after")
     def _works(self) -> Self:
@@ -96,7 +93,7 @@ class OptimizerConfig(BaseModel):
         for own, key in (("lr", "learning_rate"), ("weight_decay", "weight_decay")):
             if own in self.arguments:
                 raise ValueError(f"the optimizer {self.name} gets its {own} from {key}, not from its arguments")
-        _, make = _known(self.name, OPTIMIZERS, _TORCH_OPTIMIZERS)
+        make = OPTIMIZERS.get(self.name)
         if sparse and make is torch.optim.Adam:
             make = torch.optim.SparseAdam
         decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
@@ -191,16 +188,14 @@ class HalfOptimizer:
             schedule.load_state_dict(unpacked(state, tensors))
 
 
-def _known(
-    name: str, registered: Registry[Callable[..., Any]], of_torch: Mapping[str, Callable[..., Any]]
-) -> tuple[str, Callable[..., Any]]:
-    """Return a name as it is compared between parties, and what it names."""
-    if name in registered:
-        return name, registered.get(name)
-    if name.lower() not in of_torch:
-        known = ", ".join([*registered, *of_torch])
-        raise UnknownName(f"unknown {registered.kind} {name!r}; known are {known}")
-    return name.lower(), of_torch[name.lower()]
+def _in_one_case(name: str, registry: Registry[Callable[..., Any]]) -> str:
+    """Return a known name as parties compare it: PyTorch's in lower case."""
+    try:
+        registry.get(name.lower())
+        return name.lower()
+    except UnknownName:
+        registry.get(name)
+        return name
 
 
 def _takes(make: Callable[..., Any], name: str) -> bool:

@@ -38,7 +38,8 @@ class LineStream(io.RawIOBase):
         """The number of the last line, once it is read, if it has no end."""
         self._file = path.open("rb")
         self._strict = strict_lines
-        self._rest, self._ended, self._failure = b"", False, None
+        self._rest = self._ahead = b""
+        self._ended, self._failure = False, None
         try:
             self._text: Any = _uncompressed(path, self._file)
         except _DAMAGED as error:
@@ -50,11 +51,19 @@ class LineStream(io.RawIOBase):
         return self._file.tell()
 
     def readable(self) -> bool:
-        """Return true: this is what it is for."""
+        """Return true."""
         return True
+
+    def peek(self, size: int) -> bytes:
+        """Return what the next `read` will return."""
+        self._ahead = self.read(size)
+        return self._ahead
 
     def read(self, size: int = -1) -> bytes:
         """Return at most `size` bytes of whole lines; none at the end."""
+        if self._ahead:
+            ahead, self._ahead = self._ahead, b""
+            return ahead
         pieces = [self._rest]
         space = max(size, PIECE_BYTES) - len(self._rest)
         while space > 0 and not self._ended:

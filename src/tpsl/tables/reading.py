@@ -140,41 +140,24 @@ def _parquet_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int 
 
 def _text_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
     with LineStream(path, strict_lines=not dialect.quoted) as stream:
-        head = _Head(stream)
-        if not head.text:
+        text = stream.peek(BLOCK_BYTES)
+        if not text:
             stream.finish()
-        names = list(dialect.names) if dialect.names is not None else head.header(dialect)
+        names = list(dialect.names) if dialect.names is not None else _header(text, dialect)
         _all_present(path, columns, names)
-        if head.text:
+        if text:
             faults = _Faults(dialect, rows, stream)
             try:
-                for batch in _parser(head, columns or names[:1], dialect, faults):
+                for batch in _parser(stream, columns or names[:1], dialect, faults):
                     yield pa.Table.from_batches([batch]), (stream.position, stream.size), faults.unfinished
             except pa.ArrowInvalid as error:
                 raise faults.named(error) from error
         stream.finish()
 
 
-class _Head(io.RawIOBase):
-    """A stream that can be looked into before it is read."""
-
-    def __init__(self, stream: LineStream) -> None:
-        self._stream, self.text = stream, stream.read(BLOCK_BYTES)
-        self._ahead: bytes | None = self.text
-
-    def header(self, dialect: Dialect) -> list[str]:
-        """Return the values of the first line."""
-        content = io.TextIOWrapper(io.BytesIO(self.text), encoding="utf-8-sig", newline="")
-        return next(csv.reader(content, delimiter=dialect.delimiter), [])
-
-    def readable(self) -> bool:
-        """Return true."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next lines."""
-        ahead, self._ahead = self._ahead, None
-        return self._stream.read(size) if ahead is None else ahead
+def _header(text: bytes, dialect: Dialect) -> list[str]:
+    content = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8-sig", newline="")
+    return next(csv.reader(content, delimiter=dialect.delimiter), [])
 
 
 class _Faults:

@@ -51,8 +51,8 @@ def join(
             setup.say_finished()
             return finished
         data = own_data(job, party, local.data).data
-        setup.say_what_is_trusted(data)
         side = load_feature_party(data, party, watching.progress, source=setup.source(party))
+        setup.say_what_is_loaded(data, side)
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
 

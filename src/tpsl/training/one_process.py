@@ -80,8 +80,8 @@ def train_together(
             setup.say_finished()
             return finished
         if data is None:
-            setup.say_what_is_trusted(job.data)
             data = load_records(job, setup.own, setup.watching.progress)
+            setup.say_what_is_loaded(job.data, data)
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)

@@ -54,9 +54,9 @@ def serve(
             setup.say_finished()
             return finished
         data = own_data(job, LABEL_PARTY, local.data).data
-        setup.say_what_is_trusted(data)
         late, source = job.has_late_labels, setup.source(LABEL_PARTY)
         side = load_label_party(data, watching.progress, late_labels=late, source=source)
+        setup.say_what_is_loaded(data, side)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
         vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
 

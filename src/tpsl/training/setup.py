@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from tpsl.data.config import DataConfig
-from tpsl.data.dataset import taken_on_trust
+from tpsl.data.dataset import Dataset, taken_on_trust
+from tpsl.data.id_columns import id_warnings
+from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
@@ -39,10 +41,11 @@ class RunSetup:
         """Return what makes a party's records, if it brings them itself."""
         return self.own_parts(party).source(party)
 
-    def say_what_is_trusted(self, data: DataConfig) -> None:
-        """Say what cannot be checked of the data that are going to be loaded."""
-        if trusted := taken_on_trust(data):
-            self.watching.notice(trusted)
+    def say_what_is_loaded(self, data: DataConfig, records: Dataset | FeatureSide | LabelSide) -> None:
+        """Say what cannot be checked of these records, and which of their columns are like ids."""
+        trusted = taken_on_trust(data)
+        for sentence in [*([trusted] if trusted else []), *id_warnings(records)]:
+            self.watching.notice(sentence)
 
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""

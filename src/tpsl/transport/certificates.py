@@ -11,7 +11,8 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -27,8 +28,12 @@ from tpsl.transport.credentials import (
     KEY_FILE,
     LABEL_SERVER_NAME,
     CertificateError,
+    Certificates,
 )
 from tpsl.transport.peers import LABEL_PARTY
+
+AUTHORITY = "authority"
+"""The name of the authority's folder, beside those of the parties."""
 
 _CLOCK_SKEW = timedelta(minutes=5)
 _LONGEST_NAME = 64  # bytes of a common name
@@ -43,6 +48,47 @@ def require_party_name(party: str) -> None:
         raise CertificateError(
             f"the name of the party {party!r} takes {length} bytes, a certificate holds {_LONGEST_NAME}"
         )
+
+
+@dataclass(frozen=True)
+class PartyFolder:
+    """A party's certificate folder; `new` if it was made just now."""
+
+    party: str
+    folder: Path
+    expires: datetime
+    new: bool
+
+
+def party_folders(place: Path, parties: Sequence[str], days: int) -> list[PartyFolder]:
+    """Make sure that a place has an authority and a folder for each party; what is there already stays as it is."""
+    authority = place / AUTHORITY
+    for party in parties:
+        require_party_name(party)
+        if party == AUTHORITY:
+            raise CertificateError(f"a party cannot be named {party!r}: {authority} is the folder of the authority")
+    if not authority.exists():
+        # Not hidden ones: those are what a program that was killed has left.
+        orphan = min(place.glob(f"[!.]*/{AUTHORITY_FILE}"), default=None)
+        if orphan:
+            raise CertificateError(
+                f"{authority}: is gone, and a new authority would not fit {orphan.parent}; "
+                "bring it back, or make all certificates again with another --out"
+            )
+        create_authority(authority)
+    return [_party_folder(party, authority, place / party, days) for party in parties]
+
+
+def _party_folder(party: str, authority: Path, folder: Path, days: int) -> PartyFolder:
+    new = not folder.exists()
+    if new:
+        issue(authority, folder, party, label=party == LABEL_PARTY, days=days)
+    found = Certificates.load(folder)
+    if found.party != party:
+        raise CertificateError(f"{folder}: holds the certificate of {found.party!r}, not of {party!r}")
+    if (folder / AUTHORITY_FILE).read_bytes() != (authority / AUTHORITY_FILE).read_bytes():
+        raise CertificateError(f"{folder / AUTHORITY_FILE}: is another authority than {authority / AUTHORITY_FILE}")
+    return PartyFolder(party, folder, found.expires, new)
 
 
 def create_authority(folder: Path, *, days: int = 3650) -> None:

@@ -13,9 +13,10 @@ from types import MappingProxyType
 
 import torch
 
-from tpsl.data.config import DataConfig
-from tpsl.data.dataset import Dataset, load
-from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.data.dataset import Dataset
+from tpsl.training.job import Job
+from tpsl.training.one_process import load_records
+from tpsl.training.own_parts import OwnParts
 
 _IMPORTED_ONCE = ["tpsl.training", "torch._dynamo"]  # the first step of an optimiser imports the latter
 
@@ -64,16 +65,15 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_Wanted = tuple[DataConfig, Mapping[str, OwnParts]]
-_loaded: list[tuple[_Wanted, Dataset]] = []
+_loaded: list[tuple[object, Dataset]] = []
 """What this process has loaded last, and what for."""
 
 
-def load_once(config: DataConfig, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
-    """Load data, or return what this process has loaded last: its tasks share their data."""
-    wanted = (config, dict(own))
+def load_once(job: Job, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
+    """Load the records of a job, or return what this process has loaded last: its tasks share their data."""
+    wanted = (job.data, job.has_late_labels, dict(own))
     if not _loaded or _loaded[0][0] != wanted:
-        _loaded[:] = [(wanted, load(config, sources=sources_of(own)))]
+        _loaded[:] = [(wanted, load_records(job, own))]
     return _loaded[0][1]
 
 

@@ -63,7 +63,7 @@ def tune(
     base, out, watching = setup.job, setup.run.path, setup.watching
     given, vault = data if workers == 1 else None, vault or VaultChoice()
     jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
-    data = load_once(base.data, setup.own) if data is None else data
+    data = load_once(base, setup.own) if data is None else data
     jobs = jobs or jobs_of(base, RECOMMENDED_SPACE if data.classes == 2 else MANY_CLASSES_SPACE)
     if vault.named is None and (vault.place is None or Vault.exists(out / "vault")):
         vault = replace(vault, named=out / "vault")
@@ -147,7 +147,7 @@ class _Search:
             trial.mark_diverged(str(error))
 
     def _data(self, job: Job) -> Dataset:
-        return load_once(job.data, self.own) if self.given is None else self.given
+        return load_once(job, self.own) if self.given is None else self.given
 
 
 def _pretraining(job: Job) -> str:

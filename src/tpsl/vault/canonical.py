@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.tables.columns import is_text
 from tpsl.vault.errors import VaultError
 
 _WORDS = {"true": 1.0, "false": 0.0}
@@ -29,7 +30,7 @@ def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str =
     if isinstance(column, list):
         texts = [_one_text(value, what, first_row + i, source) for i, value in enumerate(column)]
     else:
-        if not (pa.types.is_integer(column.type) or _is_text(column.type) or pa.types.is_null(column.type)):
+        if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
             raise VaultError(f"{source}: the {what} column has type {column.type}; a text or integer type is needed")
         if column.null_count:
             row = first_row + pc.index(pc.is_null(column), True).as_py()
@@ -57,7 +58,7 @@ def labels_as_integers(
     if column.null_count:
         row = first_row + pc.index(pc.is_null(column), True).as_py()
         raise VaultError(f"{source}, row {row}: the label is missing")
-    if _is_text(column.type):
+    if is_text(column.type):
         encoded = pc.dictionary_encode(column)
         spelled = np.array([_spelled_label(text) for text in encoded.dictionary.to_pylist()] or [0.0], np.float64)
         values = spelled[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -75,19 +76,6 @@ def labels_as_integers(
             f"{source}, row {first_row + at}: the label {column[at].as_py()!r} cannot be read; it must be {allowed}"
         )
     return np.asarray(values, np.int64)
-
-
-def labels_by_name(
-    labels: Any, class_values: Sequence[str], *, first_row: int = 1, source: str = "the input"
-) -> npt.NDArray[np.int64]:
-    """The position of each label of an Arrow column in `class_values`; any other is a `VaultError` with its row."""
-    texts = pc.utf8_trim_whitespace(pc.cast(_arrow(labels), pa.string()))
-    classes = pc.index_in(texts, value_set=pa.array(list(class_values), pa.string()), skip_nulls=True)
-    if classes.null_count:
-        at = pc.index(pc.is_null(classes), True).as_py()
-        known = ", ".join(map(repr, class_values))
-        raise VaultError(f"{source}, row {first_row + at}: the label {texts[at].as_py()!r} is none of {known}")
-    return np.asarray(classes.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _arrow(values: Any) -> Any:
@@ -108,10 +96,6 @@ def _arrow(values: Any) -> Any:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values
-
-
-def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _one_text(value: Any, what: str, row: int, source: str) -> str:

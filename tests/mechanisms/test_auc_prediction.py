@@ -22,7 +22,7 @@ from tpsl.mechanisms import (
     randomized_response,
     subset_selection,
 )
-from tpsl.mechanisms.prediction import auc_of_scores
+from tpsl.mechanisms.auc_prediction import auc_of_scores
 from tpsl.metrics import auc
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
