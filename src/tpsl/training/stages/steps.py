@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from tpsl.training.receiving import checked
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
+from tpsl.transport.checks import checked_tensor
 from tpsl.transport.frames import as_received, as_sent
 from tpsl.transport.messages import TensorMessage
 
@@ -131,7 +131,7 @@ class _UnderWay:
         for part, positions in enumerate(role.schedule.parts(step)):
             message = self._early.popleft() if self._early else await self._gradients()
             shape = (len(positions), role.party.bottom.width)
-            gradients = checked(message, role.channel.peer, step, part, shape)
+            gradients = checked_tensor(message, role.channel.peer, step, part, shape)
             role.party.backward(gradients, len(batch))
             if step < role.setup.record_steps:
                 received.append(gradients)
