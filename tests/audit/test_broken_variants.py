@@ -69,7 +69,7 @@ def drawing(draw: Callable[[Any, Any, Any, Any], Any]) -> Fault:
 
 
 def half_the_noise(self: Any, labels: Any, words: Any, exact: Any) -> Any:
-    return exact(randomized_response(2 * self.requested_epsilon, self.classes), labels, words)
+    return exact(randomized_response(2 * self.parameters["epsilon"], self.classes), labels, words)
 
 
 def shared_by_neighbours(self: Any, labels: Any, words: Any, exact: Any) -> Any:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -82,10 +82,6 @@ class ReplayResult:
         if self.differences:
             found.append(f"{len(self.differences)} files differ, the first is {self.differences[0].file}")
         return (f"true labels leak: {'; '.join(found)}",)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {**asdict(self), "differences": [asdict(difference) for difference in self.differences]}
 
 
 def replay(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
@@ -95,9 +96,9 @@ def _keep(run: Path, found: audits.Examination) -> None:
     from tpsl.report.findings import keep_finding
 
     if found.canaries is not None:
-        keep_finding(run, "audit", found.canaries.as_dict())
+        keep_finding(run, "audit", asdict(found.canaries))
     if found.replay is not None:
-        keep_finding(run, "replay", found.replay.as_dict())
+        keep_finding(run, "replay", asdict(found.replay))
     summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
     keep_finding(run, "examination", summary)
 

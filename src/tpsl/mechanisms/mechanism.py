@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,15 +40,17 @@ class Mechanism(abc.ABC):
     classes: int
     epsilon: float
     delta: float
+    parameters: Mapping[str, float]
+    """What was asked for, beside the number of classes."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
         """The name on the command line and in job files; the paper's, where the paper has one."""
 
-    @abc.abstractmethod
     def spec(self) -> dict[str, Any]:
         """Return the parameters as JSON-able data; `from_spec` rebuilds the mechanism from them."""
+        return {"mechanism": self.name, **self.parameters, "classes": self.classes}
 
     @property
     @abc.abstractmethod
