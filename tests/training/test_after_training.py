@@ -37,7 +37,7 @@ from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Finished
 from tpsl.vault import Vault
 
@@ -169,11 +169,8 @@ def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterat
             f"127.0.0.1:{label.listening()}",
             "feature",
             agreement(job, side.ids, role.schedule),
-            limits(job, role.schedule),
-            job.training.wire,
+            Terms(limits(job, role.schedule), job.training.wire, Patience(2.0, 1.0), lambda peer, state: None),
             credentials=Certificates.load(certificates / "feature").channel(),
-            patience=Patience(2.0, 1.0),
-            watch=lambda peer, state: None,
         ) as client:
             yield role, client
 
