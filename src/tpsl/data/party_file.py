@@ -209,7 +209,8 @@ class _Collected:
     """Typed columns, block by block: in memory, or in a Parquet file of the cache once they are large."""
 
     def __init__(self, file: PartyFile) -> None:
-        self._file, self._spool = file, None
+        self._file = file
+        self._spool: _Spool | None = None
         self._waiting: list[Any] = []
         self._bytes = 0
 
