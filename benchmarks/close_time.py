@@ -51,7 +51,7 @@ from tpsl.transport import Channel, Message, TensorMessage, run_alone
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 
 PARTY = "feature"
 WIDTH = 16
@@ -131,16 +131,14 @@ def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> di
     side, own, ended = load_feature_party(job.data, PARTY), RunFolder(run / PARTY), []
     with own.started(job, [PARTY]):
         role = FeatureRole(RunSetup(job, own), side)
-        with FeatureClient(
-            f"127.0.0.1:{port.value}",
-            PARTY,
-            agreement(job, side.ids, role.schedule),
+        terms = Terms(
             limits(job, role.schedule),
             job.training.wire,
-            credentials=Certificates.load(folder / PARTY).channel(),
-            patience=Patience(15.0, 60.0),
-            watch=lambda peer, state: None if state.startswith("connected") else ended.append(time.perf_counter()),
-        ) as client:
+            Patience(15.0, 60.0),
+            lambda peer, state: None if state.startswith("connected") else ended.append(time.perf_counter()),
+        )
+        agreed, credentials = agreement(job, side.ids, role.schedule), Certificates.load(folder / PARTY).channel()
+        with FeatureClient(f"127.0.0.1:{port.value}", PARTY, agreed, terms, credentials=credentials) as client:
             run_alone(attend_as_feature(role, OneRecordShown(client, role.schedule, target)))
             goodbye = time.perf_counter()
             while is_open(port.value):

@@ -34,7 +34,7 @@ from tpsl.transport import BadMessage, Finished, JobStopped, PeerMissing, run_al
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.vault import Vault
 
 LIMIT = 60.0
@@ -165,11 +165,8 @@ def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterat
             f"127.0.0.1:{label.listening()}",
             "feature",
             agreement(job, side.ids, role.schedule),
-            limits(job, role.schedule),
-            job.training.wire,
+            Terms(limits(job, role.schedule), job.training.wire, Patience(2.0, 1.0), lambda peer, state: None),
             credentials=Certificates.load(certificates / "feature").channel(),
-            patience=Patience(2.0, 1.0),
-            watch=lambda peer, state: None,
         ) as client:
             yield role, client
 

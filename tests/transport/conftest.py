@@ -15,7 +15,7 @@ from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.linked import linked_pair
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
@@ -60,38 +60,17 @@ def over_grpc(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
     """Over loopback with mutual TLS."""
     folder = Path(certificate_folders().name)
     server, client = Certificates.load(folder / "label").server(), Certificates.load(folder / "airport").channel()
-    agreement, patience = Agreement({"job": "conformance"}, b"ids"), Patience(5, 20)
-    limits = replace(LIMITS, window=8 << 20)
-
-    def watch(peer: str, state: str) -> None:
-        pass
+    agreement = Agreement({"job": "conformance"}, b"ids")
+    terms = Terms(replace(LIMITS, window=8 << 20), dtype, Patience(5, 20), lambda peer, state: None)
 
     async def label_role(port: int) -> Any:
         return await label((await listening.gather())["airport"])
 
     async def feature_role(port: int) -> Any:
-        with FeatureClient(
-            f"127.0.0.1:{port}",
-            "airport",
-            agreement,
-            limits,
-            dtype,
-            credentials=client,
-            patience=patience,
-            watch=watch,
-        ) as connecting:
+        with FeatureClient(f"127.0.0.1:{port}", "airport", agreement, terms, credentials=client) as connecting:
             return await feature((await connecting.gather())["label"])
 
-    with LabelServer(
-        "127.0.0.1:0",
-        ["airport"],
-        agreement,
-        limits,
-        dtype,
-        credentials=server,
-        patience=patience,
-        watch=watch,
-    ) as listening:
+    with LabelServer("127.0.0.1:0", ["airport"], agreement, terms, credentials=server) as listening:
         return in_two_threads(label_role(listening.port), feature_role(listening.port))
 
 

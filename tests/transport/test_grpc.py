@@ -21,13 +21,13 @@ from tpsl.transport import Agreement, Channel, Limits, PeerMissing, PeerRestarte
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye, Finished, Message, Rewind, Stop, TensorMessage
 
 Embeddings = partial(TensorMessage, "embeddings")
 
 LIMITS = Limits(rows=512, width=256, topics=("embeddings",))
-TERMS = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
+AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
 PATIENCE = Patience(silence=2, wait=20)
 SOON = 15.0
 CUTS = int(os.environ.get("TPSL_DRILL_CUTS", "12"))
@@ -43,24 +43,24 @@ class Net:
 
     def server(self, *parties: str, **changes: Any) -> LabelServer:
         address = changes.pop("address", "127.0.0.1:0")
-        given = {
-            "credentials": Certificates.load(self.certificates / "label").server(),
-            "patience": PATIENCE,
-            "watch": lambda peer, state: self.seen.append((peer, state)),
-            **changes,
-        }
-        terms = given.pop("terms", TERMS)
-        return self.open.enter_context(LabelServer(address, parties or ("airport",), terms, LIMITS, "float32", **given))
+        own = Certificates.load(self.certificates / "label").server()
+        agreed, terms, credentials = self.given(own, **changes)
+        return self.open.enter_context(
+            LabelServer(address, parties or ("airport",), agreed, terms, credentials=credentials)
+        )
 
     def client(self, port: int, party: str = "airport", **changes: Any) -> FeatureClient:
-        given = {
-            "credentials": Certificates.load(self.certificates / party).channel(),
-            "patience": PATIENCE,
-            "watch": lambda peer, state: self.seen.append((peer, state)),
-            **changes,
-        }
-        terms = given.pop("terms", TERMS)
-        return self.open.enter_context(FeatureClient(f"127.0.0.1:{port}", party, terms, LIMITS, "float32", **given))
+        own = Certificates.load(self.certificates / party).channel()
+        agreed, terms, credentials = self.given(own, **changes)
+        return self.open.enter_context(
+            FeatureClient(f"127.0.0.1:{port}", party, agreed, terms, credentials=credentials)
+        )
+
+    def given(
+        self, own: Any, agreed: Agreement = AGREED, patience: Patience = PATIENCE, **changes: Any
+    ) -> tuple[Agreement, Terms, Any]:
+        terms = Terms(LIMITS, "float32", patience, lambda peer, state: self.seen.append((peer, state)))
+        return agreed, terms, changes.get("credentials", own)
 
     def states(self, peer: str) -> list[str]:
         return [state for seen, state in list(self.seen) if seen == peer]
@@ -126,9 +126,8 @@ def test_without_certificates_nothing_leaves_this_machine(net: Net, address: str
     with pytest.raises(ValueError, match=r"only a loopback address|is not an address HOST:PORT"):
         net.server(credentials=None, address=address)
     with pytest.raises(ValueError, match=r"only a loopback address|is not an address HOST:PORT"):
-        FeatureClient(
-            address, "airport", TERMS, LIMITS, "float32", credentials=None, patience=PATIENCE, watch=lambda *_: None
-        )
+        terms = Terms(LIMITS, "float32", PATIENCE, lambda *news: None)
+        FeatureClient(address, "airport", AGREED, terms, credentials=None)
 
 
 def test_a_second_server_on_one_port_is_an_error(net: Net) -> None:
@@ -189,19 +188,19 @@ def test_a_feature_party_may_come_first(net: Net) -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "sentence"),
+    ("agreed", "sentence"),
     [
-        (Agreement({**TERMS.fields, "digest of the job": "x"}, TERMS.ids), "digest of the job differs: .*'abc'.*'x'"),
-        (Agreement({**TERMS.fields, "protocol version": "2"}, TERMS.ids), "protocol version differs: .*'1'.*'2'"),
-        (Agreement(TERMS.fields, b"other ids"), "the record ids differ"),
+        (Agreement({**AGREED.fields, "digest of the job": "x"}, AGREED.ids), "digest of the job differs: .*'abc'.*'x'"),
+        (Agreement({**AGREED.fields, "protocol version": "2"}, AGREED.ids), "protocol version differs: .*'1'.*'2'"),
+        (Agreement(AGREED.fields, b"other ids"), "the record ids differ"),
     ],
 )
 def test_another_agreement_is_refused_and_the_right_one_is_still_welcome(
-    net: Net, terms: Agreement, sentence: str
+    net: Net, agreed: Agreement, sentence: str
 ) -> None:
     server = net.server()
     with pytest.raises(Refused, match=f"^the label party refuses: {sentence}"):
-        gathered(net.client(server.port, terms=terms))
+        gathered(net.client(server.port, agreed=agreed))
     assert eventually(lambda: any(s.startswith("refused: ") for s in net.states("airport")))
     send(gathered(net.client(server.port))["label"], Bye())
     assert receive(gathered(server)["airport"]) == Bye()
@@ -212,7 +211,7 @@ def test_a_label_party_that_comes_back_with_another_job_is_refused(net: Net) -> 
     client = net.client(first.port)
     label = gathered(client)["label"]
     first.stop(None)
-    net.server(address=f"127.0.0.1:{first.port}", terms=Agreement({**TERMS.fields, "digest of the job": "x"}, b"ids"))
+    net.server(address=f"127.0.0.1:{first.port}", agreed=Agreement({**AGREED.fields, "digest of the job": "x"}, b"ids"))
     with pytest.raises(Refused, match="digest of the job differs"):
         receive(label)
     with pytest.raises(Refused, match="digest of the job differs"):
@@ -348,7 +347,7 @@ from pathlib import Path
 from tpsl.transport import Agreement, Limits, run_alone
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye
 
 async def echo(client):
@@ -358,8 +357,8 @@ async def echo(client):
 
 with FeatureClient(
     address, "airport", Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids"),
-    Limits(512, 256, ("embeddings",)), "float32", credentials=Certificates.load(Path(certificates)).channel(),
-    patience=Patience(2, 20), watch=lambda *news: None,
+    Terms(Limits(512, 256, ("embeddings",)), "float32", Patience(2, 20), lambda *news: None),
+    credentials=Certificates.load(Path(certificates)).channel(),
 ) as client:
     run_alone(echo(client))
 """

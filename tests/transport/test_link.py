@@ -14,7 +14,7 @@ import torch
 
 from tpsl.transport import BadMessage, Limits, PeerMissing, PeerRestarted, run_alone, wire_pb2
 from tpsl.transport.frames import encode_control, encode_message
-from tpsl.transport.link import Link, Patience
+from tpsl.transport.link import Link, Patience, Terms, Watch
 from tpsl.transport.messages import Bye, Finished, Message, Stop, TensorMessage
 
 TestEmbeddings = partial(TensorMessage, "test embeddings")
@@ -23,6 +23,16 @@ LIMITS = Limits(rows=64, width=64, topics=("test embeddings",))
 TIGHT = replace(LIMITS, window=1)
 TENSOR = torch.zeros(64, 64)  # 16 KiB: two of them fill the smallest window
 SOON = 10.0
+PATIENCE = Patience()
+
+
+def link_to(
+    peer: str = "airport",
+    patience: Patience = PATIENCE,
+    limits: Limits = TIGHT,
+    watch: Watch = lambda *news: None,
+) -> Link:
+    return Link(b"link", peer, Terms(limits, "float32", patience, watch))
 
 
 class Two:
@@ -31,9 +41,7 @@ class Two:
     def __init__(self, patience: Patience, window: int = 1) -> None:
         self.seen: list[tuple[str, str]] = []
         self.label, self.airport = (
-            Link(
-                b"link", peer, replace(LIMITS, window=window), "float32", patience, lambda *news: self.seen.append(news)
-            )
+            link_to(peer, patience, replace(LIMITS, window=window), lambda *news: self.seen.append(news))
             for peer in ("label", "airport")
         )
         self.written: dict[str, list[list[bytes]]] = {"label": [], "airport": []}
@@ -193,7 +201,7 @@ def test_a_sender_waits_for_acknowledgements_and_no_longer(make_two: Callable[..
 
 
 def test_a_full_inbox_stops_the_reader_and_is_not_taken_for_silence() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     connection = link.attach(0)
     taken = 0
 
@@ -215,7 +223,7 @@ def test_a_full_inbox_stops_the_reader_and_is_not_taken_for_silence() -> None:
 
 
 def test_a_message_that_found_no_room_before_the_cut_is_sent_again() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     connection = link.attach(0)
     frames = [encode_message(TestEmbeddings(0, 0, TENSOR), sequence, 0, "float32") for sequence in range(1, 30)]
     reader = in_thread(lambda: [connection.incoming(frame) for frame in frames])
@@ -247,7 +255,7 @@ def test_a_peer_that_does_not_come_back_is_missing(make_two: Callable[..., Two])
 
 
 def test_sending_to_a_lost_peer_waits_only_when_the_window_is_full() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(silence=1, wait=0.2), lambda *news: None)
+    link = link_to(patience=Patience(silence=1, wait=0.2))
     send(link, TestEmbeddings(0, 0, TENSOR))
     with pytest.raises(PeerMissing):
         for part in range(10):
@@ -265,7 +273,7 @@ def test_a_waiting_receive_wakes_when_the_link_fails(make_two: Callable[..., Two
 
 
 def test_what_arrived_before_a_failure_is_still_delivered() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     connection = link.attach(0)
     for frame in (numbered(1), numbered(2), b"nonsense", numbered(3)):
         connection.incoming(frame)
@@ -290,7 +298,7 @@ def test_what_arrived_before_a_failure_is_still_delivered() -> None:
     ],
 )
 def test_what_no_honest_peer_sends_fails_the_link(frames: list[bytes], sentence: str) -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     send(link, Bye())
     connection = link.attach(0)
     writing = connection.outgoing()
@@ -310,7 +318,7 @@ def test_what_no_honest_peer_sends_fails_the_link(frames: list[bytes], sentence:
 
 
 def test_acknowledging_what_waits_in_the_window_is_no_acknowledgement() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     send(link, Bye())
     link.attach(0).incoming(heartbeat(1))
     with pytest.raises(BadMessage, match="acknowledges message 1, which it was not sent"):
@@ -318,7 +326,7 @@ def test_acknowledging_what_waits_in_the_window_is_no_acknowledgement() -> None:
 
 
 def test_heartbeats_that_arrive_all_at_once_after_a_long_hold_are_honest() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     connection = link.attach(0)
     assert all(connection.incoming(heartbeat()) for _ in range(900))
     assert connection.incoming(numbered(1))
@@ -327,7 +335,7 @@ def test_heartbeats_that_arrive_all_at_once_after_a_long_hold_are_honest() -> No
 
 @pytest.mark.parametrize("received", [3, 2**63])
 def test_a_peer_cannot_go_on_after_what_was_never_sent(received: int) -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     send(link, Bye())
     send(link, Bye())
     with pytest.raises(BadMessage, match=f"wants to go on after message {received}; 2 were sent and 0 acknowledged"):
@@ -335,7 +343,7 @@ def test_a_peer_cannot_go_on_after_what_was_never_sent(received: int) -> None:
 
 
 def test_a_peer_cannot_go_back_before_what_it_acknowledged() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     send(link, Bye())
     connection = link.attach(0)
     next(connection.outgoing())
@@ -345,7 +353,7 @@ def test_a_peer_cannot_go_back_before_what_it_acknowledged() -> None:
 
 
 def test_a_replaced_connection_is_deaf_and_mute() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     old = link.attach(0)
     new = link.attach(0)
     assert not old.incoming(numbered(1))
@@ -404,7 +412,7 @@ def test_a_peer_that_leaves_after_its_goodbye_is_not_waited_for(make_two: Callab
 
 
 def test_stopping_waits_for_a_frozen_peer_only_for_its_grace() -> None:
-    link = Link(b"link", "airport", TIGHT, "float32", Patience(), lambda *news: None)
+    link = link_to()
     connection = link.attach(0)
     begun = time.monotonic()
     link.stop("no more", grace=0.3)

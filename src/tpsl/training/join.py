@@ -20,7 +20,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.transport import BadMessage, JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -58,16 +58,9 @@ def join(
 
         def train() -> FeatureResult:
             role = FeatureRole(setup, side)
-            with FeatureClient(
-                address,
-                party,
-                agreement(job, side.ids, role.schedule),
-                limits(job, role.schedule),
-                job.training.wire,
-                credentials=credentials,
-                patience=patience,
-                watch=watching.connections,
-            ) as client:
+            terms = Terms(limits(job, role.schedule), job.training.wire, patience, watching.connections)
+            agreed = agreement(job, side.ids, role.schedule)
+            with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
                 return _attend(role, client, watching.notice)
 
         return with_space(train, [setup.run.path], local.wait, watching.notice)

@@ -22,7 +22,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
 from tpsl.transport import BadMessage, JobStopped, PeerMissing, run_alone
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -87,16 +87,10 @@ class _Port:
 
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
-        with LabelServer(
-            self._address,
-            self.names,
-            agreement(self._job, ids, role.schedule),
-            limits(self._job, role.schedule),
-            self._job.training.wire,
-            credentials=self._credentials,
-            patience=self._patience,
-            watch=self._watching.connections,
-        ) as server:
+        tensors, watch = limits(self._job, role.schedule), self._watching.connections
+        terms = Terms(tensors, self._job.training.wire, self._patience, watch)
+        agreed = agreement(self._job, ids, role.schedule)
+        with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
             self._watching.observer.event("listening", address=self._address)
             _attend(role, server, self._watching.notice)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
 from collections.abc import Collection, Iterator
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Self
 
 import grpc
 
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import LABEL_SERVER_NAME
-from tpsl.transport.frames import Limits, WireDtype, as_sentence
+from tpsl.transport.frames import as_sentence
 from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
-from tpsl.transport.link import Connection, Link, Patience, Watch
-from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, split_address, stream_options
+from tpsl.transport.link import Connection, Link, Terms
+from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, stream_options
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.transport.watchdog import Stream, Watchdog
 
-_SHORT_GRACE = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 # A label party that does not accept our certificate closes the connection when TLS is done and does not say why; a
 # network that breaks does not do so at this very moment again and again.
@@ -31,7 +29,7 @@ _CLOSED_AFTER_TLS_TIMES = 4
 _Writing = SimpleQueue[bytes | Connection | None]
 
 
-class FeatureClient:
+class FeatureClient(Endpoint):
     """Keeps a feature party connected to the label party. Use it as a context manager."""
 
     def __init__(
@@ -39,57 +37,34 @@ class FeatureClient:
         address: str,
         party: str,
         agreement: Agreement,
-        limits: Limits,
-        dtype: WireDtype,
+        terms: Terms,
         *,
         credentials: grpc.ChannelCredentials | None,
-        patience: Patience,
-        watch: Watch,
     ) -> None:
         """Begin to connect. Without credentials only a loopback address is accepted."""
-        split_address(address)
+        super().__init__(address, agreement, terms, certified=credentials is not None)
         self._options: Options = [
-            *stream_options(limits, dtype),
+            *stream_options(terms.limits, terms.dtype),
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if credentials else ("grpc.enable_http_proxy", 0),
         ]
-        if credentials is None:
-            require_loopback(address)
-            self._options.append(("grpc.enable_http_proxy", 0))
-        else:
-            self._options.append(("grpc.ssl_target_name_override", LABEL_SERVER_NAME))
         self._credentials = credentials or grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
-        self._address = address
-        self._party = party
-        self._agreement = agreement
-        self._limits = limits
-        self._dtype: WireDtype = dtype
-        self._patience = patience
-        self._watch = watch
-        self._changed = threading.Condition()
+        self._address, self._party = address, party
         self._link: Link | None = None
         self._failure: Exception | None = None
         self._waiting_because = "connecting"
         self._closed_after_tls = 0
         self._closing = threading.Event()
-        self._stopped = False
-        self._watchdog = Watchdog(patience.silence)
+        self._watchdog = Watchdog(terms.patience.silence)
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._stay_connected, name="tpsl connection", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._close(None, _SHORT_GRACE if kind else max(_SHORT_GRACE, self._patience.silence))
 
     async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
         """Wait for the label party and return the channel to it: a new one if it was restarted."""
         if LABEL_PARTY in without:
             return {}
-        until = time.monotonic() + self._patience.wait
+        until = time.monotonic() + self._terms.patience.wait
         with self._changed:
             while self._link is None or isinstance(self._link.failure, PeerRestarted):
                 if self._failure is not None:
@@ -98,29 +73,21 @@ class FeatureClient:
                 if left <= 0:
                     raise PeerMissing(
                         f"the label party at {self._address} could not be reached within "
-                        f"{self._patience.wait:g} s: {self._waiting_because}"
+                        f"{self._terms.patience.wait:g} s: {self._waiting_because}"
                     )
                 self._changed.wait(left)
             if self._link.failure is not None:
                 raise self._link.failure
             return {LABEL_PARTY: self._link}
 
-    def stop(self, reason: str | None) -> None:
-        """Tell the label party why the job stops, if a reason is given, and close when that has arrived, or soon."""
-        self._close(reason, _SHORT_GRACE)
-
-    def _close(self, reason: str | None, grace: float) -> None:
-        if self._stopped:
-            return
-        self._stopped = True
-        link = self._link
-        if link is not None:
-            link.stop(reason, grace)
+    def _end(self, reason: str | None, grace: float) -> None:
+        if self._link is not None:
+            self._link.stop(reason, grace)
         self._closing.set()
         stream = self._stream
         if stream is not None and stream.connection is None:
             stream.cancel()
-        self._thread.join(_SHORT_GRACE / 2)
+        self._thread.join(SHORT_GRACE / 2)
         if stream is not None:
             stream.cancel()
         self._thread.join()
@@ -147,7 +114,7 @@ class FeatureClient:
         if link is not None:
             link.fail(error)
             link.detach(str(error))
-        self._watch(LABEL_PARTY, f"refused: {error}")
+        self._terms.watch(LABEL_PARTY, f"refused: {error}")
 
     def _connect(self) -> bool:
         """Ride on one connection from its beginning to its end; False if there was none."""
@@ -159,12 +126,11 @@ class FeatureClient:
                 stream.cancel()
             answers: Iterator[bytes] = iter(call)
             try:
-                connection = self._shake_hands(answers, writing, stream)
-                self._closed_after_tls = 0
-                for data in answers:
-                    connection.incoming(data)
-                self._lost(stream, "the connection ended")
-            except StopIteration:
+                with contextlib.suppress(StopIteration):  # it ended during the handshake
+                    connection = self._shake_hands(answers, writing, stream)
+                    self._closed_after_tls = 0
+                    for data in answers:
+                        connection.incoming(data)
                 self._lost(stream, "the connection ended")
             except grpc.RpcError as error:
                 self._lost(stream, self._explained(error, stream))
@@ -183,20 +149,19 @@ class FeatureClient:
         writing.put(handshake.hello())
         writing.put(handshake.proof(next(answers), position))
         theirs = handshake.welcomed(next(answers))
-        resumed = old is not None and theirs.link == old.identity
-        if old is not None and resumed:
+        if old is not None and theirs.link == old.identity:
             link = old
         elif theirs.received:
             raise BadMessage("the label party sent a welcome to a new link on which it has received messages")
         else:
-            link = Link(theirs.link, LABEL_PARTY, self._limits, self._dtype, self._patience, self._watch)
+            link = Link(theirs.link, LABEL_PARTY, self._terms)
         stream.connection = connection = link.attach(theirs.received)
         writing.put(connection)
         with self._changed:
             self._link = link
             self._waiting_because = ""
             self._changed.notify_all()
-        if old is not None and not resumed:
+        if old is not None and link is not old:
             old.fail(PeerRestarted(LABEL_PARTY))
         return connection
 
@@ -207,7 +172,7 @@ class FeatureClient:
             return
         self._waiting_because = why
         if stream.connection is None:
-            self._watch(LABEL_PARTY, f"waiting: {why}")
+            self._terms.watch(LABEL_PARTY, f"waiting: {why}")
 
     def _explained(self, error: grpc.RpcError, stream: Stream) -> str:
         """Return why a stream ended; raise if it is for good."""

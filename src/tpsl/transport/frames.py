@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 import torch
 from google.protobuf.message import Message as Protobuf
@@ -19,17 +19,7 @@ from torch import Tensor
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import WINDOW
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import (
-    Bye,
-    Finished,
-    Message,
-    Position,
-    Rewind,
-    Start,
-    Stop,
-    TensorMessage,
-    Verdict,
-)
+from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage
 
 WireDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -39,12 +29,11 @@ TEXT_CHARACTERS = 2000
 LIST_ENTRIES = 512
 SECRET_BYTES = 64  # of a nonce, a proof or the name of a link
 
+_PLAIN: dict[str, type[PlainMessage]] = {kind.__name__.lower(): kind for kind in get_args(PlainMessage)}
+"""The messages without a tensor: each has the name and the fields of its body in `wire.proto`."""
+
 _TORCH: dict[WireDtype, torch.dtype] = {name: getattr(torch, name) for name in get_args(WireDtype)}
-_NUMBER: dict[WireDtype, wire_pb2.Dtype] = {
-    "float32": wire_pb2.FLOAT32,
-    "bfloat16": wire_pb2.BFLOAT16,
-    "float16": wire_pb2.FLOAT16,
-}
+_NUMBER: dict[WireDtype, wire_pb2.Dtype] = {name: getattr(wire_pb2, name.upper()) for name in get_args(WireDtype)}
 _HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
 _SHOWN_TOPIC = 40  # characters
 _FLOAT16_MAX = torch.finfo(torch.float16).max
@@ -107,6 +96,11 @@ def as_sentence(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text[:TEXT_CHARACTERS])
 
 
+def tensor_bytes(message: Message, dtype: WireDtype) -> int:
+    """Return how many bytes the numbers of a message take on the wire."""
+    return message.tensor.numel() * _TORCH[dtype].itemsize if isinstance(message, TensorMessage) else 0
+
+
 def largest_frame(limits: Limits, dtype: WireDtype) -> int:
     """Return the size in bytes that no frame within the limits exceeds."""
     tensor = limits.rows * limits.width * _TORCH[dtype].itemsize
@@ -121,26 +115,12 @@ def largest_frame(limits: Limits, dtype: WireDtype) -> int:
 
 def encode_message(message: Message, sequence: int, acknowledged: int, dtype: WireDtype) -> bytes:
     """Return the frame of a message; its tensor is copied once."""
-    header = wire_pb2.Header(sequence=sequence, acknowledged=acknowledged)
-    match message:
-        case TensorMessage():
-            return _encode_tensor(header, message, dtype)
-        case Rewind():
-            header.rewind.CopyFrom(wire_pb2.Rewind(round=message.round))
-        case Position():
-            header.position.CopyFrom(wire_pb2.Position(round=message.round, checkpoints=message.checkpoints))
-        case Start():
-            header.start.CopyFrom(wire_pb2.Start(round=message.round, step=message.step))
-        case Verdict():
-            verdict = wire_pb2.Verdict(step=message.step, best=message.best, stop=message.stop)
-            header.verdict.CopyFrom(verdict)
-        case Finished():
-            header.finished.CopyFrom(wire_pb2.Finished(step=message.step))
-        case Bye():
-            header.bye.SetInParent()
-        case Stop():
-            header.stop.CopyFrom(wire_pb2.Stop(reason=as_sentence(message.reason)))
-    return encode_control(header)
+    if isinstance(message, TensorMessage):
+        return _encode_tensor(message, sequence, acknowledged, dtype)
+    if isinstance(message, Stop):
+        message = Stop(as_sentence(message.reason))
+    body: dict[str, Any] = {type(message).__name__.lower(): vars(message)}
+    return encode_control(wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, **body))
 
 
 def encode_control(header: wire_pb2.Header) -> bytes:
@@ -148,10 +128,13 @@ def encode_control(header: wire_pb2.Header) -> bytes:
     return _beginning(header, None)
 
 
-def _encode_tensor(header: wire_pb2.Header, message: TensorMessage, dtype: WireDtype) -> bytes:
-    sent, body = as_sent(message.tensor, dtype), header.tensor
-    body.topic, body.step, body.part, body.dtype = message.topic, message.step, message.part, _NUMBER[dtype]
-    body.rows, body.width = sent.shape
+def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireDtype) -> bytes:
+    sent = as_sent(message.tensor, dtype)
+    rows, width = sent.shape
+    body = wire_pb2.Tensor(
+        topic=message.topic, step=message.step, part=message.part, rows=rows, width=width, dtype=_NUMBER[dtype]
+    )
+    header = wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, tensor=body)
     # NumPy has no bfloat16, so the numbers pass as plain bytes.
     return b"".join((_beginning(header, sent.nbytes), sent.view(torch.uint8).numpy().data))
 
@@ -172,12 +155,7 @@ def decode(data: bytes, limits: Limits, dtype: WireDtype, *, sender: str) -> Dec
     # What was understood, encoded again, must give the same bytes: no unknown field, no second way to write a thing.
     if len(data) != len(beginning) + (payload or 0) or not data.startswith(beginning):
         raise BadMessage(f"{sender} sent a frame with {kind} that is not in canonical form")
-    message: Message | None
-    if payload is None:
-        message = _plain_message(kind, header)
-    else:
-        numbers = _numbers(data, len(beginning), header.tensor, dtype)
-        message = TensorMessage(kind, header.tensor.step, header.tensor.part, numbers)
+    message = _plain_message(kind, header) if payload is None else _tensor_message(data, len(beginning), header, dtype)
     if (message is None) != (header.sequence == 0):
         raise BadMessage(f"{sender} sent a frame with {kind} under the number {header.sequence}")
     return Decoded(header.sequence, header.acknowledged, message, header)
@@ -241,31 +219,20 @@ def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireDtype, se
     return tensor.rows * tensor.width * _TORCH[dtype].itemsize
 
 
-def _numbers(data: bytes, begin: int, tensor: wire_pb2.Tensor, dtype: WireDtype) -> Tensor:
+def _tensor_message(data: bytes, begin: int, header: wire_pb2.Header, dtype: WireDtype) -> TensorMessage:
     """Copy the payload, once, into memory of PyTorch's own, aligned as any other tensor."""
-    if begin == len(data):
-        return torch.empty(tensor.rows, tensor.width)
-    received = torch.frombuffer(data, dtype=_TORCH[dtype], offset=begin)
-    return received.to(torch.float32, copy=True).view(tensor.rows, tensor.width)
+    body, numbers = header.tensor, torch.empty(0)
+    if begin < len(data):
+        numbers = torch.frombuffer(data, dtype=_TORCH[dtype], offset=begin).to(torch.float32, copy=True)
+    return TensorMessage(body.topic, body.step, body.part, numbers.view(body.rows, body.width))
 
 
 def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:
-    match kind:
-        case "rewind":
-            return Rewind(header.rewind.round)
-        case "position":
-            return Position(header.position.round, tuple(header.position.checkpoints))
-        case "start":
-            return Start(header.start.round, header.start.step)
-        case "verdict":
-            return Verdict(header.verdict.step, header.verdict.best, header.verdict.stop)
-        case "finished":
-            return Finished(header.finished.step)
-        case "bye":
-            return Bye()
-        case "stop":
-            return Stop(header.stop.reason)
-    return None
+    if kind not in _PLAIN:
+        return None
+    body = getattr(header, kind)
+    values = (getattr(body, field.name) for field in fields(_PLAIN[kind]))
+    return _PLAIN[kind](*(value if isinstance(value, int | str) else tuple(value) for value in values))
 
 
 def _beginning(header: wire_pb2.Header, payload_bytes: int | None) -> bytes:

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Self, TypeVar
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
-from tpsl.transport.frames import WireDtype, as_received, as_sent
+from tpsl.transport.frames import WireDtype, as_received, as_sent, tensor_bytes
 from tpsl.transport.messages import Message, TensorMessage
 
 
@@ -24,94 +24,68 @@ class Pause:
         yield self
 
 
-class _Waiting(NamedTuple):
-    """A message on its way, with the size its tensor has on the wire."""
+class PairedChannel:
+    """One end of a channel within this process. A role that cannot go on pauses, and others take their turn."""
 
-    message: Message
-    size: int
+    other: Self
+    """The other end, set by `coupled`."""
 
-    @property
-    def cost(self) -> int:
-        return self.size + MESSAGE_OVERHEAD
+    def __init__(self, name: str, peer: str, dtype: WireDtype) -> None:
+        self.name, self.peer, self.traffic = name, peer, Traffic()
+        self._dtype: WireDtype = dtype
+        self._inbox: deque[Message] = deque()
 
+    async def send(self, message: Message) -> None:
+        """Hand over a message; pauses while too much is under way."""
+        size = tensor_bytes(message, self._dtype)
+        while not self._has_room(size):
+            await Pause(f"{self.name} waits for {self.peer} to take a message", lambda: self._has_room(size))
+        await self._hand_over(message)
 
-class _Queue:
-    """Messages on their way in one direction."""
+    async def receive(self) -> Message:
+        """Return the next message."""
+        while not self._waiting():
+            await Pause(f"{self.name} waits for a message from {self.peer}", lambda: self._waiting() > 0)
+        return await self._take()
 
-    def __init__(self) -> None:
-        self._messages: deque[_Waiting] = deque()
-        self._cost = 0
+    def _waiting(self) -> int:
+        """Messages that the peer has sent and this side has not taken."""
+        return self.other.traffic.messages_sent - self.traffic.messages_received
 
-    def __len__(self) -> int:
-        return len(self._messages)
+    def _has_room(self, size: int) -> bool:
+        waiting = self.other._waiting()
+        under_way = self.traffic.bytes_sent - self.other.traffic.bytes_received + size
+        return waiting < 2 or under_way + (waiting + 1) * MESSAGE_OVERHEAD <= WINDOW
 
-    def has_room_for(self, message: _Waiting) -> bool:
-        return len(self._messages) < 2 or self._cost + message.cost <= WINDOW
+    async def _hand_over(self, message: Message) -> None:
+        if isinstance(message, TensorMessage):
+            sent = as_sent(message.tensor, self._dtype)
+            received = as_received(sent)
+            # The sender keeps its tensor and may change it; nobody else may see that.
+            message = replace(message, tensor=sent.clone() if received is sent else received)
+        self.other._inbox.append(message)
+        self.traffic.messages_sent += 1
+        self.traffic.bytes_sent += tensor_bytes(message, self._dtype)
 
-    def put(self, message: _Waiting) -> None:
-        self._messages.append(message)
-        self._cost += message.cost
-
-    def take(self) -> _Waiting:
-        message = self._messages.popleft()
-        self._cost -= message.cost
+    async def _take(self) -> Message:
+        message = self._inbox.popleft()
+        self.traffic.messages_received += 1
+        self.traffic.bytes_received += tensor_bytes(message, self._dtype)
         return message
 
 
-class _InProcessChannel:
-    def __init__(self, name: str, peer: str, dtype: WireDtype, inbox: _Queue, outbox: _Queue) -> None:
-        self._name = name
-        self._peer = peer
-        self._dtype: WireDtype = dtype
-        self._inbox = inbox
-        self._outbox = outbox
-        self._traffic = Traffic()
+Paired = TypeVar("Paired", bound=PairedChannel)
 
-    @property
-    def peer(self) -> str:
-        return self._peer
 
-    @property
-    def traffic(self) -> Traffic:
-        return self._traffic
-
-    async def send(self, message: Message) -> None:
-        waiting = self._as_delivered(message)
-        while not self._outbox.has_room_for(waiting):
-            await Pause(
-                f"{self._name} waits for {self._peer} to take a message", lambda: self._outbox.has_room_for(waiting)
-            )
-        self._outbox.put(waiting)
-        self._traffic.messages_sent += 1
-        self._traffic.bytes_sent += waiting.size
-
-    async def receive(self) -> Message:
-        while not len(self._inbox):
-            await Pause(f"{self._name} waits for a message from {self._peer}", lambda: len(self._inbox) > 0)
-        waiting = self._inbox.take()
-        self._traffic.messages_received += 1
-        self._traffic.bytes_received += waiting.size
-        return waiting.message
-
-    def _as_delivered(self, message: Message) -> _Waiting:
-        if not isinstance(message, TensorMessage):
-            return _Waiting(message, 0)
-        sent = as_sent(message.tensor, self._dtype)
-        received = as_received(sent)
-        if received is sent:
-            # The sender keeps its tensor and may change it; nobody else may see that.
-            received = sent.clone()
-        return _Waiting(replace(message, tensor=received), sent.nbytes)
+def coupled(one: Paired, other: Paired) -> tuple[Paired, Paired]:
+    """Return both as the two ends of one channel."""
+    one.other, other.other = other, one
+    return one, other
 
 
 def pair(names: tuple[str, str], dtype: WireDtype) -> tuple[Channel, Channel]:
     """Return the two ends of a channel, the first for the first name; tensors are rounded as on a wire of this type."""
-    first, second = names
-    forth, back = _Queue(), _Queue()
-    return (
-        _InProcessChannel(first, second, dtype, inbox=back, outbox=forth),
-        _InProcessChannel(second, first, dtype, inbox=forth, outbox=back),
-    )
+    return coupled(PairedChannel(*names, dtype), PairedChannel(*names[::-1], dtype))
 
 
 class InProcessMeeting:

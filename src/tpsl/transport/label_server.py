@@ -12,24 +12,20 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
 
 import grpc
 
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
-from tpsl.transport.frames import Limits, WireDtype
 from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, refusal
-from tpsl.transport.link import Connection, Link, Patience, Watch
-from tpsl.transport.network import METHOD, SERVICE, Options, require_loopback, stream_options
+from tpsl.transport.link import Connection, Link, Terms
+from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, stream_options
 from tpsl.transport.peers import described
 from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.watchdog import Stream, Watchdog
 
 _LINK_BYTES = 16
-_SHORT_GRACE = 2.0
 # Room for a party's old stream, its new one, and a few that are refused.
 _STREAMS_PER_PARTY = 4
 
@@ -38,7 +34,7 @@ class _Closing(Exception):
     """Too late for a new link."""
 
 
-class LabelServer:
+class LabelServer(Endpoint):
     """Listens for the feature parties of a job and gives a channel to each. Use it as a context manager."""
 
     def __init__(
@@ -46,38 +42,27 @@ class LabelServer:
         address: str,
         parties: Sequence[str],
         agreement: Agreement,
-        limits: Limits,
-        dtype: WireDtype,
+        terms: Terms,
         *,
         credentials: grpc.ServerCredentials | None,
-        patience: Patience,
-        watch: Watch,
     ) -> None:
         """Listen at once. Without credentials only a loopback address is accepted, and names are taken on trust."""
-        if credentials is None:
-            require_loopback(address)
-        self._parties = tuple(parties)
-        self._agreement = agreement
-        self._limits = limits
-        self._dtype: WireDtype = dtype
+        super().__init__(address, agreement, terms, certified=credentials is not None)
         self._certified = credentials is not None
-        self._patience = patience
-        self._watch = watch
-        self._changed = threading.Condition()
+        self._parties = tuple(parties)
         self._links: dict[str, Link] = {}
         self._retired: set[bytes] = set()
         self._handshakes: dict[str, Stream] = {}
         self._absent_because = dict.fromkeys(self._parties, "not connected yet")
-        self._stopped = False
 
-        self._refusals = RefusalLog(watch)
-        seconds = min(ADMISSION_SECONDS, patience.silence)
+        self._refusals = RefusalLog(terms.watch)
+        seconds = min(ADMISSION_SECONDS, terms.patience.silence)
         self._door = Door(address, tls=self._certified, seconds=seconds, refusals=self._refusals)
         self.port = self._door.port
         streams = _STREAMS_PER_PARTY * (len(self._parties) + 1)
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
         options: Options = [
-            *stream_options(limits, dtype),
+            *stream_options(terms.limits, terms.dtype),
             ("grpc.max_concurrent_streams", _STREAMS_PER_PARTY),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
             ("grpc.http2.max_ping_strikes", 0),
@@ -88,18 +73,9 @@ class LabelServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         local = grpc.local_server_credentials(grpc.LocalConnectionType.UDS)
         self._server.add_secure_port(self._door.inner_address, credentials or local)
-        self._watchdog = Watchdog(patience.silence)
+        self._watchdog = Watchdog(terms.patience.silence)
         self._server.start()
         self._door.open()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # Last words are worth a wait when all went well: without them the others would wait for our return.
-        self._close(None, _SHORT_GRACE if kind else max(_SHORT_GRACE, self._patience.silence))
 
     async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
         """Wait until every feature party but those in `without` is there; return channels in the job's order.
@@ -107,19 +83,18 @@ class LabelServer:
         A channel that is returned again is the same one; a party that was restarted has a new one.
         """
         wanted = [party for party in self._parties if party not in without]
-        until = time.monotonic() + self._patience.wait
+        until = time.monotonic() + self._terms.patience.wait
         told: set[str] = set()
         with self._changed:
             while missing := [party for party in wanted if not self._is_there(party)]:
                 for party in set(missing) - told:
-                    self._watch(party, f"waiting: {self._absent_because[party]}")
+                    self._terms.watch(party, f"waiting: {self._absent_because[party]}")
                 told.update(missing)
                 left = until - time.monotonic()
                 if left <= 0:
                     names = " and ".join(described(party) for party in missing)
-                    raise PeerMissing(
-                        f"{names} did not come within {self._patience.wait:g} s ({self._absent_because[missing[0]]})"
-                    )
+                    why = self._absent_because[missing[0]]
+                    raise PeerMissing(f"{names} did not come within {self._terms.patience.wait:g} s ({why})")
                 self._changed.wait(left)
             return {party: self._links[party] for party in wanted}
 
@@ -129,23 +104,14 @@ class LabelServer:
             raise link.failure
         return link is not None
 
-    def stop(self, reason: str | None) -> None:
-        """Tell every party why the job stops, if a reason is given, and close when that has arrived, or soon."""
-        self._close(reason, _SHORT_GRACE)
-
-    def _close(self, reason: str | None, grace: float) -> None:
-        with self._changed:
-            if self._stopped:
-                return
-            self._stopped = True
-            links = list(self._links.values())
-        ends = [threading.Thread(target=link.stop, args=(reason, grace)) for link in links]
+    def _end(self, reason: str | None, grace: float) -> None:
+        ends = [threading.Thread(target=link.stop, args=(reason, grace)) for link in list(self._links.values())]
         for end in ends:
             end.start()
         for end in ends:
             end.join()
         self._door.close_port()
-        self._server.stop(_SHORT_GRACE / 2).wait()
+        self._server.stop(SHORT_GRACE / 2).wait()
         self._door.close()
         self._watchdog.close()
         self._pool.shutdown(wait=False)
@@ -216,23 +182,14 @@ class LabelServer:
                 raise Refused(f"the job was stopped: {old.failure}")
             if position.link in self._retired:
                 raise Refused(_taken_over(party))
-            resumed = old is not None and old.identity == position.link
-            if self._stopped and not resumed:
-                raise _Closing
-            if old is not None and resumed:
+            if old is not None and old.identity == position.link:
                 link, received = old, position.received
+            elif self._stopped:
+                raise _Closing
             else:
-                link = Link(
-                    secrets.token_bytes(_LINK_BYTES),
-                    party,
-                    self._limits,
-                    self._dtype,
-                    self._patience,
-                    self._watch,
-                )
-                received = 0
+                link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms), 0
             stream.connection = connection = link.attach(received)
-            if old is not None and not resumed:
+            if old is not None and old is not link:
                 self._retired.add(old.identity)
                 old.fail(PeerRestarted(party))
                 old.detach("it was restarted")
@@ -246,7 +203,7 @@ class LabelServer:
             return
         with self._changed:
             self._absent_because[who] = f"refused: {why}"
-            self._watch(who, f"refused: {why}")
+            self._terms.watch(who, f"refused: {why}")
 
     def _ended(self, stream: Stream, visit: Visit) -> None:
         self._watchdog.forget(stream)

@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame
-from tpsl.transport.messages import Bye, Message, Stop, TensorMessage
+from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame, tensor_bytes
+from tpsl.transport.messages import Bye, Message, Stop
 from tpsl.transport.peers import described
 
 Watch = Callable[[str, str], None]
@@ -55,6 +53,18 @@ class Patience:
             raise ValueError(f"wait: {self.wait} is not a number of seconds")
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What every channel of one party has in common."""
+
+    limits: Limits
+    """The tensors that are accepted."""
+    dtype: WireDtype
+    """How numbers cross."""
+    patience: Patience
+    watch: Watch
+
+
 class _Sent(NamedTuple):
     sequence: int
     acknowledged: int
@@ -65,42 +75,27 @@ class _Sent(NamedTuple):
         return len(self.frame) + MESSAGE_OVERHEAD
 
 
-class _Arrived(NamedTuple):
-    message: Message
-    tensor_bytes: int
-    cost: int
-
-
 class Link:
     """The channel to one peer. Sending and receiving block; they are for one thread, the role's."""
 
-    def __init__(
-        self,
-        identity: bytes,
-        peer: str,
-        limits: Limits,
-        dtype: WireDtype,
-        patience: Patience,
-        watch: Watch,
-    ) -> None:
-        self.identity = identity
-        self._peer = peer
-        self._limits = limits
-        self._dtype: WireDtype = dtype
-        self._itemsize: int = getattr(torch, dtype).itemsize
-        self._patience = patience
-        self._watch = watch
+    def __init__(self, identity: bytes, peer: str, terms: Terms) -> None:
+        self.identity, self.peer, self.terms = identity, peer, terms
         # Two of the largest messages fit in any case: one is under way while the next is made.
-        self._window = max(limits.window, 2 * (largest_frame(limits, dtype) + MESSAGE_OVERHEAD))
-        self._traffic = Traffic()
+        largest = largest_frame(terms.limits, terms.dtype)
+        self._window = max(terms.limits.window, 2 * (largest + MESSAGE_OVERHEAD))
+        self.traffic = Traffic()
+        """What went through so far, each message once: tensor bytes as they cross the wire."""
+        self.failure: Exception | None = None
+        """What ended this link for good, if anything did."""
+        self.received = 0
+        """Number of the last message that has arrived."""
 
         self._lock = threading.Lock()
         self._inbox_changed = threading.Condition(self._lock)  # the role waits to receive, the reader for room
         self._outbox_grew = threading.Condition(self._lock)  # the writer waits
         self._outbox_shrank = threading.Condition(self._lock)  # the role waits
-        self._inbox: deque[_Arrived] = deque()
+        self._inbox: deque[tuple[Message, int]] = deque()  # with what each costs
         self._inbox_cost = 0
-        self._received = 0
         self._outbox: deque[_Sent] = deque()  # what the peer has not acknowledged, sent or not
         self._outbox_cost = 0
         self._sent = 0
@@ -108,36 +103,15 @@ class Link:
         self._was_connected = False
         self._said_goodbye = False
         self._finishing = False
-        self._failure: Exception | None = None
         self._lost_at = time.monotonic()
         self._lost_because = "not connected yet"
-
-    @property
-    def peer(self) -> str:
-        """Name of the party at the other end."""
-        return self._peer
-
-    @property
-    def traffic(self) -> Traffic:
-        """What went through so far, each message once: tensor bytes as they cross the wire."""
-        return self._traffic
-
-    @property
-    def failure(self) -> Exception | None:
-        """What ended this link for good, if anything did."""
-        return self._failure
-
-    @property
-    def received(self) -> int:
-        """Number of the last message that has arrived."""
-        return self._received
 
     async def send(self, message: Message) -> None:
         """Hand over a message; waits while the window is full. What is sent is what the message holds now."""
         while not self._enqueued(message):
             pass
-        self._traffic.messages_sent += 1
-        self._traffic.bytes_sent += self._tensor_bytes(message)
+        self.traffic.messages_sent += 1
+        self.traffic.bytes_sent += tensor_bytes(message, self.terms.dtype)
 
     def _enqueued(self, message: Message) -> bool:
         # Encoding copies a tensor, so it happens without the lock. False: another thread has sent something.
@@ -145,8 +119,8 @@ class Link:
         with self._lock:
             while self._outbox and self._outbox_cost + entry.cost > self._window:
                 self._wait(self._outbox_shrank)
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             if entry.sequence != self._sent + 1:
                 return False
             self._append(entry)
@@ -157,12 +131,12 @@ class Link:
         with self._lock:
             while not self._inbox:
                 self._wait(self._inbox_changed)
-            arrived = self._inbox.popleft()
-            self._inbox_cost -= arrived.cost
+            message, cost = self._inbox.popleft()
+            self._inbox_cost -= cost
             self._inbox_changed.notify_all()
-        self._traffic.messages_received += 1
-        self._traffic.bytes_received += arrived.tensor_bytes
-        return arrived.message
+        self.traffic.messages_received += 1
+        self.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
+        return message
 
     def attach(self, peer_received: int) -> Connection:
         """Ride on a new connection from now on; one that is still attached is lost.
@@ -172,17 +146,17 @@ class Link:
         """
         self.detach("a new connection has replaced it")
         with self._lock:
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             acknowledged = self._first_unacknowledged() - 1
             if not acknowledged <= peer_received <= self._sent:
                 raise BadMessage(
-                    f"{described(self._peer)} wants to go on after message {peer_received}; "
+                    f"{described(self.peer)} wants to go on after message {peer_received}; "
                     f"{self._sent} were sent and {acknowledged} acknowledged"
                 )
             self._acknowledge(peer_received)
             self._connection = Connection(self)
-            self._watch(self._peer, "connected again" if self._was_connected else "connected")
+            self.terms.watch(self.peer, "connected again" if self._was_connected else "connected")
             self._was_connected = True
             return self._connection
 
@@ -199,7 +173,7 @@ class Link:
         The connection stays, deaf, until `stop` has told the peer the reason.
         """
         with self._lock:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             self._inbox_changed.notify_all()
             self._outbox_shrank.notify_all()
 
@@ -212,7 +186,7 @@ class Link:
         with self._lock:
             if reason is not None:
                 self._append(self._encoded(Stop(reason)))
-            while self._outbox and self._failure is None and (left := until - time.monotonic()) > 0:
+            while self._outbox and self.failure is None and (left := until - time.monotonic()) > 0:
                 self._outbox_shrank.wait(left)
             # The writer sends the last acknowledgement, which the peer may be waiting for, and ends the connection.
             self._finishing = True
@@ -223,23 +197,23 @@ class Link:
 
     def _wait(self, condition: threading.Condition) -> None:
         """Wait for a change; without a connection only as long as patience lasts."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if self._connection is not None:
             condition.wait()
             return
-        left = self._lost_at + self._patience.wait - time.monotonic()
+        left = self._lost_at + self.terms.patience.wait - time.monotonic()
         if left <= 0:
-            self._failure = PeerMissing(
-                f"{described(self._peer)} was lost ({self._lost_because}) "
-                f"and did not come back within {self._patience.wait:g} s"
+            self.failure = PeerMissing(
+                f"{described(self.peer)} was lost ({self._lost_because}) "
+                f"and did not come back within {self.terms.patience.wait:g} s"
             )
-            raise self._failure
+            raise self.failure
         condition.wait(left)
 
     def _encoded(self, message: Message) -> _Sent:
-        sequence, acknowledged = self._sent + 1, self._received
-        return _Sent(sequence, acknowledged, encode_message(message, sequence, acknowledged, self._dtype))
+        sequence, acknowledged = self._sent + 1, self.received
+        return _Sent(sequence, acknowledged, encode_message(message, sequence, acknowledged, self.terms.dtype))
 
     def _append(self, entry: _Sent) -> None:
         self._sent = entry.sequence
@@ -259,11 +233,6 @@ class Link:
         self._outbox_shrank.notify_all()
         return True
 
-    def _tensor_bytes(self, message: Message) -> int:
-        if isinstance(message, TensorMessage):
-            return message.tensor.numel() * self._itemsize
-        return 0
-
 
 class Connection:
     """One connection that a link rides on, made by `Link.attach`: a writer and a reader drive it, a thread each."""
@@ -271,7 +240,7 @@ class Connection:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._next_to_write = link._first_unacknowledged()
-        self._acknowledged = link._received  # the handshake tells the peer
+        self._acknowledged = link.received  # the handshake tells the peer
         self._unacknowledged_bytes = 0
         self._acknowledge_at: float | None = None
         self._heard_at = self._wrote_at = self._attached_at = time.monotonic()
@@ -291,17 +260,17 @@ class Connection:
         A frame that no honest peer sends fails the whole link; what comes after it is not looked at.
         """
         link = self._link
-        if self.lost_at is not None or link._failure is not None:
+        if self.lost_at is not None or link.failure is not None:
             return self.lost_at is None
         try:
-            frame = decode(data, link._limits, link._dtype, sender=described(link._peer))
+            frame = decode(data, link.terms.limits, link.terms.dtype, sender=described(link.peer))
             with link._lock:
                 if not self._attached():
                     return False
                 self._heard_at = time.monotonic()
                 if frame.acknowledged >= self._next_to_write:
                     raise BadMessage(
-                        f"{described(link._peer)} acknowledges message {frame.acknowledged}, which it was not sent"
+                        f"{described(link.peer)} acknowledges message {frame.acknowledged}, which it was not sent"
                     )
                 news = link._acknowledge(frame.acknowledged)
                 if frame.message is None:
@@ -323,9 +292,9 @@ class Connection:
             self.lost_at = link._lost_at = time.monotonic()
             for condition in (link._inbox_changed, link._outbox_grew, link._outbox_shrank):
                 condition.notify_all()
-            if link._failure is None and not link._finishing:
-                lost = f"lost: {why}; waiting up to {link._patience.wait:g} s for its return"
-                link._watch(link._peer, "left: it has said goodbye" if link._said_goodbye else lost)
+            if link.failure is None and not link._finishing:
+                lost = f"lost: {why}; waiting up to {link.terms.patience.wait:g} s for its return"
+                link.terms.watch(link.peer, "left: it has said goodbye" if link._said_goodbye else lost)
 
     def silent_since(self) -> float | None:
         """Return when the peer was last heard; None while nobody listens, because the inbox is full."""
@@ -346,8 +315,8 @@ class Connection:
                     self._next_to_write += 1
                     return self._written(entry.frame, entry.acknowledged)
                 left = self._heartbeat_due() - time.monotonic()
-                if left <= 0 or (link._finishing and self._acknowledged < link._received):
-                    return self._written(_heartbeat(link._received), link._received)
+                if left <= 0 or (link._finishing and self._acknowledged < link.received):
+                    return self._written(_heartbeat(link.received), link.received)
                 if link._finishing:
                     break
                 link._outbox_grew.wait(left)
@@ -357,17 +326,17 @@ class Connection:
     def _written(self, frame: bytes, acknowledged: int) -> bytes:
         self._wrote_at = time.monotonic()
         self._acknowledged = max(self._acknowledged, acknowledged)
-        if self._acknowledged == self._link._received:
+        if self._acknowledged == self._link.received:
             self._unacknowledged_bytes, self._acknowledge_at = 0, None
         return frame
 
     def _heartbeat_due(self) -> float:
-        silence = self._link._patience.silence
+        silence = self._link.terms.patience.silence
         due = self._wrote_at + min(silence / _HEARTBEATS_PER_SILENCE, _LONGEST_BETWEEN_HEARTBEATS)
         return due if self._acknowledge_at is None else min(due, self._acknowledge_at)
 
     def _check_heartbeat(self, kind: str | None, news: bool) -> None:
-        sender = described(self._link._peer)
+        sender = described(self._link.peer)
         if kind != "heartbeat":
             raise BadMessage(f"{sender} sent a {kind} after the handshake")
         self._idle_heartbeats += not news
@@ -378,11 +347,10 @@ class Connection:
     def _take(self, message: Message, sequence: int, size: int) -> bool:
         """Put a message into the inbox once there is room; one that is not taken counts as never received."""
         link = self._link
-        if sequence != link._received + 1:
-            raise BadMessage(f"{described(link._peer)} sent message {sequence} where {link._received + 1} was due")
-        tensor_bytes = link._tensor_bytes(message)
+        if sequence != link.received + 1:
+            raise BadMessage(f"{described(link.peer)} sent message {sequence} where {link.received + 1} was due")
         # In the inbox numbers are float32, whatever they were on the wire.
-        cost = tensor_bytes * 4 // link._itemsize + MESSAGE_OVERHEAD
+        cost = tensor_bytes(message, "float32") + MESSAGE_OVERHEAD
         self._held = True
         while self._attached() and link._inbox and link._inbox_cost + cost > link._window:
             link._inbox_changed.wait()
@@ -390,9 +358,9 @@ class Connection:
         self._held = False
         if not self._attached():
             return False
-        link._received = sequence
+        link.received = sequence
         link._said_goodbye = isinstance(message, Bye)
-        link._inbox.append(_Arrived(message, tensor_bytes, cost))
+        link._inbox.append((message, cost))
         link._inbox_cost += cost
         link._inbox_changed.notify_all()
         self._owe_acknowledgement(size + MESSAGE_OVERHEAD)
@@ -410,6 +378,4 @@ class Connection:
 
 
 def _heartbeat(acknowledged: int) -> bytes:
-    header = wire_pb2.Header(acknowledged=acknowledged)
-    header.heartbeat.SetInParent()
-    return encode_control(header)
+    return encode_control(wire_pb2.Header(acknowledged=acknowledged, heartbeat=wire_pb2.Heartbeat()))

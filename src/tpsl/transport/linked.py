@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
+from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits, WireDtype
-from tpsl.transport.in_process import Pause
-from tpsl.transport.link import Link, Patience
+from tpsl.transport.in_process import PairedChannel, coupled
+from tpsl.transport.link import Link, Patience, Terms
 from tpsl.transport.messages import Message, TensorMessage
 
 _ROOMY = 1 << 62
@@ -43,50 +43,29 @@ FrameWatch = Callable[[SentFrame], None]
 """Told of every frame, in the order in which they cross."""
 
 
-class _LinkedChannel:
-    """One end of two coupled links. A role that cannot go on pauses, and others take their turn."""
+class _LinkedChannel(PairedChannel):
+    """One end of two coupled links."""
 
     def __init__(self, name: str, peer: str, link: Link, watch: FrameWatch) -> None:
-        self._name, self._peer, self._link, self._watch = name, peer, link, watch
+        super().__init__(name, peer, link.terms.dtype)
+        self._link, self._watch, self.traffic = link, watch, link.traffic
         self._connection = link.attach(0)
         self._frames = self._connection.outgoing()
-        self._other: _LinkedChannel
 
-    @property
-    def peer(self) -> str:
-        return self._peer
-
-    @property
-    def traffic(self) -> Traffic:
-        return self._link.traffic
-
-    async def send(self, message: Message) -> None:
-        while not self._has_room():
-            await Pause(f"{self._name} waits for {self._peer} to take a message", self._has_room)
+    async def _hand_over(self, message: Message) -> None:
         await self._link.send(message)
         frame = next(self._frames)
         self._watch(self._described(message, frame))
-        self._other._connection.incoming(frame)
+        self.other._connection.incoming(frame)
 
-    async def receive(self) -> Message:
-        while not self._waiting() and self._link.failure is None:
-            await Pause(f"{self._name} waits for a message from {self._peer}", lambda: self._waiting() > 0)
+    async def _take(self) -> Message:
         return await self._link.receive()
-
-    def _waiting(self) -> int:
-        """Messages that the peer has sent and this side has not taken."""
-        return self._other.traffic.messages_sent - self.traffic.messages_received
-
-    def _has_room(self) -> bool:
-        waiting = self._other._waiting()
-        under_way = self.traffic.bytes_sent - self._other.traffic.bytes_received
-        return waiting < 2 or under_way + waiting * MESSAGE_OVERHEAD <= WINDOW
 
     def _described(self, message: Message, frame: bytes) -> SentFrame:
         kind, step, part = type(message).__name__, getattr(message, "step", -1), -1
         if isinstance(message, TensorMessage):
             kind, part = message.topic, message.part
-        return SentFrame(self._name, self._peer, kind, step, part, len(frame), hashlib.sha256(frame).hexdigest())
+        return SentFrame(self.name, self.peer, kind, step, part, len(frame), hashlib.sha256(frame).hexdigest())
 
 
 def linked_pair(names: tuple[str, str], dtype: WireDtype, limits: Limits, watch: FrameWatch) -> tuple[Channel, Channel]:
@@ -94,9 +73,6 @@ def linked_pair(names: tuple[str, str], dtype: WireDtype, limits: Limits, watch:
 
     The first end is for the first name. Every frame is told to `watch`, in order, before the other side sees it.
     """
-    ends, roomy = [], replace(limits, window=_ROOMY)
-    for name, peer in (names, names[::-1]):
-        link = Link(b"", peer, roomy, dtype, Patience(), lambda peer, sentence: None)
-        ends.append(_LinkedChannel(name, peer, link, watch))
-    ends[0]._other, ends[1]._other = ends[1], ends[0]
-    return ends[0], ends[1]
+    terms = Terms(replace(limits, window=_ROOMY), dtype, Patience(), lambda peer, sentence: None)
+    ends = [_LinkedChannel(name, peer, Link(b"", peer, terms), watch) for name, peer in (names, names[::-1])]
+    return coupled(*ends)

@@ -77,4 +77,5 @@ class Stop:
     reason: str
 
 
-Message = TensorMessage | Rewind | Position | Start | Verdict | Finished | Bye | Stop
+PlainMessage = Rewind | Position | Start | Verdict | Finished | Bye | Stop
+Message = TensorMessage | PlainMessage

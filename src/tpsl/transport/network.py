@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
 
 from tpsl.transport.frames import Limits, WireDtype, largest_frame
+from tpsl.transport.handshake import Agreement
+from tpsl.transport.link import Terms
 
 SERVICE, METHOD = "tpsl.wire.Split", "Connect"
+
+SHORT_GRACE = 2.0
+"""How many seconds last words may take where something went wrong."""
 
 _KEEP_ALIVE_MS = 10_000
 _KEEP_ALIVE_TIMEOUT_MS = 5_000
@@ -49,3 +58,38 @@ def require_loopback(address: str) -> None:
     host, _ = split_address(address)
     if host not in _LOOPBACK:
         raise ValueError(f"{address}: without certificates only a loopback address will do ({', '.join(_LOOPBACK)})")
+
+
+class Endpoint(ABC):
+    """One party's end of the network; a context manager. Without credentials only a loopback address is accepted."""
+
+    def __init__(self, address: str, agreement: Agreement, terms: Terms, *, certified: bool) -> None:
+        split_address(address)
+        if not certified:
+            require_loopback(address)
+        self._agreement, self._terms = agreement, terms
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Last words are worth a wait when all went well: without them the others would wait for our return.
+        self._close(None, SHORT_GRACE if kind else max(SHORT_GRACE, self._terms.patience.silence))
+
+    def stop(self, reason: str | None) -> None:
+        """Tell every peer why the job stops, if a reason is given, and close when that has arrived, or soon."""
+        self._close(reason, SHORT_GRACE)
+
+    def _close(self, reason: str | None, grace: float) -> None:
+        with self._changed:
+            stopped, self._stopped = self._stopped, True
+        if not stopped:
+            self._end(reason, grace)
+
+    @abstractmethod
+    def _end(self, reason: str | None, grace: float) -> None:
+        """Send the reason, wait up to `grace` seconds for what is under way, and close; called once."""

@@ -12,7 +12,6 @@ import selectors
 import socket
 import sys
 import time
-from typing import Protocol
 
 _CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20
@@ -20,24 +19,9 @@ _PIPE_BYTES = 1 << 20
 _CHUNKS_A_TURN = 8
 
 
-class _Store(Protocol):
+class _Buffer:
     """Holds bytes between two sockets. `fill` and `empty` raise BlockingIOError where they would have to wait."""
 
-    @property
-    def held(self) -> int:
-        """Bytes in it."""
-
-    def fill(self, source: socket.socket) -> int:
-        """Take bytes; 0 at the end of the source."""
-
-    def empty(self, sink: socket.socket) -> None:
-        """Pass some of them on."""
-
-    def close(self) -> None:
-        """Give back what it takes."""
-
-
-class _Buffer:
     def __init__(self, content: bytes = b"") -> None:
         self._content = memoryview(content)
 
@@ -46,10 +30,12 @@ class _Buffer:
         return len(self._content)
 
     def fill(self, source: socket.socket) -> int:
+        """Take bytes; 0 at the end of the source."""
         self._content = memoryview(source.recv(_CHUNK))
         return self.held
 
     def empty(self, sink: socket.socket) -> None:
+        """Pass some of them on."""
         self._content = self._content[sink.send(self._content) :]
 
     def close(self) -> None:
@@ -57,6 +43,8 @@ class _Buffer:
 
 
 class _Pipe:
+    """The same in the kernel."""
+
     def __init__(self) -> None:
         self._exit, self._entrance = os.pipe()
         self.held = 0
@@ -84,7 +72,7 @@ class _Lane:
 
     def __init__(self, source: socket.socket, sink: socket.socket, first: bytes = b"") -> None:
         self._source, self._sink = source, sink
-        self._store: _Store = _Buffer(first)
+        self._store: _Buffer | _Pipe = _Buffer(first)
         self._sink_gone = False
         self.ended = False
         self.fetched = len(first)

@@ -20,11 +20,11 @@ from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.frames import decode, encode_control, encode_message
 from tpsl.transport.handshake import FeatureHandshake, LinkPosition
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Finished, Message
 
 LIMITS = Limits(rows=512, width=256, topics=("embeddings", "gradients"))
-TERMS = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
+AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
 PATIENCE = Patience(silence=1, wait=20)
 METHOD = "/tpsl.wire.Split/Connect"
 WINDOW = 4 << 20
@@ -42,7 +42,7 @@ class Frames:
     """Whole frames as an honest party under the terms of the scene could send them, at the right moment."""
 
     def hello(self, party: str = "airport") -> bytes:
-        return FeatureHandshake(party, TERMS).hello()
+        return FeatureHandshake(party, AGREED).hello()
 
     def message(self, sequence: int, content: Message | None = None) -> bytes:
         return encode_message(content or Finished(sequence), sequence, 0, "float32")
@@ -111,7 +111,7 @@ class Raw:
 
     def shake_hands(self, party: str = "airport") -> tuple[bytes, bytes]:
         """Do the handshake as an honest party; return what was sent."""
-        handshake = FeatureHandshake(party, TERMS)
+        handshake = FeatureHandshake(party, AGREED)
         hello = handshake.hello()
         self.write(hello)
         proof = handshake.proof(next(self.call), LinkPosition(b"", 0))
@@ -128,7 +128,7 @@ class Raw:
 class Scene:
     """A server for airport and bank, whatever attacks it, and what it sees."""
 
-    terms = TERMS
+    terms = AGREED
     eventually = staticmethod(eventually)
 
     def __init__(self, folder: Path) -> None:
@@ -153,12 +153,9 @@ class Scene:
             LabelServer(
                 "127.0.0.1:0",
                 parties,
-                TERMS,
-                replace(LIMITS, window=WINDOW),
-                "float32",
+                AGREED,
+                Terms(replace(LIMITS, window=WINDOW), "float32", patience, watch),
                 credentials=credentials,
-                patience=patience,
-                watch=watch,
             )
         )
 
@@ -175,17 +172,9 @@ class Scene:
         self, port: int, party: str = "airport", credentials: grpc.ChannelCredentials | None = None
     ) -> FeatureClient:
         credentials = credentials or Certificates.load(self.folder / party).channel()
+        terms = Terms(LIMITS, "float32", PATIENCE, lambda *news: None)
         return self.open.enter_context(
-            FeatureClient(
-                f"127.0.0.1:{port}",
-                party,
-                TERMS,
-                LIMITS,
-                "float32",
-                credentials=credentials,
-                patience=PATIENCE,
-                watch=lambda *news: None,
-            )
+            FeatureClient(f"127.0.0.1:{port}", party, AGREED, terms, credentials=credentials)
         )
 
     def channel(self, party: str) -> Channel:

@@ -40,7 +40,7 @@ from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 from tpsl.vault import Vault
 
 Embeddings = partial(TensorMessage, "embeddings")
@@ -101,7 +101,7 @@ class Table:
         `says` is the type of number that the feature party uses, if not the job's.
         """
         agreed = job(wire)
-        terms, limits = self.terms(agreed)
+        agreement, limits = self.terms(agreed)
         vaults = self.folder / "vaults"
         local = Local(listen="127.0.0.1:0", certificates=self.folder / "label", vaults=vaults, silence=2, wait=20)
         run, where = self.folder / f"run-{wire}", Listening()
@@ -111,12 +111,9 @@ class Table:
             with FeatureClient(
                 where.address,
                 "feature",
-                terms,
-                limits,
-                says or wire,  # type: ignore[arg-type]
+                agreement,
+                Terms(limits, says or wire, PATIENCE, ignore),  # type: ignore[arg-type]
                 credentials=Certificates.load(self.folder / "feature").channel(),
-                patience=PATIENCE,
-                watch=ignore,
             ) as client:
                 run_alone(script(run_alone(client.gather())["label"]))
             serving.result(20)
@@ -125,16 +122,13 @@ class Table:
     def feature_against(self, script: Script) -> None:
         """Be the feature party of a job whose label party follows the script; raise why it ended."""
         agreed = job()
-        terms, limits = self.terms(agreed)
+        agreement, limits = self.terms(agreed)
         with LabelServer(
             "127.0.0.1:0",
             ["feature"],
-            terms,
-            limits,
-            "float32",
+            agreement,
+            Terms(limits, "float32", PATIENCE, ignore),
             credentials=Certificates.load(self.folder / "label").server(),
-            patience=PATIENCE,
-            watch=ignore,
         ) as server:
             local = Local(connect=f"127.0.0.1:{server.port}", certificates=self.folder / "feature", silence=2, wait=20)
             with ThreadPoolExecutor(1) as thread:

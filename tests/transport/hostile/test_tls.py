@@ -101,11 +101,12 @@ from pathlib import Path
 from tpsl.transport import Agreement, Limits, run_alone
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience
+from tpsl.transport.link import Patience, Terms
 
 with LabelServer(
-    "127.0.0.1:0", ("airport",), Agreement({"job": "abc"}, b"ids"), Limits(8, 8), "float32",
-    credentials=Certificates.load(Path(sys.argv[1])).server(), patience=Patience(1, 2), watch=lambda *news: None,
+    "127.0.0.1:0", ("airport",), Agreement({"job": "abc"}, b"ids"),
+    Terms(Limits(8, 8), "float32", Patience(1, 2), lambda *news: None),
+    credentials=Certificates.load(Path(sys.argv[1])).server(),
 ) as server:
     print(server.port, flush=True)
     sys.stdin.read()
