@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault import coverage
-from tpsl.vault.storage import CHUNK, labels_at
+from tpsl.vault.storage import labels_at
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,3 @@ class LabelComparison:
         """How many of the labels so far would differ on average if they were independent of the vault's."""
         compared = float(self._stored.sum())
         return compared - float(self._given @ self._stored) / compared if compared else 0.0
-
-
-def count_released(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:
-    """How many of the records at these positions have a release of any kind."""
-    count = 0
-    for chunk, rows in coverage.by_chunk(positions):
-        released = np.zeros(CHUNK, np.bool_)
-        for _, mask in coverage.masks(connection, chunk):
-            released |= mask
-        count += int(released[positions[rows] % CHUNK].sum())
-    return count

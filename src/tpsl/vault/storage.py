@@ -182,14 +182,10 @@ def _start_of_run(connection: sqlite3.Connection, ids: Sequence[str]) -> int | N
     row = connection.execute("SELECT position FROM records WHERE id = ?", (ids[0],)).fetchone() if ids else None
     if row is None:
         return None
-    (first,) = row
-    ends = connection.execute("SELECT id FROM records WHERE position = ?", (first + len(ids) - 1,)).fetchone()
-    if ends != (ids[-1],):
+    first, end = int(row[0]), int(row[0]) + len(ids)
+    if ids_between(connection, end - 1, end) != [ids[-1]]:
         return None
-    stored = connection.execute(
-        "SELECT id FROM records WHERE position >= ? AND position < ? ORDER BY position", (first, first + len(ids))
-    )
-    return int(first) if [id for (id,) in stored] == list(ids) else None
+    return first if ids_between(connection, first, end) == list(ids) else None
 
 
 def labels_at(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
