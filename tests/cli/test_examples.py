@@ -20,7 +20,7 @@ class Example:
     def __init__(self, programs: Callable[..., Any], folder: Path, name: str) -> None:
         self.programs, self.folder = programs, folder
         shutil.copytree(EXAMPLES / name, folder)
-        self.parties = [file.stem for file in folder.glob("*.yaml") if file.stem not in ("job", "label")]
+        self.parties = sorted(file.stem for file in folder.glob("*.yaml") if file.stem not in ("job", "label"))
         keys = {"training.epochs": EPOCHS[name], "training.checkpoint_every": 5, "local.threads": 1}
         self.short = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 

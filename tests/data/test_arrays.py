@@ -73,7 +73,7 @@ def test_a_faster_process_wins() -> None:
 
 
 def test_what_a_killed_process_leaves_is_removed_by_the_next() -> None:
-    code = "import time, tpsl.data.arrays as a; draft = a.Draft(); print(draft.name, flush=True); time.sleep(60)"
+    code = "import time, tpsl.data.arrays as a; draft = a.Draft(); print(draft.path, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         draft = Path(process.stdout.readline().strip())

@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from tpsl.data.arrays import is_mapped, mapped
 from tpsl.data.features import Features
 
 
@@ -36,3 +39,26 @@ def test_a_party_may_have_no_categories_or_no_numbers() -> None:
     only_numbers = Features(np.empty((2, 0), np.int32), np.zeros((2, 1), np.float32), 0, (), ("x",))
     only_categories = Features(np.zeros((2, 1), np.int32), np.empty((2, 0), np.float32), 1, ("a",), ())
     assert len(only_numbers) == len(only_categories) == 2
+
+
+def test_a_batch_of_mapped_features_is_that_of_features_in_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    held = Features(
+        rng.integers(0, 9, (300, 2)).astype(np.int32),
+        rng.random((300, 3)).astype(np.float32),
+        9,
+        ("a", "b"),
+        tuple("xyz"),
+    )
+    np.save(tmp_path / "categorical.npy", held.categorical)
+    np.save(tmp_path / "numeric.npy", held.numeric)
+    stored = Features(
+        mapped(tmp_path / "categorical.npy"), mapped(tmp_path / "numeric.npy"), 9, ("a", "b"), ("x", "y", "z")
+    )
+    assert (held.is_mapped, stored.is_mapped) == (False, True)
+    for rows in (rng.permutation(300), np.arange(0), np.array([7, 7, 299])):
+        expected = held.take(rows)
+        for found in (held.batch(rows), stored.batch(rows)):
+            assert np.array_equal(found[0], expected.categorical)
+            assert np.array_equal(found[1], expected.numeric)
+            assert not is_mapped(found[0]) and not is_mapped(found[1])

@@ -91,6 +91,13 @@ def test_order_and_split_are_those_of_a_table_with_the_same_ids(tmp_path: Any) -
     assert (reveal(table.labels) == reveal(data.labels)).all()
 
 
+def test_a_class_makes_a_source_also_where_its_ids_are_the_class_s_own() -> None:
+    class Shared(Images):
+        ids = [f"image {number}" for number in range(RECORDS)]  # noqa: RUF012
+
+    assert load_feature_party(CONFIG, "left", source=Shared).ids.equals(loaded().ids)
+
+
 def test_a_party_alone_has_what_it_has_together() -> None:
     whole, left = loaded(), load_feature_party(CONFIG, "left", source=Images)
     label = load_label_party(CONFIG, source=Answers)

@@ -3,11 +3,11 @@ import math
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, checked_tensor
+from tpsl.transport import BadMessage, TensorMessage, checked_tensor
 
 
 def check(tensor: torch.Tensor) -> torch.Tensor:
-    return checked_tensor(tensor, (4, 3), sender="the airport", what="embeddings", step=7)
+    return checked_tensor(TensorMessage("embeddings", 7, 1, tensor), "the airport", 7, 1, (4, 3))
 
 
 def test_a_good_tensor_passes_as_it_is() -> None:
@@ -29,6 +29,13 @@ def test_a_good_tensor_passes_as_it_is() -> None:
 def test_a_bad_tensor_is_refused_by_name(tensor: torch.Tensor, complaint: str) -> None:
     with pytest.raises(BadMessage, match=f"step 7: the embeddings from the airport .*{complaint}"):
         check(tensor)
+
+
+@pytest.mark.parametrize(("step", "part"), [(7, 0), (6, 1), (8, 1)])
+def test_a_tensor_out_of_turn_is_refused(step: int, part: int) -> None:
+    sentence = f"the airport sent embeddings of step 7, part 1; expected was step {step}, part {part}"
+    with pytest.raises(BadMessage, match=sentence):
+        checked_tensor(TensorMessage("embeddings", 7, 1, torch.ones(4, 3)), "the airport", step, part, (4, 3))
 
 
 def test_one_bad_number_is_found_and_large_finite_ones_pass() -> None:

@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,11 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpsl"
 
 
-class Draft(tempfile.TemporaryDirectory[str]):
-    """A folder in the cache for what is being made. One whose process was killed is removed when the next is made."""
+class Draft:
+    """A folder in the cache for what is being made, which goes with this object or its process.
+
+    One whose process was killed is removed when the next is made.
+    """
 
     def __init__(self) -> None:
         folder = cache_folder()
@@ -105,18 +109,17 @@ class Draft(tempfile.TemporaryDirectory[str]):
             make_private_folder(folder)
             for draft in folder.glob(f".*{_UNFINISHED}"):
                 _remove_if_abandoned(draft)
-            super().__init__(prefix=".", suffix=_UNFINISHED, dir=folder)
+            self.path = Path(tempfile.mkdtemp(prefix=".", suffix=_UNFINISHED, dir=folder))
         except OSError as error:
             raise DataError(f"{folder}: cannot be written ({error}); TPSL_CACHE names another folder") from error
-        self._lock = os.open(self.name, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.remove = weakref.finalize(self, _remove, self.path, lock)
 
-    def cleanup(self) -> None:
-        """Remove the folder."""
-        super().cleanup()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+
+def _remove(draft: Path, lock: int) -> None:
+    shutil.rmtree(draft, ignore_errors=True)
+    os.close(lock)
 
 
 def _remove_if_abandoned(draft: Path) -> None:
@@ -145,16 +148,18 @@ def keep(place: Path, write: Callable[[Path], None]) -> None:
     The folder appears only once it is complete, so an interrupted process leaves none, and processes that do the same
     at the same time do not disturb each other.
     """
+    draft = Draft()
+    filled = draft.path / "filled"
     try:
-        with Draft() as unfinished:
-            filled = Path(unfinished) / "filled"
-            make_private_folder(filled)
-            write(filled)
-            try:
-                filled.rename(place)
-            except OSError:
-                if not place.is_dir():  # else another process was faster, with the same content
-                    raise
+        make_private_folder(filled)
+        write(filled)
+        try:
+            filled.rename(place)
+        except OSError:
+            if not place.is_dir():  # else another process was faster, with the same content
+                raise
         sync_folder(place.parent)
     except OSError as error:
         raise DataError(f"{place}: cannot be written ({error})") from error
+    finally:
+        draft.remove()

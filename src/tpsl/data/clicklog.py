@@ -13,6 +13,7 @@ Both parties hold the same file, or one that it was converted into, so the order
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,7 +101,7 @@ def _converted(file: PartyFile, progress: Progress) -> Iterator[tuple[dict[str, 
     needed = [name for name in (file.id, labels, *file.columns) if name is not None]
     for block in file.blocks(needed, progress):
         ids = file.ids(block)
-        typed = side_by_side(lambda name, block=block: file.typed(block, name), file.columns)  # type: ignore[misc]
+        typed = side_by_side(partial(file.typed, block), file.columns)
         clicks = {_ID: ids, labels: pa.array(file.class_numbers(block), pa.int8())}
         if "hour" in typed:
             clicks["hour"] = typed["hour"]

@@ -131,8 +131,11 @@ class Standard:
         missing = np.isnan(values)
         # A column that is constant up to rounding carries nothing: dividing by its deviation would only amplify dust.
         scale = self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
-        standardised = np.clip((values - self.mean) / scale, -MOST_DEVIATIONS, MOST_DEVIATIONS)
-        encoded = np.where(missing, 0.0, standardised).astype(np.float32)
+        standardised = values - self.mean
+        standardised /= scale
+        np.clip(standardised, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=standardised)
+        standardised[missing] = 0.0
+        encoded = standardised.astype(np.float32)
         return [encoded, missing.astype(np.float32)] if self.indicated else [encoded]
 
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from tpsl.data.arrays import is_mapped, release_pages
 
 _ROWS_AT_ONCE = 1 << 18
-# The system maps up to 64 KiB around each row that is read, so a batch of a mapped array is gathered in pieces.
-_GATHERED_AT_ONCE = 1 << 9
+# The system maps up to a megabyte around each row that is read, so a batch of a mapped array is gathered in pieces.
+_GATHERED_AT_ONCE = 1 << 6
 
 
 @dataclass(frozen=True)

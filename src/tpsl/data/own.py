@@ -54,7 +54,8 @@ def _made(party: str, given: Any) -> tuple[str, Any]:
             f"{name} are its own (data.source: own), and it brings none: "
             "name what makes them in its local file, as `inputs: package.module:name`"
         )
-    return name, given() if callable(given) and not hasattr(given, "ids") else given
+    makes_it = isinstance(given, type) or (callable(given) and not hasattr(given, "ids"))
+    return name, given() if makes_it else given
 
 
 def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, Rows]:

@@ -8,6 +8,7 @@ stay where they are: each is read when it is needed.
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class PartyFile:
         typed, records = _Collected(self), _Records(self, label)
         for block in self.blocks([*record_columns, *label_columns, *streamed], progress):
             records.add(block)
-            typed.add(side_by_side(lambda name, block=block: self.typed(block, name), streamed))  # type: ignore[misc]
+            typed.add(side_by_side(partial(self.typed, block), streamed))
         columns = _Stored(self) if large else typed.finish()
         shown = self.columns if features else {}
         return RawTable(
@@ -208,10 +209,9 @@ class _Collected:
     """Typed columns, block by block: in memory, or in a Parquet file of the cache once they are large."""
 
     def __init__(self, file: PartyFile) -> None:
-        self._file = file
+        self._file, self._spool = file, None
         self._waiting: list[Any] = []
-        self._bytes, self._writer = 0, None
-        self._draft: Draft | None = None
+        self._bytes = 0
 
     def add(self, columns: dict[str, Any]) -> None:
         """Take in the next records."""
@@ -219,40 +219,51 @@ class _Collected:
             return
         self._waiting.append(pa.table(columns))
         self._bytes += self._waiting[-1].nbytes
-        if self._bytes > (arrays.LARGE_BYTES if self._draft is None else _GROUP_BYTES):
-            self._write()
+        if self._bytes > (arrays.LARGE_BYTES if self._spool is None else _GROUP_BYTES):
+            self._spool = self._spool or _Spool(self._waiting[0].schema)
+            self._write(self._spool)
 
     def finish(self) -> Typed:
         """Return the columns."""
-        if self._draft is None:
+        if self._spool is None:
             whole = pa.concat_tables(self._waiting) if self._waiting else pa.table({})
             return {name: _joined(whole[name].chunks) for name in whole.column_names}
-        self._write()
-        self._writer.close()  # type: ignore[attr-defined]
-        file = replace(
-            self._file, path=Path(self._draft.name) / "columns.parquet", dialect=PLAIN, missing=(), rows=None
+        self._write(self._spool)
+        return _Stored(
+            replace(self._file, path=self._spool.finish(), dialect=PLAIN, missing=(), rows=None), self._spool
         )
-        return _Stored(file, self._draft)
 
-    def _write(self) -> None:
-        if not self._waiting:
-            return
-        if self._draft is None:
-            self._draft = Draft()
-            file = open_private(Path(self._draft.name) / "columns.parquet", "wb")
-            schema = self._waiting[0].schema
-            texts = [column.name for column in schema if pa.types.is_dictionary(column.type)]
-            self._writer = pyarrow.parquet.ParquetWriter(file, schema, compression="lz4", use_dictionary=texts)
-        whole = pa.concat_tables(self._waiting).unify_dictionaries()
-        self._writer.write_table(whole, row_group_size=len(whole))  # type: ignore[attr-defined]
+    def _write(self, spool: "_Spool") -> None:
+        if self._waiting:
+            spool.write(pa.concat_tables(self._waiting).unify_dictionaries())
         self._waiting, self._bytes = [], 0
+
+
+class _Spool:
+    """A Parquet file in the cache, which goes when nobody needs it any more."""
+
+    def __init__(self, schema: Any) -> None:
+        self._draft = Draft()
+        self._file = open_private(self._draft.path / "columns.parquet", "wb")
+        texts = [column.name for column in schema if pa.types.is_dictionary(column.type)]
+        self._writer = pyarrow.parquet.ParquetWriter(self._file, schema, compression="lz4", use_dictionary=texts)
+
+    def write(self, table: Any) -> None:
+        """Append a group of rows."""
+        self._writer.write_table(table, row_group_size=len(table))
+
+    def finish(self) -> Path:
+        """Complete the file and return its path."""
+        self._writer.close()
+        self._file.close()
+        return self._draft.path / "columns.parquet"
 
 
 class _Stored(Mapping[str, Any]):
     """Columns of a Parquet file; each is read, block by block, when it is asked for, and not kept."""
 
-    def __init__(self, file: PartyFile, draft: Draft | None = None) -> None:
-        self._file, self._draft = file, draft  # the folder goes when nobody needs it any more
+    def __init__(self, file: PartyFile, spool: _Spool | None = None) -> None:
+        self._file, self._spool = file, spool
 
     def __getitem__(self, name: str) -> Any:
         return _joined([self._file.typed(block, name) for block in self._file.blocks([name])])

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeVar
 
-from torch import Tensor
-
 from tpsl.training.observer import Observer
-from tpsl.transport import BadMessage, Channel, JobStopped, Message, Stop, TensorMessage, checked_tensor
+from tpsl.transport import BadMessage, Channel, JobStopped, Message, Stop, TensorMessage
 
 Kind = TypeVar("Kind", bound=Message)
 
@@ -29,13 +27,3 @@ async def receive(channel: Channel, observer: Observer, *kinds: type[Kind], topi
         sent = type(message).__name__ if topic is None else topic
         raise BadMessage(f"{channel.peer} sent {sent}; expected was {' or '.join(expected)}")
     return message
-
-
-def checked(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
-    """Return the tensor of a message if it is of this step, part and shape, and finite, else raise BadMessage."""
-    if (message.step, message.part) != (step, part):
-        raise BadMessage(
-            f"{sender} sent {message.topic} of step {message.step}, part {message.part}; "
-            f"expected was step {step}, part {part}"
-        )
-    return checked_tensor(message.tensor, shape, sender=sender, what=message.topic, step=step)

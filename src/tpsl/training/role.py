@@ -18,13 +18,13 @@ from tpsl.data.split import Rows
 from tpsl.party import FeatureParty, LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint
-from tpsl.training.receiving import Kind, checked, receive
+from tpsl.training.receiving import Kind, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.vaults import RunVault
-from tpsl.transport import Channel, Message, Rewind, TensorMessage
+from tpsl.transport import Channel, Message, Rewind, TensorMessage, checked_tensor
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -133,7 +133,7 @@ class FeatureRole(Role):
 
     async def tensor(self, topic: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
         """Return one part of what the label party sends, checked."""
-        return checked(await self.receive(TensorMessage, topic), self.channel.peer, step, part, shape)
+        return checked_tensor(await self.receive(TensorMessage, topic), self.channel.peer, step, part, shape)
 
 
 class LabelRole(Role):
@@ -183,5 +183,5 @@ class LabelRole(Role):
         received = []
         for name, channel in self.channels.items():
             message = await receive(channel, self.observer, TensorMessage, topics=(topic,))
-            received.append(checked(message, name, step, part, (rows, width(name))))
+            received.append(checked_tensor(message, name, step, part, (rows, width(name))))
         return received

@@ -1,4 +1,4 @@
-"""A tensor from the other side is hostile until it has been checked: shape, type, finite numbers."""
+"""A tensor from the other side is hostile until it has been checked: step, shape, type, finite numbers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import math
 import torch
 from torch import Tensor
 
+from tpsl.transport.messages import TensorMessage
+
 
 class BadMessage(ValueError):
     """A message that no honest peer sends; the sentence says who sent what in which step."""
 
 
-def checked_tensor(tensor: Tensor, shape: tuple[int, int], *, sender: str, what: str, step: int) -> Tensor:
-    """Return the tensor if it is float32 of this shape and finite, else raise BadMessage."""
-    origin = f"step {step}: the {what} from {sender}"
+def checked_tensor(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
+    """Return the tensor of a message if it is of this step and part, float32 of this shape and finite."""
+    if (message.step, message.part) != (step, part):
+        raise BadMessage(
+            f"{sender} sent {message.topic} of step {message.step}, part {message.part}; "
+            f"expected was step {step}, part {part}"
+        )
+    tensor, origin = message.tensor, f"step {step}: the {message.topic} from {sender}"
     if tensor.dtype != torch.float32:
         raise BadMessage(f"{origin} are {str(tensor.dtype).removeprefix('torch.')}, not float32")
     if tuple(tensor.shape) != shape:

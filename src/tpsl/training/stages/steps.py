@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from tpsl.training.receiving import checked
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
-from tpsl.transport import MESSAGE_OVERHEAD, WINDOW, TensorMessage, as_received, as_sent
+from tpsl.transport import MESSAGE_OVERHEAD, WINDOW, TensorMessage, as_received, as_sent, checked_tensor
 
 EMBEDDINGS = "embeddings"
 """Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""
@@ -129,7 +128,7 @@ class _UnderWay:
         for part, positions in enumerate(role.schedule.parts(step)):
             message = self._early.popleft() if self._early else await self._gradients()
             shape = (len(positions), role.party.bottom.width)
-            gradients = checked(message, role.channel.peer, step, part, shape)
+            gradients = checked_tensor(message, role.channel.peer, step, part, shape)
             role.party.backward(gradients, len(batch))
             if step < role.setup.record_steps:
                 received.append(gradients)
