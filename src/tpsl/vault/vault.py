@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, coverage, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text, units_as_text
-from tpsl.vault.comparing import LabelComparison, Overlap
-from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
+from tpsl.vault.comparing import Overlap, overlap_of
+from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
@@ -132,15 +132,7 @@ class Vault:
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
         """
         with storage.reading(self._connection, self.path):
-            positions, differing = self._find(ids), np.zeros(len(ids), np.bool_)
-            comparison = LabelComparison(self._connection, self.classes)
-            for start in range(0, len(ids), _IDS_AT_ONCE):
-                part = slice(start, start + _IDS_AT_ONCE)
-                differing[part] = comparison.differing(positions[part], labels[part])
-            known = positions[positions >= 0]
-            first = ids_as_text(ids[int(differing.argmax()) :][:1])[0] if differing.any() else None
-            released = coverage.count_covered(self._connection, known)
-            return Overlap(len(known), int(differing.sum()), released, first, comparison.by_chance())
+            return overlap_of(self._connection, ids, self._find(ids), labels)
 
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
@@ -200,12 +192,7 @@ class Vault:
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
         with storage.reading(self._connection, self.path):
-            positions = self._positions(ids)
-            labels = np.empty(len(positions), np.int64)
-            for start in range(0, len(positions), _IDS_AT_ONCE):
-                part = positions[start : start + _IDS_AT_ONCE]
-                labels[start : start + _IDS_AT_ONCE] = storage.labels_at(self._connection, part)
-            return labels
+            return storage.labels_at(self._connection, self._positions(ids))
 
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
@@ -285,7 +272,7 @@ class Vault:
             self._connection.execute("BEGIN")
             return verifying.verify(self._connection, self.path, progress)
         except DATABASE_ERRORS as error:
-            return [explain(self.path, error)]
+            return [str(explained(self.path, error))]
         finally:
             self._connection.rollback()
 
