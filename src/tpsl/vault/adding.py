@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault import coverage, ledger, lookalikes
-from tpsl.vault.canonical import ids_as_text, labels_as_integers, units_as_text
+from tpsl.vault.canonical import ids_as_text, labels_as_integers
 from tpsl.vault.errors import VaultError
 from tpsl.vault.storage import count_records, find_positions
 from tpsl.vault.tables import Batch, LabelTable
@@ -195,6 +195,6 @@ def _canonical_rows(batches: Iterable[Batch], classes: int, source: str) -> Iter
                 row,
                 ids_as_text(ids[part], first_row=row, source=source),
                 labels_as_integers(labels[part], classes, first_row=row, source=source),
-                None if units is None else units_as_text(units[part], first_row=row, source=source),
+                None if units is None else ids_as_text(units[part], what="unit", first_row=row, source=source),
             )
         first_row += len(ids)

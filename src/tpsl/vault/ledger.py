@@ -208,25 +208,17 @@ def as_json(number: float) -> float | str:
 
 def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]) -> Entry:
     """Append an entry to the chain, inside the running transaction."""
-    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
-    last, previous = row or (0, FIRST_PREVIOUS)
-    time = now()
+    (last, previous), time = read_last(connection), now()
     content = {"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details}
     body = canonical({**content, "nonce": secrets.token_hex(16)})
     connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
     return Entry(last + 1, kind, time, previous, hash_of(body), details)
 
 
-def next_sequence(connection: sqlite3.Connection) -> int:
-    """The sequence number that the next entry will get."""
-    (last,) = connection.execute("SELECT MAX(sequence) FROM ledger").fetchone()
-    return int(last or 0) + 1
-
-
-def read_last_hash(connection: sqlite3.Connection) -> str:
-    """The hash of the newest entry."""
-    (head,) = connection.execute("SELECT hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
-    return str(head)
+def read_last(connection: sqlite3.Connection) -> tuple[int, str]:
+    """The sequence number and the hash of the newest entry; what stands for them before the first."""
+    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    return row or (0, FIRST_PREVIOUS)
 
 
 def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:

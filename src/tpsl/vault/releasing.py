@@ -155,7 +155,7 @@ def _draw(
 ) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
-    entry = ledger.next_sequence(connection)
+    entry = ledger.read_last(connection)[0] + 1
     secure = secure_words()
     ids_digest, outcomes_digest, done = coverage.TextDigest(), sha256(), 0
     for chunk, packed in missing.items():

@@ -15,7 +15,7 @@ from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
-from tpsl.vault.canonical import ids_as_text, units_as_text
+from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.ledger import Entry, Ledger
@@ -123,7 +123,7 @@ class Vault:
         with storage.reading(self._connection, self.path):
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 part = slice(start, start + _IDS_AT_ONCE)
-                wanted = units_as_text(units[part], first_row=start + 1, source="the units")
+                wanted = ids_as_text(units[part], what="unit", first_row=start + 1, source="the units")
                 adding.require_units(self._connection, self._positions(ids[part]), wanted)
 
     def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
@@ -231,7 +231,7 @@ class Vault:
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
         with storage.reading(self._connection, self.path):
-            return ledger.read_last_hash(self._connection)
+            return ledger.read_last(self._connection)[1]
 
     def total(self, ids: Sequence[Any] | npt.NDArray[Any]) -> LedgerTotal:
         """The largest ε and δ that any of these records has spent over all its releases; exact, rounded up."""
