@@ -335,17 +335,17 @@ def test_a_plain_log_ends_with_how_to_go_on(office: Office) -> None:
 @pytest.mark.parametrize("frozen", ["label", "feature"])
 def test_a_side_frozen_for_longer_than_every_limit_ends_both_with_a_sentence(office: Office, frozen: str) -> None:
     office.write_job(SYNTHETIC, epochs=15)
-    patience = ("--set", "local.silence=1", "--set", "local.wait=1")
+    patience = ("--set", "local.silence=1", "--set", "local.wait=3")
     sides = {"label": office.listening(office.serve(*patience)), "feature": office.join("feature", *patience)}
     described = {"label": "the label party", "feature": "feature party 'feature'"}
     other = "feature" if frozen == "label" else "label"
     sides["feature"].wait_for("checkpoint")
     sides[frozen].signal(signal.SIGSTOP)
-    lost = f"{described[frozen]} was lost (not heard for 1 s) and did not come back within 1 s"
+    lost = f"{described[frozen]} was lost (not heard for 1 s) and did not come back within 3 s"
     assert lost in sides[other].error()
     sides[frozen].signal(signal.SIGCONT)
     # It finds that it is alone, and waits as long as it was told to.
-    assert re.search(rf"{described[other]} was lost \(.+\) and did not come back within 1 s", sides[frozen].error())
+    assert re.search(rf"{described[other]} was lost \(.+\) and did not come back within 3 s", sides[frozen].error())
     assert office.releases() == 1
 
 
