@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.vault import Vault, VaultError
+from tpsl.vault import LabelTable, Vault, VaultError
 
 
 def write_csv(path: Path, text: str | bytes) -> Path:
@@ -13,7 +13,7 @@ def write_csv(path: Path, text: str | bytes) -> Path:
 
 
 def made(folder: Path, table: Path, unit: str | None = None) -> Vault:
-    return Vault.create_from_table(folder, table, id="id", label="y", unit=unit)
+    return Vault.create(folder, batches=LabelTable(path=table, id="id", label="y", unit=unit))
 
 
 def test_csv_keeps_leading_zeros_and_quoted_text(folder: Path, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_parquet_of_any_id_type_agrees_with_csv(folder: Path, tmp_path: Path, ki
     pq.write_table(pa.table({"id": ids, "y": [1.0, 0.0, 1.0], "x": [9, 9, 9]}), tmp_path / "t.parquet")
     with made(folder, tmp_path / "t.parquet") as vault:
         csv = write_csv(tmp_path / "t.csv", "id,y\n1,1\n2,0\n3,0\n4,1\n")
-        added = vault.add_table(csv, id="id", label="y")
+        added = vault.add(LabelTable(path=csv, id="id", label="y"))
         assert (added.new, added.unchanged, added.changed) == (1, 2, 1)
 
 
@@ -47,9 +47,10 @@ def test_progress_and_many_batches(folder: Path, tmp_path: Path) -> None:
     table = pa.table({"id": range(count), "y": [0] * count, "user": [i // 2 for i in range(count)]})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=30_000)
     seen: list[tuple[int, int, str]] = []
-    with Vault.create_from_table(
-        folder, tmp_path / "t.parquet", id="id", label="y", unit="user", progress=lambda *step: seen.append(step)
-    ) as vault:
+    labels = LabelTable(
+        path=tmp_path / "t.parquet", id="id", label="y", unit="user", progress=lambda *step: seen.append(step)
+    )
+    with Vault.create(folder, batches=labels) as vault:
         assert len(vault) == count
         assert vault.verify() == []
     size = (tmp_path / "t.parquet").stat().st_size
@@ -88,7 +89,7 @@ def test_a_faulty_file_changes_nothing_in_a_vault(vault: Vault, tmp_path: Path, 
     content, _ = FAULTS[name]
     before = vault.ledger().head
     with pytest.raises(VaultError, match=r"bad\.csv"):
-        vault.add_table(write_csv(tmp_path / "bad.csv", content), id="id", label="y")
+        vault.add(LabelTable(path=write_csv(tmp_path / "bad.csv", content), id="id", label="y"))
     assert (len(vault), vault.ledger().head, vault.verify()) == (1000, before, [])
 
 
@@ -111,5 +112,5 @@ def test_files_that_are_none(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(VaultError, match="the ending of a file tells its kind"):
         made(folder, tmp_path)
     with pytest.raises(VaultError, match="must be different columns"):
-        Vault.create_from_table(folder, write_csv(tmp_path / "t.csv", "id\n1\n"), id="id", label="id")
+        Vault.create(folder, batches=LabelTable(path=write_csv(tmp_path / "t.csv", "id\n1\n"), id="id", label="id"))
     assert not folder.exists()

@@ -84,12 +84,13 @@ def audit(
 def _check_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
     from tpsl.report.label_view import classes_of
-    from tpsl.vault.totals import Planned, total_of
+    from tpsl.vault.planned import Planned
+    from tpsl.vault.totals import total_of
 
     if job.trains:
         privacy = job.privacy
         mechanism = privacy.build(classes_of(job))
-        policy.check(total_of([Planned.of(mechanism, privacy.draws, privacy.noise_seed)], 0), 0)
+        policy.check(total_of([Planned(mechanism, privacy.draws, privacy.noise_seed)], 0), 0)
 
 
 def _keep(run: Path, found: audits.Examination) -> None:

@@ -44,14 +44,13 @@ def create(
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from a file of labels; a file with any fault leaves no vault behind."""
-    from tpsl.vault import Vault
+    from tpsl.vault import LabelTable, Vault
 
     classes = classes or len(class_value or ()) or 2
     names = class_value or None
     with progress_bar("storing labels") as progress:
-        made = Vault.create_from_table(
-            vault, table, id=id, label=label, unit=unit, classes=classes, class_values=names, progress=progress
-        )
+        labels = LabelTable(path=table, id=id, label=label, unit=unit, class_values=names, progress=progress)
+        made = Vault.create(vault, classes=classes, batches=labels)
     with made:
         records, alike = len(made), _lookalikes(made)
     content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
@@ -69,12 +68,11 @@ def add(
     json: JsonFlag = False,
 ) -> None:
     """Add records that arrived later; a released label never changes any more."""
-    from tpsl.vault import Vault
+    from tpsl.vault import LabelTable, Vault
 
+    names = class_value or None
     with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        added = opened.add_table(
-            table, id=id, label=label, unit=unit, class_values=class_value or None, progress=progress
-        )
+        added = opened.add(LabelTable(path=table, id=id, label=label, unit=unit, class_values=names, progress=progress))
         alike = _lookalikes(opened)
     if added.changed_after_release:
         warn(

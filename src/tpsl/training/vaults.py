@@ -27,7 +27,8 @@ from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePoli
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
-from tpsl.vault.totals import Planned, total_of
+from tpsl.vault.planned import Planned
+from tpsl.vault.totals import total_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class RunVault:
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
                 refuse_alike(ids)
-            self.policy.check(total_of([Planned.of(mechanism, draws, seed)], len(ids)), len(ids))
+            self.policy.check(total_of([Planned(mechanism, draws, seed)], len(ids)), len(ids))
             return
         with Vault.open(self.path) as vault:
             vault.check_release(mechanism, ids, draws=draws, seed=seed, policy=self.policy)

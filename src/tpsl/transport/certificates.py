@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tpsl.files import sync_folder
+from tpsl.files import open_private, sync_folder
 from tpsl.transport.credentials import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
@@ -97,13 +97,8 @@ def create_authority(folder: Path, *, days: int = 3650) -> None:
     now = datetime.now(UTC)
     # Two authorities never have the same name, so a mix-up of their files shows in every certificate viewer.
     name = _named(f"tpsl authority {secrets.token_hex(4)}")
-    certificate = (
-        _builder(name, name, key, now - _CLOCK_SKEW, now + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(sign_certificates=True), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    builder = _builder(name, name, key, key, (now - _CLOCK_SKEW, now + timedelta(days=days)))
+    certificate = builder.sign(key, hashes.SHA256())
     _write_folder(folder, {AUTHORITY_FILE: _pem(certificate), KEY_FILE: _key_pem(key)})
 
 
@@ -127,13 +122,8 @@ def issue(
     end = min(start + timedelta(days=days), root.not_valid_after_utc)
     key = ec.generate_private_key(ec.SECP256R1())
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if label else ExtendedKeyUsageOID.CLIENT_AUTH
-    builder = (
-        _builder(_named(party), root.subject, key, start - _CLOCK_SKEW, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
-    )
+    builder = _builder(_named(party), root.subject, key, root_key, (start - _CLOCK_SKEW, end))
+    builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
     if label:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(LABEL_SERVER_NAME)]), critical=False)
     certificate = builder.sign(root_key, hashes.SHA256())
@@ -155,29 +145,18 @@ def _load_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePri
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    valid: tuple[datetime, datetime],
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _named(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not sign_certificates,
-        key_cert_sign=sign_certificates,
-        crl_sign=sign_certificates,
+    """Begin a certificate: that of an authority, which can sign others, if it is its own issuer."""
+    authority = subject == issuer
+    usage = x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -185,6 +164,17 @@ def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    return (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), *valid)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+
+
+def _named(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
@@ -207,16 +197,12 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # mkdtemp makes it mode 700
     try:
         for name, content in files.items():
-            _write_private(beside / name, content)
+            with open_private(beside / name, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         sync_folder(beside)
         beside.rename(folder)  # fails if another process has filled the folder
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     sync_folder(folder.parent)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

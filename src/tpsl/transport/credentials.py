@@ -45,9 +45,9 @@ class Certificates:
     def load(cls, folder: Path) -> Certificates:
         """Read a certificate folder; whatever would make a peer or a thief happy later is an error now."""
         authority_path, chain_path, key_path = (folder / n for n in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE))
-        authority, chain, key = _read(authority_path), _read(chain_path), _read_key(key_path)
-        trusted = _parse_certificates(authority_path, authority)
-        own = _parse_certificates(chain_path, chain)
+        key = _read(key_path, forbidden_mode=0o077)
+        authority, trusted = read_certificates(authority_path)
+        chain, own = read_certificates(chain_path)
         party = common_name(own[0])
         if party is None:
             raise CertificateError(f"{chain_path}: does not name exactly one party (common name)")
@@ -111,28 +111,23 @@ def peer_name(context: grpc.ServicerContext) -> str | None:
     return name
 
 
-def _read(path: Path) -> bytes:
+def read_certificates(path: Path) -> tuple[bytes, list[x509.Certificate]]:
+    """Return a file of certificates in PEM form as it is, and what is in it."""
+    content = _read(path)
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CertificateError(f"{path}: cannot be read ({error.strerror})") from error
+        return content, x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise CertificateError(f"{path}: is not a certificate in PEM form") from error
 
 
-def _read_key(path: Path) -> bytes:
+def _read(path: Path, forbidden_mode: int = 0) -> bytes:
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & forbidden_mode:
                 raise CertificateError(f"{path}: others on this machine can read this key; run: chmod 600 {path}")
             return file.read()
     except OSError as error:
         raise CertificateError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _parse_certificates(path: Path, content: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(content)
-    except ValueError as error:
-        raise CertificateError(f"{path}: is not a certificate in PEM form") from error
 
 
 def _require_own_key(path: Path, content: bytes, certificate: x509.Certificate) -> None:

@@ -360,7 +360,8 @@ def _listening(address: str) -> list[socket.socket]:
         for family, _, _, _, target in dict.fromkeys(found):
             chosen = listeners[0].getsockname()[1] if listeners else port
             try:
-                listeners.append(_listener(family, (target[0], chosen, *target[2:])))
+                at, both = (target[0], chosen, *target[2:]), target[0] == "::" and socket.has_dualstack_ipv6()
+                listeners.append(socket.create_server(at, family=family, backlog=_BACKLOG, dualstack_ipv6=both))
             except OSError as error:
                 failure = error
                 if error.errno not in _NOT_ON_THIS_MACHINE:
@@ -370,20 +371,6 @@ def _listening(address: str) -> list[socket.socket]:
     except (OSError, UnicodeError) as error:
         for listener in listeners:
             listener.close()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while attempting")[0]
         raise ValueError(f"cannot listen at {address}: {reason.lower()}") from error
     return listeners
-
-
-def _listener(family: int, target: tuple[object, ...]) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, target[0] != "::")
-        listener.bind(target)
-        listener.listen(_BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener

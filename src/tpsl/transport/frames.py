@@ -228,9 +228,10 @@ def _tensor_message(data: bytes, begin: int, header: wire_pb2.Header, dtype: Wir
 def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:
     if kind not in _PLAIN:
         return None
-    body = getattr(header, kind)
-    values = (getattr(body, field.name) for field in fields(_PLAIN[kind]))
-    return _PLAIN[kind](*(value if isinstance(value, int | str) else tuple(value) for value in values))
+    make: type[Any] = _PLAIN[kind]
+    values = (getattr(getattr(header, kind), field.name) for field in fields(make))
+    message: Message = make(*(value if isinstance(value, int | str) else tuple(value) for value in values))
+    return message
 
 
 def _beginning(header: wire_pb2.Header, payload_bytes: int | None) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import Refused
@@ -68,9 +68,7 @@ class FeatureHandshake:
         _require_agreement(challenge.fields, self._agreement, mine=self._party, theirs=LABEL_PARTY)
         self._other = _checked_nonce(challenge.nonce, LABEL_PARTY)
         proof = _proof(self._agreement, self._party, self._party, self._own, self._other)
-        return encode_control(
-            wire_pb2.Header(proof=wire_pb2.Proof(proof=proof, link=position.link, received=position.received))
-        )
+        return encode_control(wire_pb2.Header(proof={"proof": proof, **asdict(position)}))
 
     def welcomed(self, answer: bytes) -> LinkPosition:
         """Check the label party's proof and return where it stands: on the same link, or on a new one."""
@@ -124,9 +122,7 @@ class LabelHandshake:
     def welcome(self, position: LinkPosition) -> bytes:
         """Return the last frame: this side's proof, and where it stands."""
         proof = _proof(self._agreement, LABEL_PARTY, self.party, self._other, self._own)
-        return encode_control(
-            wire_pb2.Header(welcome=wire_pb2.Welcome(proof=proof, link=position.link, received=position.received))
-        )
+        return encode_control(wire_pb2.Header(welcome={"proof": proof, **asdict(position)}))
 
 
 def refusal(reason: str) -> bytes:

@@ -27,6 +27,7 @@ from tpsl.transport.credentials import (
     CertificateError,
     Certificates,
     common_name,
+    read_certificates,
 )
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -153,12 +154,7 @@ def _check_validity(certificate: x509.Certificate, time: datetime) -> None:
 
 def _check_chain(chain: list[x509.Certificate], authority: Path, time: datetime) -> None:
     """The rules by which a feature party trusts the label party's server: purpose, name, and issuers that may issue."""
-    try:
-        trusted = x509.load_pem_x509_certificates(authority.read_bytes())
-    except OSError as error:
-        raise CertificateError(f"{authority}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise CertificateError(f"{authority}: is not a certificate in PEM form") from error
+    _, trusted = read_certificates(authority)
     verifier = PolicyBuilder().store(Store(trusted)).time(time.astimezone(UTC).replace(tzinfo=None))
     try:
         verifier.build_server_verifier(x509.DNSName(LABEL_SERVER_NAME)).verify(chain[0], chain[1:])

@@ -15,6 +15,7 @@ from tpsl.vault.place import default_place
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.summing import VaultSum, sums_over
+from tpsl.vault.tables import LabelTable
 from tpsl.vault.totals import LedgerTotal
 from tpsl.vault.vault import Vault
 
@@ -22,6 +23,7 @@ __all__ = [
     "NO_LIMITS",
     "Added",
     "Entry",
+    "LabelTable",
     "LargestUnit",
     "Ledger",
     "LedgerTotal",

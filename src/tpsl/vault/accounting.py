@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -11,71 +11,57 @@ import numpy.typing as npt
 
 from tpsl.vault import coverage, ledger
 from tpsl.vault.budget import times, total
-from tpsl.vault.coverage import History
-from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
+from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.storage import CHUNK, count_records
+from tpsl.vault.totals import Releases, releases_of_each
 
 _ROWS = 65_536
-_Histories = npt.NDArray[np.uint32]
+_Indices = npt.NDArray[np.uint32]
 
 
 def account(connection: sqlite3.Connection) -> Ledger:
     """The ledger with its totals, from one state of the vault."""
     entries = ledger.read_entries(connection)
-    releases = {entry.sequence: entry for entry in entries if entry.kind == "released"}
     records = count_records(connection)
+    index_of, histories = releases_of_each(connection)
+    counts = np.zeros(len(histories), np.int64)
+    for start in range(0, records, CHUNK):
+        counts += np.bincount(index_of[start : start + CHUNK], minlength=len(histories))
     has_units = any(entry.details.get("units_digest") for entry in entries)
-    history_of = np.zeros(records if has_units else 0, np.uint32)
-    numbers: dict[History, int] = {(): 0}
-    counts: Counter[History] = Counter()
-    for chunk in range(coverage.chunk_count(records)):
-        index, found = coverage.histories(coverage.masks(connection, chunk))
-        for history, count in zip(found, np.bincount(index, minlength=len(found)).tolist(), strict=True):
-            counts[history] += count
-            numbers.setdefault(history, len(numbers))
-        if has_units:
-            part = history_of[chunk * CHUNK : (chunk + 1) * CHUNK]
-            part[:] = np.array([numbers[history] for history in found], np.uint32)[index[: len(part)]]
-    unit = _largest_unit(connection, history_of, list(numbers), releases) if has_units else None
-    return Ledger(int(entries[0].details["classes"]), records, entries, _spent(counts, releases), unit)
+    unit = _largest_unit(connection, index_of, histories) if has_units else None
+    return Ledger(int(entries[0].details["classes"]), records, entries, _spent(histories, counts.tolist()), unit)
 
 
-def _spent(counts: Counter[History], releases: dict[int, Entry]) -> tuple[Spent, ...]:
+def _spent(histories: Sequence[Releases], counts: Sequence[int]) -> tuple[Spent, ...]:
     """Counts by what was released, so that records of several releases in one series appear together."""
-    merged: dict[tuple[ledger.Series, ...], tuple[History, int]] = {}
-    for history, count in counts.items():
+    merged: dict[tuple[ledger.Series, ...], tuple[Releases, int]] = {}
+    for history, count in zip(histories, counts, strict=True):
         if history and count:
-            series = tuple(sorted((releases[entry].series for entry in history), key=repr))
+            series = tuple(sorted((entry.series for entry in history), key=repr))
             first, before = merged.get(series, (history, 0))
             merged[series] = (first, before + count)
-    spent = [ledger.spent_under((releases[entry] for entry in history), count) for history, count in merged.values()]
+    spent = [ledger.spent_under(history, count) for history, count in merged.values()]
     return tuple(sorted(spent, key=lambda part: (-part.epsilon, -part.delta, part.released_under)))
 
 
-def _largest_unit(
-    connection: sqlite3.Connection,
-    history_of: _Histories,
-    numbered: list[History],
-    releases: dict[int, Entry],
-) -> LargestUnit:
+def _largest_unit(connection: sqlite3.Connection, index_of: _Indices, histories: Sequence[Releases]) -> LargestUnit:
     """Walk through the records unit by unit and find the unit that spent most.
 
     A record without a unit (older versions let both into one vault) counts as a unit of its own, and is never skipped.
     Sums are exact: the records of a unit are counted by history, and each history's total is multiplied. Units with the
     same counts spend the same, so the exact arithmetic is done once for all of them.
     """
-    epsilons = [total(releases[entry].epsilon for entry in history) for history in numbered]
-    deltas = [total(releases[entry].delta for entry in history) for history in numbered]
-    alone = np.ones(len(history_of), np.bool_)
+    spent = [ledger.spent_under(history, 1) for history in histories]
+    alone = np.ones(len(index_of), np.bool_)
     kinds = {
         frozenset(Counter(history for _, history in records).items())
-        for _, records in groupby(_units_and_histories(connection, history_of, alone), key=itemgetter(0))
+        for _, records in groupby(_units_and_histories(connection, index_of, alone), key=itemgetter(0))
     }
-    kinds |= {frozenset({(history, 1)}) for history in np.unique(history_of[alone]).tolist()}
+    kinds |= {frozenset({(history, 1)}) for history in np.unique(index_of[alone]).tolist()}
     units = (
         LargestUnit(
-            total(times(epsilons[history], count) for history, count in counts),
-            total(times(deltas[history], count) for history, count in counts),
+            total(times(spent[history].epsilon, count) for history, count in counts),
+            total(times(spent[history].delta, count) for history, count in counts),
             sum(count for _, count in counts),
         )
         for counts in kinds
@@ -84,7 +70,7 @@ def _largest_unit(
 
 
 def _units_and_histories(
-    connection: sqlite3.Connection, history_of: _Histories, alone: coverage.Mask
+    connection: sqlite3.Connection, index_of: _Indices, alone: coverage.Mask
 ) -> Iterator[tuple[str, int]]:
     """(unit, number of the history) of every record that has a unit, unit by unit; it is struck off `alone`."""
     cursor = connection.execute("SELECT unit, position FROM records WHERE unit IS NOT NULL ORDER BY unit")
@@ -92,4 +78,4 @@ def _units_and_histories(
         units, positions = zip(*rows, strict=True)
         at = np.array(positions)
         alone[at] = False
-        yield from zip(units, history_of[at].tolist(), strict=True)
+        yield from zip(units, index_of[at].tolist(), strict=True)

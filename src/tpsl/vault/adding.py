@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault import coverage, ledger, lookalikes
-from tpsl.vault.canonical import ids_as_text, labels_as_integers, units_as_text
+from tpsl.vault.canonical import ids_as_text, labels_as_integers
 from tpsl.vault.errors import VaultError
-from tpsl.vault.storage import CHUNK, count_records, find_positions
-from tpsl.vault.tables import Batch
+from tpsl.vault.storage import count_records, find_positions
+from tpsl.vault.tables import Batch, LabelTable
 
 _ROWS = 65_536
 
@@ -35,12 +35,14 @@ class _Rows:
     units: list[str] | None
 
 
-def add(connection: sqlite3.Connection, classes: int, batches: Iterable[Batch], source: str) -> Added:
+def add(connection: sqlite3.Connection, classes: int, batches: Iterable[Batch]) -> Added:
     """Append new records and update changed labels, inside the running transaction, with their ledger entry."""
-    known = count_records(connection)
-    rows = _canonical_rows(batches, classes, source)
-    adding = _Adding(connection, known, source)
-    for part in rows:
+    source = "the input"
+    if isinstance(batches, LabelTable):
+        batches.check_class_values(classes)
+        source = str(batches.path)
+    adding = _Adding(connection, count_records(connection), source)
+    for part in _canonical_rows(batches, classes, source):
         adding.take(part)
     return adding.finish()
 
@@ -113,13 +115,7 @@ class _Adding:
         new, changed = self._count - self._known, int(self._changed.sum())
         if not self._known and new:
             self._index()
-        positions = np.flatnonzero(self._changed)
-        after_release = 0
-        for chunk, rows in coverage.by_chunk(positions):
-            released = np.zeros(CHUNK, np.bool_)
-            for _, mask in coverage.masks(self._connection, chunk):
-                released |= mask
-            after_release += int(released[positions[rows] % CHUNK].sum())
+        after_release = coverage.count_covered(self._connection, np.flatnonzero(self._changed))
         added = Added(new, int(self._seen.sum()) - changed, changed, after_release)
         if new or changed:
             details = {
@@ -199,6 +195,6 @@ def _canonical_rows(batches: Iterable[Batch], classes: int, source: str) -> Iter
                 row,
                 ids_as_text(ids[part], first_row=row, source=source),
                 labels_as_integers(labels[part], classes, first_row=row, source=source),
-                None if units is None else units_as_text(units[part], first_row=row, source=source),
+                None if units is None else ids_as_text(units[part], what="unit", first_row=row, source=source),
             )
         first_row += len(ids)

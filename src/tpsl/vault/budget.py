@@ -15,16 +15,17 @@ def total(parts: Iterable[float]) -> float:
     parts = list(parts)
     if any(math.isinf(part) for part in parts):
         return math.inf
-    exact = sum((Fraction(part) for part in parts), Fraction(0))
-    rounded = float(exact)
-    return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
+    return _rounded_up(sum((Fraction(part) for part in parts), Fraction(0)))
 
 
 def times(part: float, count: int) -> float:
     """`count` times `part`, rounded up."""
     if count == 0 or math.isinf(part):
         return part if count else 0.0
-    exact = Fraction(part) * count
+    return _rounded_up(Fraction(part) * count)
+
+
+def _rounded_up(exact: Fraction) -> float:
     rounded = float(exact)
     return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
 

@@ -40,11 +40,6 @@ def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str =
     return texts
 
 
-def units_as_text(units: Any, *, first_row: int = 1, source: str = "the input") -> list[str]:
-    """The canonical texts of a unit column (the user a record belongs to); same rules as for ids."""
-    return ids_as_text(units, what="unit", first_row=first_row, source=source)
-
-
 def labels_as_integers(
     labels: Any, classes: int, *, first_row: int = 1, source: str = "the input"
 ) -> npt.NDArray[np.int64]:

@@ -3,12 +3,14 @@
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault import coverage
-from tpsl.vault.storage import CHUNK, labels_at
+from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.storage import labels_at
 
 
 @dataclass(frozen=True)
@@ -43,34 +45,15 @@ class Overlap:
         )
 
 
-class LabelComparison:
-    """Labels compared with those of a vault, part by part."""
-
-    def __init__(self, connection: sqlite3.Connection, classes: int) -> None:
-        self._connection, self._given, self._stored = connection, np.zeros(classes), np.zeros(classes)
-
-    def differing(self, positions: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Where the vault has another label than the one given; a negative label is unknown and differs from none."""
-        differing = np.zeros(len(positions), np.bool_)
-        stated = np.flatnonzero((positions >= 0) & (labels >= 0))
-        stored = labels_at(self._connection, positions[stated])
-        differing[stated] = stored != labels[stated]
-        self._given += np.bincount(labels[stated], minlength=len(self._given))[: len(self._given)]
-        self._stored += np.bincount(stored, minlength=len(self._stored))
-        return differing
-
-    def by_chance(self) -> float:
-        """How many of the labels so far would differ on average if they were independent of the vault's."""
-        compared = float(self._stored.sum())
-        return compared - float(self._given @ self._stored) / compared if compared else 0.0
-
-
-def count_released(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:
-    """How many of the records at these positions have a release of any kind."""
-    count = 0
-    for chunk, rows in coverage.by_chunk(positions):
-        released = np.zeros(CHUNK, np.bool_)
-        for _, mask in coverage.masks(connection, chunk):
-            released |= mask
-        count += int(released[positions[rows] % CHUNK].sum())
-    return count
+def overlap_of(
+    connection: sqlite3.Connection, ids: Any, positions: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
+) -> Overlap:
+    """Compare labels with those at these positions of the vault (-1: not in it); a negative label differs from none."""
+    known, stated = positions[positions >= 0], np.flatnonzero((positions >= 0) & (labels >= 0))
+    given, stored = labels[stated], labels_at(connection, positions[stated])
+    differing = stated[stored != given]
+    first = ids_as_text(ids[int(differing[0]) :][:1])[0] if len(differing) else None
+    classes = 1 + max(int(given.max(initial=0)), int(stored.max(initial=0)))
+    alike = np.bincount(given, minlength=classes) @ np.bincount(stored, minlength=classes) / max(len(stated), 1)
+    released = coverage.count_covered(connection, known)
+    return Overlap(len(known), len(differing), released, first, len(stated) - float(alike))

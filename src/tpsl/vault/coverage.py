@@ -90,6 +90,15 @@ def by_chunk(positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArra
         yield from zip(chunks.tolist(), np.split(order, starts[1:]), strict=True)
 
 
+def count_covered(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:
+    """How many of the records at these positions have a release of any kind."""
+    count = 0
+    for chunk, rows in by_chunk(positions):
+        index, _ = histories(masks(connection, chunk))
+        count += int(np.count_nonzero(index[positions[rows] % CHUNK]))
+    return count
+
+
 def chunk_count(records: int) -> int:
     """The number of chunks that hold this number of records."""
     return -(-records // CHUNK)

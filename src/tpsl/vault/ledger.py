@@ -20,13 +20,12 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from types import NoneType
 from typing import Any
 
-from tpsl.mechanisms import Mechanism
-from tpsl.vault.budget import times, total
+from tpsl.vault.budget import total
 from tpsl.vault.errors import VaultError
 
 FIRST_PREVIOUS = "0" * 64
@@ -87,7 +86,7 @@ class Entry:
     def series(self) -> "Series":
         """The series this release belongs to."""
         details = self.details
-        return Series(_canonical(details["mechanism"]), details["table_digest"], details["draws"], details["seed"])
+        return Series(canonical(details["mechanism"]), details["table_digest"], details["draws"], details["seed"])
 
     @property
     def description(self) -> str:
@@ -96,14 +95,8 @@ class Entry:
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as JSON-able data; an infinite epsilon is the text "inf"."""
-        return {
-            "sequence": self.sequence,
-            "kind": self.kind,
-            "time": self.time,
-            **self.details,
-            "previous": self.previous,
-            "hash": self.hash,
-        }
+        place = {"sequence": self.sequence, "kind": self.kind, "time": self.time}
+        return {**place, **self.details, "previous": self.previous, "hash": self.hash}
 
 
 @dataclass(frozen=True)
@@ -115,15 +108,10 @@ class Series:
     draws: int
     seed: int | None
 
-    @classmethod
-    def of(cls, mechanism: Mechanism, draws: int, seed: int | None) -> "Series":
-        """The series of this mechanism, number of draws and noise (None: secure)."""
-        return cls(_canonical(mechanism.spec()), mechanism.digest, draws, seed)
-
 
 @dataclass(frozen=True)
 class Spent:
-    """So many records were released under exactly these series, and that cost each of them epsilon and delta."""
+    """Records that were released under exactly these series, and what that cost each of them."""
 
     records: int
     epsilon: float
@@ -138,6 +126,10 @@ class LargestUnit:
     epsilon: float
     delta: float
     records: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The unit as JSON-able data."""
+        return {**asdict(self), "epsilon": as_json(self.epsilon)}
 
 
 @dataclass(frozen=True)
@@ -186,16 +178,8 @@ class Ledger:
             "epsilon_per_record": as_json(self.epsilon_per_record),
             "delta_per_record": self.delta_per_record,
             "private": self.private,
-            "largest_unit": unit and {"epsilon": as_json(unit.epsilon), "delta": unit.delta, "records": unit.records},
-            "spent": [
-                {
-                    "records": part.records,
-                    "epsilon": as_json(part.epsilon),
-                    "delta": part.delta,
-                    "released_under": list(part.released_under),
-                }
-                for part in self.spent
-            ],
+            "largest_unit": unit and unit.as_dict(),
+            "spent": [{**asdict(part), "epsilon": as_json(part.epsilon)} for part in self.spent],
             "head": self.head,
             "entries": [entry.as_dict() for entry in self.entries],
         }
@@ -222,46 +206,19 @@ def as_json(number: float) -> float | str:
     return "inf" if math.isinf(number) else number
 
 
-def release_details(
-    mechanism: Mechanism, draws: int, seed: int | None, records: int, ids_digest: str, outcomes_digest: str
-) -> dict[str, Any]:
-    """The details of a `released` entry; epsilon and delta are those of one record, all draws together."""
-    return {
-        "mechanism": mechanism.spec(),
-        "description": str(mechanism),
-        "table_digest": mechanism.digest,
-        "epsilon": as_json(times(mechanism.epsilon, draws)),
-        "delta": times(mechanism.delta, draws),
-        "draws": draws,
-        "noise": "secure" if seed is None else "seeded",
-        "seed": seed,
-        "records": records,
-        "ids_digest": ids_digest,
-        "outcomes_digest": outcomes_digest,
-    }
-
-
 def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]) -> Entry:
     """Append an entry to the chain, inside the running transaction."""
-    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
-    last, previous = row or (0, FIRST_PREVIOUS)
-    time = now()
+    (last, previous), time = read_last(connection), now()
     content = {"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details}
-    body = _canonical({**content, "nonce": secrets.token_hex(16)})
+    body = canonical({**content, "nonce": secrets.token_hex(16)})
     connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
     return Entry(last + 1, kind, time, previous, hash_of(body), details)
 
 
-def next_sequence(connection: sqlite3.Connection) -> int:
-    """The sequence number that the next entry will get."""
-    (last,) = connection.execute("SELECT MAX(sequence) FROM ledger").fetchone()
-    return int(last or 0) + 1
-
-
-def read_last_hash(connection: sqlite3.Connection) -> str:
-    """The hash of the newest entry."""
-    (head,) = connection.execute("SELECT hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
-    return str(head)
+def read_last(connection: sqlite3.Connection) -> tuple[int, str]:
+    """The sequence number and the hash of the newest entry; what stands for them before the first."""
+    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    return row or (0, FIRST_PREVIOUS)
 
 
 def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:
@@ -342,5 +299,6 @@ def hash_of(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
 
 
-def _canonical(data: Any) -> str:
+def canonical(data: Any) -> str:
+    """One line of JSON, the same for equal data."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

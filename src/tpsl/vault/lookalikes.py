@@ -12,7 +12,7 @@ them at each addition: about a second for a million records.
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tpsl.vault import coverage
 from tpsl.vault.errors import VaultError
-from tpsl.vault.storage import CHUNK, count_records, id_at
+from tpsl.vault.storage import CHUNK, count_records, id_at, ids_between
 
 # Vaults of older versions have neither table: the first is made at the first look, the second with the first find.
 _STYLES = "CREATE TABLE IF NOT EXISTS id_styles (records INTEGER, styles INTEGER, shortest INTEGER, longest INTEGER)"
@@ -127,8 +127,7 @@ def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> Non
     if styles.records == known.records:
         return
     connection.execute("DELETE FROM id_styles")
-    state = (styles.records, styles.styles, styles.shortest, styles.longest)
-    connection.execute("INSERT INTO id_styles VALUES (?, ?, ?, ?)", state)
+    connection.execute("INSERT INTO id_styles VALUES (?, ?, ?, ?)", astuple(styles))
     if not styles.all_differ and len(pairs := _alike(lambda: _ids(connection, 0), styles.records)):
         connection.execute(_PAIRS)
         connection.executemany("INSERT OR IGNORE INTO lookalikes VALUES (?, ?)", pairs.tolist())
@@ -196,10 +195,7 @@ def _described(connection: sqlite3.Connection, pairs: npt.NDArray[np.int64]) -> 
 def _ids(connection: sqlite3.Connection, first: int) -> Iterator[list[str]]:
     """The ids from a position on, in portions."""
     for start in range(first, count_records(connection), _ROWS):
-        rows = connection.execute(
-            "SELECT id FROM records WHERE position >= ? AND position < ? ORDER BY position", (start, start + _ROWS)
-        )
-        yield [id for (id,) in rows]
+        yield ids_between(connection, start, start + _ROWS)
 
 
 def _alike(portions: Callable[[], Iterator[list[str]]], records: int) -> npt.NDArray[np.int64]:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.vault.budget import times
 
-_VAULT_ONLY = object()
+VAULT_ONLY = object()
+"""What the vault shows when it makes `NoisyLabels`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,7 +29,7 @@ class NoisyLabels:
     _made_by: object = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self._made_by is not _VAULT_ONLY:
+        if self._made_by is not VAULT_ONLY:
             raise TypeError(
                 "NoisyLabels come out of a vault only: release labels with Vault.release, then ask Vault.noisy_labels"
             )
@@ -51,9 +52,4 @@ class NoisyLabels:
     def take(self, rows: npt.NDArray[Any] | slice) -> "NoisyLabels":
         """The noisy labels of these rows (indices, a mask or a slice), in that order."""
         chosen = tuple(np.array(draw[rows], ndmin=draw.ndim) for draw in self.draws)
-        return NoisyLabels(self.mechanism, chosen, self.private, _VAULT_ONLY)
-
-
-def _noisy_labels(mechanism: Mechanism, draws: tuple[npt.NDArray[Any], ...], private: bool) -> NoisyLabels:
-    """Make `NoisyLabels`; for the vault, which has drawn and stored them."""
-    return NoisyLabels(mechanism, draws, private, _VAULT_ONLY)
+        return NoisyLabels(self.mechanism, chosen, self.private, VAULT_ONLY)

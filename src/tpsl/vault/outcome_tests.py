@@ -96,10 +96,10 @@ class Expected:
             self._likely = _LikelyOutcomes(mechanism.probabilities)
             self.bit = self._likely.probability
         else:
-            other, own, self._bin = _cells(mechanism)
-            rows = [other, own] if self._by_label else [own] * self._classes + [other] * self._classes
-            self.probabilities = np.stack(rows)
-            self._threshold, self.bit = _threshold(mechanism, own)
+            found = _Coordinate.of(mechanism)
+            self._bin, self._threshold, self.bit = found.bin, found.threshold, found.bit
+            by_class = [found.own] * self._classes + [found.other] * self._classes
+            self.probabilities = np.stack([found.other, found.own] if self._by_label else by_class)
         self._bins = self.probabilities.shape[1]
 
     def counts(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Counts:
@@ -171,33 +171,34 @@ def _binned(rows: Floats) -> tuple[Floats, npt.NDArray[np.uint8]]:
     return np.stack([np.bincount(of_outcome, weights=row) for row in rows]), of_outcome.astype(np.uint8)
 
 
-def _cells(mechanism: Mechanism) -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
-    """Return the probabilities of the bins for a coordinate that is not the label's own and for one that is, and the
-    bin of each outcome."""
-    if isinstance(mechanism, AdditiveMechanism):
-        (other, own), of_outcome = _binned(mechanism.weights.astype(np.float64) / TOTAL)
-        return other, own, of_outcome
-    keep, flip = _kept_and_taken(mechanism)
-    return np.array([1 - flip, flip]), np.array([1 - keep, keep]), np.arange(2, dtype=np.uint8)
+@dataclass(frozen=True)
+class _Coordinate:
+    """What is drawn for one class: the probabilities of its bins if it is the label's own, or not, and the own bit."""
 
+    own: Floats
+    other: Floats
+    bin: npt.NDArray[np.uint8]
+    """The bin of each outcome."""
+    threshold: int | None
+    """The own bit is 1 above this outcome; None: where the label was kept."""
+    bit: float
+    """How often the own bit is 1."""
 
-def _kept_and_taken(mechanism: Mechanism) -> tuple[float, float]:
-    """Return the probability of the true class, and of any other one, to be the outcome or in it."""
-    if isinstance(mechanism, RandomizedResponse):
-        return mechanism.keep / TOTAL, mechanism.flip / TOTAL
-    if isinstance(mechanism, SubsetSelection):
-        own, other = membership(mechanism.classes, mechanism.size, mechanism.holds)
-        return float(own), float(other)
-    raise TypeError(f"the outcomes of {mechanism} cannot be tested")
-
-
-def _threshold(mechanism: Mechanism, own: Floats) -> tuple[int | None, float]:
-    """Return the outcome above which the own bit is 1 (None: it says whether the label was kept), and how often."""
-    if not isinstance(mechanism, AdditiveMechanism):
-        return (0 if mechanism.outcome_shape else None), float(own[1])
-    above = 1.0 - np.cumsum(mechanism.weights[1].astype(np.float64)) / TOTAL
-    threshold = int(np.abs(above - 0.5).argmin())
-    return threshold, float(above[threshold])
+    @classmethod
+    def of(cls, mechanism: Mechanism) -> _Coordinate:
+        if isinstance(mechanism, AdditiveMechanism):
+            (other, own), of_outcome = _binned(mechanism.weights.astype(np.float64) / TOTAL)
+            above = 1.0 - np.cumsum(mechanism.weights[1].astype(np.float64)) / TOTAL
+            threshold = int(np.abs(above - 0.5).argmin())
+            return cls(own, other, of_outcome, threshold, float(above[threshold]))
+        if isinstance(mechanism, RandomizedResponse):
+            keep, flip = mechanism.keep / TOTAL, mechanism.flip / TOTAL
+        elif isinstance(mechanism, SubsetSelection):
+            keep, flip = map(float, membership(mechanism.classes, mechanism.size, mechanism.holds))
+        else:
+            raise TypeError(f"the outcomes of {mechanism} cannot be tested")
+        own, other = np.array([1 - keep, keep]), np.array([1 - flip, flip])
+        return cls(own, other, np.arange(2, dtype=np.uint8), 0 if mechanism.outcome_shape else None, keep)
 
 
 class Rates:

@@ -10,31 +10,29 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism, secure_words, seeded_words
+from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger, lookalikes
-from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Series
-from tpsl.vault.noisy import NoisyLabels, _noisy_labels
+from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels
+from tpsl.vault.planned import Planned
 from tpsl.vault.storage import CHUNK, count_records, id_at
 
 
-@dataclass(frozen=True)
-class ReleaseReport:
+@dataclass(frozen=True, kw_only=True)
+class ReleaseReport(Planned):
     """What a release did. `released` is 0 when every record had its noisy label already: nothing was drawn or spent."""
 
-    mechanism: Mechanism
-    draws: int
     requested: int
     released: int
-    already_released: int
     composed: int
     """How many of the newly released records had been released before under something else."""
-    epsilon: float
-    """The exact epsilon this release means for each of its records, all draws together."""
-    delta: float
-    private: bool
+
+    @property
+    def already_released(self) -> int:
+        """How many of the requested records had their noisy labels already."""
+        return self.requested - self.released
 
     def __str__(self) -> str:
         if not self.released:
@@ -48,34 +46,25 @@ class ReleaseReport:
 
 def release(
     connection: sqlite3.Connection,
-    mechanism: Mechanism,
-    *,
-    draws: int,
-    seed: int | None,
+    planned: Planned,
     positions: npt.NDArray[np.int64] | None,
+    *,
     compose: bool,
     allow_lookalikes: bool,
     progress: Progress,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
     wanted = wanted_positions(count_records(connection), positions)
-    missing, composed = _missing(connection, wanted, Series.of(mechanism, draws, seed), compose)
-    requested = sum(int(mask.sum()) for mask in map(coverage.unpack, wanted.values()))
-    released = sum(int(mask.sum()) for mask in map(coverage.unpack, missing.values()))
+    missing, composed = _missing(connection, wanted, planned.series, compose)
+    requested, released = (
+        sum(int(coverage.unpack(packed).sum()) for packed in masks.values()) for masks in (wanted, missing)
+    )
     if released:
         if not allow_lookalikes:
             lookalikes.refuse_second_draws(connection, missing)
-        _draw(connection, mechanism, draws, seed, missing, released, progress)
+        _draw(connection, planned, missing, released, progress)
     return ReleaseReport(
-        mechanism,
-        draws,
-        requested,
-        released,
-        requested - released,
-        composed,
-        times(mechanism.epsilon, draws),
-        times(mechanism.delta, draws),
-        ledger.is_private(mechanism.epsilon, seed),
+        planned.mechanism, planned.draws, planned.seed, requested=requested, released=released, composed=composed
     )
 
 
@@ -86,16 +75,9 @@ def check_conflicts(
     _missing(connection, wanted_positions(0, positions), series, compose)
 
 
-def noisy_labels(
-    connection: sqlite3.Connection,
-    mechanism: Mechanism,
-    positions: npt.NDArray[np.int64],
-    *,
-    draws: int,
-    seed: int | None,
-) -> NoisyLabels:
+def noisy_labels(connection: sqlite3.Connection, planned: Planned, positions: npt.NDArray[np.int64]) -> NoisyLabels:
     """Read the stored outcomes of the records at `positions`, in that order."""
-    series = Series.of(mechanism, draws, seed)
+    mechanism, draws, series = planned.mechanism, planned.draws, planned.series
     chunks = np.unique(positions // CHUNK).tolist()
     entries = {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
     shape = (draws, len(positions), *mechanism.outcome_shape)
@@ -114,12 +96,13 @@ def noisy_labels(
             released[rows[here]] = True
     if not released.all():
         missing, first = int((~released).sum()), id_at(connection, int(positions[np.argmin(released)]))
+        noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
         raise VaultError(
-            f"{missing} of the {len(positions)} records are not released under {_words(series, mechanism)} "
-            f"(the first is {first!r}); release them first"
+            f"{missing} of the {len(positions)} records are not released under {mechanism}, "
+            f"{draws} draw{'s' if draws > 1 else ''}, {noise} (the first is {first!r}); release them first"
         )
     found.flags.writeable = False
-    return _noisy_labels(mechanism, tuple(found), ledger.is_private(mechanism.epsilon, seed))
+    return NoisyLabels(mechanism, tuple(found), planned.private, VAULT_ONLY)
 
 
 def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
@@ -168,31 +151,24 @@ def _missing(
 
 
 def _draw(
-    connection: sqlite3.Connection,
-    mechanism: Mechanism,
-    draws: int,
-    seed: int | None,
-    missing: dict[int, bytes],
-    records: int,
-    progress: Progress,
+    connection: sqlite3.Connection, planned: Planned, missing: dict[int, bytes], records: int, progress: Progress
 ) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
-    entry = ledger.next_sequence(connection)
+    mechanism, draws = planned.mechanism, planned.draws
+    entry = ledger.read_last(connection)[0] + 1
     secure = secure_words()
     ids_digest, outcomes_digest, done = coverage.TextDigest(), sha256(), 0
     for chunk, packed in missing.items():
-        mask = coverage.unpack(packed)
-        places = np.flatnonzero(mask)
-        stop = int(places[-1]) + 1
-        ids, labels = _records(connection, chunk * CHUNK, chunk * CHUNK + stop)
+        places = np.flatnonzero(coverage.unpack(packed))
+        ids, labels = _records(connection, chunk * CHUNK, chunk * CHUNK + int(places[-1]) + 1)
         outcomes = np.empty((draws, len(places), *mechanism.outcome_shape), mechanism.outcome_dtype)
         for draw in range(draws):
-            if seed is None:
+            if planned.seed is None:
                 outcomes[draw] = mechanism.release(labels[places], secure).outcomes
             else:
                 # The noise of a position depends on the seed and the position alone, not on which records are
                 # released together, so an experiment can be repeated after records arrived in another order.
-                words = seeded_words(seed, mechanism.digest, draw + 1, chunk)
+                words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(labels, words).outcomes[places]
         blob = coverage.encode_outcomes(outcomes)
         connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, packed, blob))
@@ -200,9 +176,7 @@ def _draw(
         outcomes_digest.update(blob)
         done += len(places)
         progress(done, records, "releasing labels")
-    details = ledger.release_details(
-        mechanism, draws, seed, records, ids_digest.hexdigest(), outcomes_digest.hexdigest()
-    )
+    details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
     ledger.append(connection, "released", details)
 
 
@@ -227,8 +201,3 @@ def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) ->
     )
     entries = (ledger.parse(*row) for row in rows)
     return {entry.sequence: entry for entry in entries if entry.kind == "released"}
-
-
-def _words(series: Series, mechanism: Mechanism) -> str:
-    noise = "secure noise" if series.seed is None else f"noise seeded with {series.seed}"
-    return f"{mechanism}, {series.draws} draw{'s' if series.draws > 1 else ''}, {noise}"

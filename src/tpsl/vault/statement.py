@@ -60,7 +60,7 @@ def facts(connection: sqlite3.Connection) -> dict[str, Any]:
         "released_records": ledger.released_records,
         "epsilon_per_record": as_json(ledger.epsilon_per_record),
         "delta_per_record": ledger.delta_per_record,
-        "largest_unit": unit and {"epsilon": as_json(unit.epsilon), "delta": unit.delta, "records": unit.records},
+        "largest_unit": unit and unit.as_dict(),
         "private": ledger.private,
         "releases": _by_series(entry for entry in ledger.entries if entry.kind == "released"),
         "ledger_entries": len(ledger.entries),
@@ -111,19 +111,9 @@ def _by_series(releases: Iterable[Entry]) -> list[dict[str, Any]]:
     rows: dict[Series, dict[str, Any]] = {}
     for entry in releases:
         details = entry.details
-        new = {
-            "mechanism": details["description"],
-            "spec": details["mechanism"],
-            "table_digest": details["table_digest"],
-            "draws": details["draws"],
-            "noise": details["noise"],
-            "epsilon": details["epsilon"],
-            "delta": details["delta"],
-            "records": 0,
-            "entries": 0,
-            "first": entry.time,
-        }
-        row = rows.setdefault(entry.series, new)
+        same = {name: details[name] for name in ("table_digest", "draws", "noise", "epsilon", "delta")}
+        new = {"mechanism": details["description"], "spec": details["mechanism"], **same}
+        row = rows.setdefault(entry.series, {**new, "records": 0, "entries": 0, "first": entry.time})
         row["records"] += details["records"]
         row["entries"] += 1
         row["last"] = entry.time

@@ -34,6 +34,7 @@ CHUNK = 65_536
 """Positions that share one row of outcomes."""
 
 _WAIT_SECONDS = 60.0
+_LABELS_AT_ONCE = 1 << 19
 _CACHE_KIB = 64 << 10
 
 # Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
@@ -182,26 +183,26 @@ def _start_of_run(connection: sqlite3.Connection, ids: Sequence[str]) -> int | N
     row = connection.execute("SELECT position FROM records WHERE id = ?", (ids[0],)).fetchone() if ids else None
     if row is None:
         return None
-    (first,) = row
-    ends = connection.execute("SELECT id FROM records WHERE position = ?", (first + len(ids) - 1,)).fetchone()
-    if ends != (ids[-1],):
+    first, end = int(row[0]), int(row[0]) + len(ids)
+    if ids_between(connection, end - 1, end) != [ids[-1]]:
         return None
-    stored = connection.execute(
-        "SELECT id FROM records WHERE position >= ? AND position < ? ORDER BY position", (first, first + len(ids))
-    )
-    return int(first) if [id for (id,) in stored] == list(ids) else None
+    return first if ids_between(connection, first, end) == list(ids) else None
 
 
 def labels_at(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The true label at each of these positions, which must exist."""
-    known, inverse = np.unique(positions, return_inverse=True)
-    if len(known) and int(known[-1] - known[0]) == len(known) - 1:  # one scan, without a look-up for each
-        query = "SELECT label FROM records WHERE position BETWEEN ? AND ? ORDER BY position"
-        rows = connection.execute(query, (int(known[0]), int(known[-1]))).fetchall()
-    else:
-        query = "SELECT label FROM json_each(?) AS wanted JOIN records ON position = wanted.value ORDER BY position"
-        rows = connection.execute(query, (json.dumps(known.tolist()),)).fetchall()
-    return np.array([label for (label,) in rows], np.int64)[inverse]
+    labels = np.empty(len(positions), np.int64)
+    for start in range(0, len(positions), _LABELS_AT_ONCE):
+        part = slice(start, start + _LABELS_AT_ONCE)
+        known, inverse = np.unique(positions[part], return_inverse=True)
+        if int(known[-1] - known[0]) == len(known) - 1:  # one scan, without a look-up for each
+            query = "SELECT label FROM records WHERE position BETWEEN ? AND ? ORDER BY position"
+            rows = connection.execute(query, (int(known[0]), int(known[-1]))).fetchall()
+        else:
+            query = "SELECT label FROM json_each(?) AS wanted JOIN records ON position = wanted.value ORDER BY position"
+            rows = connection.execute(query, (json.dumps(known.tolist()),)).fetchall()
+        labels[part] = np.array([label for (label,) in rows], np.int64)[inverse]
+    return labels
 
 
 def ids_between(connection: sqlite3.Connection, start: int, stop: int) -> list[str]:

@@ -25,6 +25,14 @@ CANNOT_SEE = (
 _Draw = tuple[Series, int]
 
 
+class _Sample:
+    """The outcomes of one series."""
+
+    def __init__(self, name: str, mechanism: Mechanism) -> None:
+        self.name, self.expected = name, Expected(mechanism)
+        self.rates, self.neighbours = Rates(self.expected), Neighbours(self.expected)
+
+
 class StoredOutcomes:
     """Rates, neighbours and agreement of everything that a vault has released, in the memory of one chunk.
 
@@ -34,10 +42,7 @@ class StoredOutcomes:
 
     def __init__(self, changed: int) -> None:
         self._changed = changed
-        self._names: dict[Series, str] = {}
-        self._expected: dict[Series, Expected] = {}
-        self._rates: dict[Series, Rates] = {}
-        self._neighbours: dict[Series, Neighbours] = {}
+        self._samples: dict[Series, _Sample] = {}
         self._agreements: dict[tuple[_Draw, _Draw], Agreement] = {}
         self._chunk = -1
         self._labels = np.full(CHUNK, -1, np.int64)
@@ -55,17 +60,16 @@ class StoredOutcomes:
     ) -> None:
         """Take the outcomes `[draws, records, …]` that a release gave to the records at these places of a chunk."""
         series = release.series
-        if series not in self._expected:
-            self._names[series] = f"release {release.sequence}"
-            expected = self._expected[series] = Expected(mechanism)
-            self._rates[series], self._neighbours[series] = Rates(expected), Neighbours(expected)
+        if series not in self._samples:
+            self._samples[series] = _Sample(f"release {release.sequence}", mechanism)
+        sample = self._samples[series]
         if chunk != self._chunk:
             self._end_chunk(chunk)
         self._labels[places] = labels
         for draw, drawn in enumerate(outcomes):
-            self._rates[series].take(labels, drawn)
-            bits = self._expected[series].bits(labels, drawn)
-            self._neighbours[series].take(bits, labels)
+            sample.rates.take(labels, drawn)
+            bits = sample.expected.bits(labels, drawn)
+            sample.neighbours.take(bits, labels)
             known, values = self._bits.setdefault(
                 (series, draw), (np.zeros(CHUNK, np.bool_), np.zeros(CHUNK, np.bool_))
             )
@@ -75,20 +79,21 @@ class StoredOutcomes:
         """Return what a sound vault does not show, a sentence each."""
         self._end_chunk(-1)
         found = []
-        for series, name in self._names.items():
-            found.append(self._rates[series].tested(name, self._changed * series.draws))
-            found.append(self._neighbours[series].tested(name, self._changed * series.draws))
+        for series, sample in self._samples.items():
+            for test in (sample.rates, sample.neighbours):
+                found.append(test.tested(sample.name, self._changed * series.draws))
         for (one, other), agreement in self._agreements.items():
             found.append(agreement.tested(self._pair_name(one, other), self._changed))
         return accusations(found, LEVEL)
 
     def _pair_name(self, one: _Draw, other: _Draw) -> str:
         (series, draw), (other_series, other_draw) = one, other
+        name = self._samples[series].name
         if series != other_series:
-            return f"{self._names[series]} and {self._names[other_series]}"
+            return f"{name} and {self._samples[other_series].name}"
         if draw != other_draw:
-            return f"{self._names[series]}, draws {draw + 1} and {other_draw + 1}"
-        return f"{self._names[series]}, chunks of {CHUNK:,} records"
+            return f"{name}, draws {draw + 1} and {other_draw + 1}"
+        return f"{name}, chunks of {CHUNK:,} records"
 
     def _end_chunk(self, following: int) -> None:
         """Compare all draws for the records of the chunk, and each draw with itself one chunk before."""
@@ -115,6 +120,5 @@ class StoredOutcomes:
         both = one[0] & other[0]
         if both.any():
             if draws not in self._agreements:
-                (series, _), (other_series, _) = draws
-                self._agreements[draws] = Agreement(self._expected[series], self._expected[other_series])
+                self._agreements[draws] = Agreement(*(self._samples[series].expected for series, _ in draws))
             self._agreements[draws].take(one[1][both], other[1][both], labels[both])

@@ -4,7 +4,7 @@ Records are the same if their ids are. The sum is made for each record and is ex
 not add what they spent on others, and a release that is in a vault and in a copy of it counts once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from tpsl.vault.totals import LedgerTotal, total_of
 from tpsl.vault.vault import Vault
 
 _IDS_AT_ONCE = 1 << 18
-_Numbers = npt.NDArray[np.int64]
 _Way = Mapping[str, Entry]
 """The releases that a record was part of, by the hash of their entry."""
 
@@ -37,7 +36,7 @@ class _Holdings:
     path: Path
     key: tuple[str, ...]
     """Equal for vaults that hold the same records in the same order."""
-    way_of: _Numbers
+    way_of: npt.NDArray[np.integer]
     ways: Sequence[_Way]
 
 
@@ -61,7 +60,7 @@ def _sum(own: _Holdings, held: Sequence[_Holdings]) -> VaultSum:
     way_of, ways = np.zeros(len(own.way_of), np.int64), list[_Way]([{}])
     parts: dict[Path, LedgerTotal] = {}
     for other in held:
-        column = other.way_of if other.key == own.key else _matched(own, other)
+        column = other.way_of.astype(np.int64) if other.key == own.key else _matched(own, other)
         theirs: list[_Way] = [{}, *other.ways]  # the first is that of a record which this vault does not know
         counts = np.bincount(column + 1, minlength=len(theirs)).tolist()
         seen = {hash for way in ways for hash in way}
@@ -81,17 +80,12 @@ def _largest(ways: Sequence[_Way], counts: Sequence[int]) -> LedgerTotal:
     return found
 
 
-def _matched(own: _Holdings, other: _Holdings) -> _Numbers:
+def _matched(own: _Holdings, other: _Holdings) -> npt.NDArray[np.int64]:
     """For each record of one vault, how another released it; -1 where that does not know it."""
     column = np.full(len(own.way_of), -1, np.int64)
     with Vault.open(own.path) as vault, Vault.open(other.path) as asked:
-        for start, ids in _ids_of(vault):
-            positions = asked.positions(ids)
+        for start in range(0, len(vault), _IDS_AT_ONCE):
+            positions = asked.positions(vault.ids_at(start, start + _IDS_AT_ONCE))
             known = np.flatnonzero(positions >= 0)
             column[start + known] = other.way_of[positions[known]]
     return column
-
-
-def _ids_of(vault: Vault) -> Iterator[tuple[int, list[str]]]:
-    for start in range(0, len(vault), _IDS_AT_ONCE):
-        yield start, vault.ids_at(start, start + _IDS_AT_ONCE)

@@ -1,6 +1,7 @@
 """CSV and Parquet files as a stream of (ids, labels, units) batches, in bounded memory."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,39 @@ Batch = tuple[Any, Any, Any]
 """(ids, labels, units or None): three columns of equal length."""
 
 
-def batches_of_table(
-    path: Path,
-    *,
-    id: str,
-    label: str,
-    unit: str | None = None,
-    class_values: Sequence[str] | None = None,
-    progress: Progress = no_progress,
-) -> Iterator[Batch]:
-    """Yield the named columns of a CSV, TSV or Parquet file, batch by batch; `class_values` names classes in order.
+@dataclass(frozen=True, kw_only=True)
+class LabelTable:
+    """The batches of a CSV, TSV or Parquet file: its columns of ids, labels and, where there is one, units.
 
     CSV columns are read as text, so that "007" stays "007". Raises `VaultError` naming the file for a missing file,
     a missing column, a truncated or corrupt file.
     """
-    columns = [id, label] + ([unit] if unit is not None else [])
-    if len(set(columns)) < len(columns):
-        raise VaultError(f"{path}: id, label and unit must be different columns, not {', '.join(columns)}")
-    try:
-        for block in read_blocks(path, columns, dialect_of(path), progress=progress):
-            labels = block.columns[label]
-            if class_values is not None:
-                labels = class_numbers(labels, Place(str(path), label, block.first), tuple(class_values))
-            yield block.columns[id], labels, block.columns.get(unit) if unit is not None else None
-    except DataError as error:
-        raise VaultError(str(error)) from error
+
+    path: Path
+    id: str
+    label: str
+    unit: str | None = None
+    class_values: Sequence[str] | None = None
+    """The texts that stand for the classes, in order, where labels are not 0..classes-1."""
+    progress: Progress = no_progress
+
+    def check_class_values(self, classes: int) -> None:
+        """Raise a `VaultError` unless every class has a value, where there are any."""
+        values = self.class_values
+        if values is not None and not len(set(values)) == len(values) == classes:
+            raise VaultError(f"{classes} classes need as many different class values, not {', '.join(values)}")
+
+    def __iter__(self) -> Iterator[Batch]:
+        columns = [self.id, self.label] + ([self.unit] if self.unit is not None else [])
+        if len(set(columns)) < len(columns):
+            raise VaultError(f"{self.path}: id, label and unit must be different columns, not {', '.join(columns)}")
+        try:
+            for block in read_blocks(self.path, columns, dialect_of(self.path), progress=self.progress):
+                labels = block.columns[self.label]
+                if self.class_values is not None:
+                    place = Place(str(self.path), self.label, block.first)
+                    labels = class_numbers(labels, place, tuple(self.class_values))
+                units = block.columns[self.unit] if self.unit is not None else None
+                yield block.columns[self.id], labels, units
+        except DataError as error:
+            raise VaultError(str(error)) from error

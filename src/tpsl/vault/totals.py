@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism
 from tpsl.vault import coverage, ledger
-from tpsl.vault.budget import times, total
+from tpsl.vault.budget import total
 from tpsl.vault.coverage import History
-from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.ledger import Entry
+from tpsl.vault.planned import Planned
 from tpsl.vault.releasing import releases_of_chunks
 from tpsl.vault.storage import CHUNK, count_records
+
+Releases = tuple[Entry, ...]
+"""The releases that a record was part of, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -37,28 +40,13 @@ class LedgerTotal:
         )
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A release that is asked for: what it costs each record that its series does not cover yet."""
-
-    series: Series
-    epsilon: float
-    delta: float
-    private: bool
-
-    @classmethod
-    def of(cls, mechanism: Mechanism, draws: int, seed: int | None) -> "Planned":
-        """The release of this mechanism, number of draws and noise (None: secure)."""
-        epsilon, delta = times(mechanism.epsilon, draws), times(mechanism.delta, draws)
-        return cls(Series.of(mechanism, draws, seed), epsilon, delta, ledger.is_private(epsilon, seed))
-
-
 def total_spent(
     connection: sqlite3.Connection, wanted: Mapping[int, bytes], planned: Planned | None = None
 ) -> LedgerTotal:
     """What the wanted records (packed masks by chunk) have spent, or will have when `planned` is released."""
     releases = releases_of_chunks(connection, wanted)
-    own = {sequence for sequence, entry in releases.items() if planned and entry.series == planned.series}
+    series = planned.series if planned else None
+    own = {sequence for sequence, entry in releases.items() if entry.series == series}
     found = LedgerTotal()
     for chunk, packed in wanted.items():
         index, histories = coverage.histories(coverage.masks(connection, chunk))
@@ -72,11 +60,11 @@ def total_spent(
     return found
 
 
-def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.int64], list[tuple[Entry, ...]]]:
-    """For each record, by position, the index of its releases in the list that is returned too."""
+def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uint32], list[Releases]]:
+    """For each record, by position, the index of its releases in the list that is returned too; the first has none."""
     records = count_records(connection)
     releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
-    index_of = np.zeros(records, np.int64)
+    index_of = np.zeros(records, np.uint32)
     numbers: dict[History, int] = {(): 0}
     for chunk in range(coverage.chunk_count(records)):
         index, histories = coverage.histories(coverage.masks(connection, chunk))

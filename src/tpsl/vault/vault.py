@@ -15,17 +15,18 @@ from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
-from tpsl.vault.canonical import ids_as_text, units_as_text
-from tpsl.vault.comparing import LabelComparison, Overlap, count_released
-from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explain, sqlite_errors
+from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.comparing import Overlap, overlap_of
+from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.planned import Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.statement import facts
-from tpsl.vault.tables import Batch, batches_of_table
-from tpsl.vault.totals import LedgerTotal, Planned
+from tpsl.vault.tables import Batch
+from tpsl.vault.totals import LedgerTotal
 
 _IDS_AT_ONCE = 1 << 19
 
@@ -49,37 +50,11 @@ class Vault:
 
     @classmethod
     def create(cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = ()) -> Self:
-        """Create a vault for labels 0..classes-1, together with its first records if `batches` has any.
+        """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
         Either the vault exists afterwards with all of them, or an error is raised and no vault is there.
         """
-        return cls._create(Path(path), classes, batches, "the input")
-
-    @classmethod
-    def create_from_table(
-        cls,
-        path: str | PathLike[str],
-        table: str | PathLike[str],
-        *,
-        id: str,
-        label: str,
-        unit: str | None = None,
-        classes: int = 2,
-        class_values: Sequence[str] | None = None,
-        progress: Progress = no_progress,
-    ) -> Self:
-        """Create a vault from a CSV or Parquet file; a file with any fault leaves no vault behind.
-
-        `class_values` are the texts that stand for the classes, in order, where labels are not 0..classes-1.
-        """
-        _check_class_values(class_values, classes)
-        batches = batches_of_table(
-            Path(table), id=id, label=label, unit=unit, class_values=class_values, progress=progress
-        )
-        return cls._create(Path(path), classes, batches, str(table))
-
-    @classmethod
-    def _create(cls, path: Path, classes: int, batches: Iterable[Batch], source: str) -> Self:
+        path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
             raise VaultError(f"a vault needs at least 2 and at most 65536 classes, not {classes!r}")
         folder_is_new, ours = storage.create_file(path), False
@@ -90,7 +65,7 @@ class Vault:
                 ours = True  # only now: before, another process may have been creating a vault here
                 storage.write_schema(connection)
                 ledger.append(connection, "created", {"classes": int(classes), "format": storage.FORMAT})
-                adding.add(connection, int(classes), batches, source)
+                adding.add(connection, int(classes), batches)
         except BaseException:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
@@ -148,7 +123,7 @@ class Vault:
         with storage.reading(self._connection, self.path):
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 part = slice(start, start + _IDS_AT_ONCE)
-                wanted = units_as_text(units[part], first_row=start + 1, source="the units")
+                wanted = ids_as_text(units[part], what="unit", first_row=start + 1, source="the units")
                 adding.require_units(self._connection, self._positions(ids[part]), wanted)
 
     def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
@@ -157,43 +132,15 @@ class Vault:
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
         """
         with storage.reading(self._connection, self.path):
-            positions, differing = self._find(ids), np.zeros(len(ids), np.bool_)
-            comparison = LabelComparison(self._connection, self.classes)
-            for start in range(0, len(ids), _IDS_AT_ONCE):
-                part = slice(start, start + _IDS_AT_ONCE)
-                differing[part] = comparison.differing(positions[part], labels[part])
-            known = positions[positions >= 0]
-            first = ids_as_text(ids[int(differing.argmax()) :][:1])[0] if differing.any() else None
-            released = count_released(self._connection, known)
-            return Overlap(len(known), int(differing.sum()), released, first, comparison.by_chance())
+            return overlap_of(self._connection, ids, self._find(ids), labels)
 
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
-        return self._add(batches, "the input")
-
-    def add_table(
-        self,
-        table: str | PathLike[str],
-        *,
-        id: str,
-        label: str,
-        unit: str | None = None,
-        class_values: Sequence[str] | None = None,
-        progress: Progress = no_progress,
-    ) -> Added:
-        """Add the records of a CSV or Parquet file, streamed; same rules as `add`."""
-        _check_class_values(class_values, self.classes)
-        batches = batches_of_table(
-            Path(table), id=id, label=label, unit=unit, class_values=class_values, progress=progress
-        )
-        return self._add(batches, str(table))
-
-    def _add(self, batches: Iterable[Batch], source: str) -> Added:
         with storage.writing(self._connection, self.path):
-            return adding.add(self._connection, self.classes, batches, source)
+            return adding.add(self._connection, self.classes, batches)
 
     def release(
         self,
@@ -214,17 +161,14 @@ class Vault:
         the noise repeatable for experiments, and the release NOT PRIVATE. What the `policy` does not permit is an error
         before anything is drawn: by default a δ above 1/records, and a draw for an id that looks like another one.
         """
-        self._check_request(mechanism, draws, seed)
+        planned = self._planned(mechanism, draws, seed)
         with storage.writing(self._connection, self.path):
             positions = None if ids is None else self._positions(ids)
-            after = self._total(positions, Planned.of(mechanism, draws, seed))
-            policy.check(after, storage.count_records(self._connection))
+            policy.check(self._total(positions, planned), storage.count_records(self._connection))
             return releasing.release(
                 self._connection,
-                mechanism,
-                draws=draws,
-                seed=seed,
-                positions=positions,
+                planned,
+                positions,
                 compose=compose or policy.compose,
                 allow_lookalikes=policy.allow_lookalikes,
                 progress=progress,
@@ -237,10 +181,9 @@ class Vault:
 
         Raises a `VaultError` with the count and the first id if records are unknown or not released in this series.
         """
-        self._check_request(mechanism, draws, seed)
+        planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
-            positions = self._positions(ids)
-            return releasing.noisy_labels(self._connection, mechanism, positions, draws=draws, seed=seed)
+            return releasing.noisy_labels(self._connection, planned, self._positions(ids))
 
     def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
@@ -249,12 +192,7 @@ class Vault:
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
         with storage.reading(self._connection, self.path):
-            positions = self._positions(ids)
-            labels = np.empty(len(positions), np.int64)
-            for start in range(0, len(positions), _IDS_AT_ONCE):
-                part = positions[start : start + _IDS_AT_ONCE]
-                labels[start : start + _IDS_AT_ONCE] = storage.labels_at(self._connection, part)
-            return labels
+            return storage.labels_at(self._connection, self._positions(ids))
 
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
@@ -275,7 +213,7 @@ class Vault:
             entry.details["ids_digest"] for entry in entries if entry.kind == "added" and entry.details["records"]
         )
 
-    def histories(self) -> tuple[npt.NDArray[np.int64], list[tuple[Entry, ...]]]:
+    def histories(self) -> tuple[npt.NDArray[np.uint32], list[tuple[Entry, ...]]]:
         """For each record, by position, the index of its releases in the list that is returned too."""
         with storage.reading(self._connection, self.path):
             return totals.releases_of_each(self._connection)
@@ -293,7 +231,7 @@ class Vault:
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
         with storage.reading(self._connection, self.path):
-            return ledger.read_last_hash(self._connection)
+            return ledger.read_last(self._connection)[1]
 
     def total(self, ids: Sequence[Any] | npt.NDArray[Any]) -> LedgerTotal:
         """The largest ε and δ that any of these records has spent over all its releases; exact, rounded up."""
@@ -310,8 +248,7 @@ class Vault:
         policy: ReleasePolicy,
     ) -> None:
         """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet."""
-        self._check_request(mechanism, draws, seed)
-        planned = Planned.of(mechanism, draws, seed)
+        planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
             positions = self._find(ids)
             known = positions[positions >= 0]
@@ -335,7 +272,7 @@ class Vault:
             self._connection.execute("BEGIN")
             return verifying.verify(self._connection, self.path, progress)
         except DATABASE_ERRORS as error:
-            return [explain(self.path, error)]
+            return [str(explained(self.path, error))]
         finally:
             self._connection.rollback()
 
@@ -362,16 +299,13 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return verifying.cannot_see(self._connection)
 
-    def _check_request(self, mechanism: Mechanism, draws: int, seed: int | None) -> None:
+    def _planned(self, mechanism: Mechanism, draws: int, seed: int | None) -> Planned:
         if mechanism.classes != self.classes:
             raise VaultError(
                 f"vault {self.path} has labels of {self.classes} classes, the mechanism {mechanism} is for "
                 f"{mechanism.classes}"
             )
-        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-            raise VaultError(f"draws must be a whole number from 1, not {draws!r}")
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise VaultError(f"the seed must be a whole number, not {seed!r}")
+        return Planned(mechanism, draws, seed)
 
     def _find(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
@@ -393,8 +327,3 @@ class Vault:
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
         return positions
-
-
-def _check_class_values(class_values: Sequence[str] | None, classes: int) -> None:
-    if class_values is not None and not len(set(class_values)) == len(class_values) == classes:
-        raise VaultError(f"{classes} classes need as many different class values, not {', '.join(class_values)}")
