@@ -157,7 +157,7 @@ def marvell_variances(
 
 
 def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
-    """Return a builder of label parties with this defence, for `tpsl.training.train`."""
+    """Return a builder of label parties with this defence, for `tpsl.training.one_process.train`."""
 
     def build(
         job: Job,

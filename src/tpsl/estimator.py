@@ -1,7 +1,7 @@
 """`SplitClassifier`: split learning with private labels behind scikit-learn's interface, for those who want to try.
 
 All parties are in this one process. What is computed is what two organisations compute with the same job: `fit` is
-`tpsl.training.train` on a data set made of the arrays, in a run folder that is gone when it returns.
+`tpsl.training.one_process.train` on a data set made of the arrays, in a run folder that is gone when it returns.
 """
 
 from __future__ import annotations

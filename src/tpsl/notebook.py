@@ -103,7 +103,7 @@ def train(
 ) -> Run:
     """Run a job in this process and return the run, with its folder; an interrupted one goes on where it stopped.
 
-    Guarantee: that of `tpsl.training.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
+    Guarantee: that of `one_process.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
     releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
     second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
     to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.

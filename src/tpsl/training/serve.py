@@ -38,7 +38,7 @@ def serve(
 ) -> TrainResult:
     """Be the label party of a job; an interrupted run goes on where it stopped.
 
-    Guarantee: that of `tpsl.training.train`; what leaves this process are gradients computed from noisy labels, step
+    Guarantee: that of `one_process.train`; what leaves this process are gradients computed from noisy labels, step
     numbers and sentences that do not depend on labels. Nor does time depend on them: on every path true labels are
     stored before the port is opened, and evaluated and learned from after it is closed. Between the two they are read
     for one purpose, the release, which does the same for each label whatever it is. A job that asks for more than the
