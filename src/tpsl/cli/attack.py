@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunArgument, notice, print_json, progress_bar, say, stdout
+from tpsl.cli.console import JsonFlag, RunArgument, answer, notice, progress_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,16 +48,10 @@ def attack(
     with progress_bar("attacking") as progress:
         report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
     keep_finding(run, "attacks", report.as_dict())
-    if json:
-        print_json({"run": str(run), **report.as_dict()})
-        return
-    budget = rounded_up(report.epsilon, 6)
-    say(f"{run}: {report.mechanism}, {report.estimator}, ε = {budget}")
-    stdout.print(_table(report))
-    for line in _explanations(report):
+    summary = f"{run}: {report.mechanism}, {report.estimator}, ε = {rounded_up(report.epsilon, 6)}"
+    answer(json, {"run": str(run), **report.as_dict()}, [summary, _table(report)])
+    for line in () if json else _explanations(report):
         notice(line)
-    for name, reason in report.not_run.items():
-        notice(f"{name}: not run, it {reason}")
 
 
 def _table(report: AttackReport) -> Table:
@@ -83,7 +77,7 @@ def _table(report: AttackReport) -> Table:
 
 
 def _explanations(report: AttackReport) -> Iterator[str]:
-    """Say what the ceilings are, and which attack lies above its own by more than chance."""
+    """Say what the ceilings are, which attack lies above its own by more than chance, and which was not run."""
     if math.isfinite(report.epsilon):
         proved = f"Ceiling {report.ceiling:.4f}: what ε allows an attacker who scores by the noisy label alone"
         yield f"{proved}, on average over the noise."
@@ -98,3 +92,5 @@ def _explanations(report: AttackReport) -> Iterator[str]:
             yield f"{result.name} predicts better from features than that estimate: take its AUC for the ceiling."
         elif result.above_ceiling:
             yield f"{result.name} is above what ε allows by more than chance: run tpsl audit, this may be a bug."
+    for name, reason in report.not_run.items():
+        yield f"{name}: not run, it {reason}"

@@ -76,18 +76,15 @@ def show_result(result: TrainResult, json: bool) -> None:
 
     run = RunFolder(Path(result.run))
     local, result = run.local_head(), result_now(run, result)
+    nothing = {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
     rows = {
         "run": result.run,
-        **(_nothing_released() if result.mechanism == NOTHING_RELEASED else _private_head(result)),
+        **(nothing if result.mechanism == NOTHING_RELEASED else _private_head(result)),
         **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
         "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
     }
     content = {**result.as_dict(), **({"local_head": local} if local else {})}
     answer(json, content, (f"{name:<18} {value}" for name, value in rows.items()))
-
-
-def _nothing_released() -> dict[str, str]:
-    return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
 
 
 def _test_auc(result: TrainResult) -> str:
