@@ -121,7 +121,8 @@ def _module(name: str, what: str) -> Any:
 
 
 def _failed(error: Exception) -> str:
-    return f"cannot be imported ({_named(error)})"
+    looked = "; modules are found in the current folder and among installed packages"
+    return f"cannot be imported ({_named(error)})" + (looked if isinstance(error, ModuleNotFoundError) else "")
 
 
 def _named(error: Exception) -> str:

@@ -46,7 +46,7 @@ def write(folder: Path, records: list[dict[str, str]], ids: list[str], ending: s
             writer.writerows([columns, *zip(*columns.values(), strict=True)])
     roles: dict[str, Any] = {"path": path, "time": "time"}
     return TableData(
-        features=(TableFile(categorical=("word",), numeric=("number",), dates=("when",), **roles),),
+        features=(TableFile(categorical=("word", "label"), numeric=("number",), dates=("when",), **roles),),
         label=LabelFile(numeric=("number",), **roles),
         min_count=1,
         test_fraction=0.25,
@@ -88,7 +88,8 @@ def test_a_table_on_disk_is_the_table_in_memory(
         for _ in range(2):  # made, and found again
             assert same(load(config), in_memory)
         assert same(load(config, relabelling=Relabelling(3)), relabelled)
-        assert sorted(path.suffix for path in (folder / "cache").iterdir()) == ["", ""]  # one for each party
+        # One for each party, and one of a feature party that takes the other labels for features.
+        assert sorted(path.suffix for path in (folder / "cache").iterdir()) == ["", "", ""]
 
 
 def test_new_records_are_encoded_as_those_that_were_learned_from(tmp_path: Path) -> None:
@@ -106,15 +107,17 @@ def test_new_records_are_encoded_as_those_that_were_learned_from(tmp_path: Path)
     side.encoder.save(tmp_path / "encoder")
     state = EncoderState.load(tmp_path / "encoder")
     new = tmp_path / "new.csv"
-    new.write_text("when,extra,number,id,word\n2024-06-30T12:00:00,x,2.5,001,b\n,x,,900,unseen\n2024-01-01,x,1,000,a\n")
+    new.write_text("when,label,number,id,word\n2024-06-30T12:00:00,0,2.5,001,b\n,0,,900,unseen\n2024-01-01,0,1,000,a\n")
     ((ids, features),) = encode_file(state, new)
     assert ids.to_pylist() == ["001", "900", "000"]
     for row, known in ((0, 1), (2, 0)):
         assert np.array_equal(features.categorical[row], side.features.categorical[known])
         assert np.array_equal(features.numeric[row], side.features.numeric[known])
     assert features.numeric[1].tolist() == [0, 1, 0, 1, 0, 1, 0, 1]  # the mean, and that it is missing
-    new.write_text("id,word,number\n1,a,1\n")
-    with pytest.raises(DataError, match=r"new\.csv: there is no column 'when'; the columns are 'id', 'word', 'number'"):
+    new.write_text("id,word,label,number\n1,a,0,1\n")
+    with pytest.raises(
+        DataError, match=r"new\.csv: there is no column 'when'; the columns are 'id', 'word', 'label', 'number'"
+    ):
         list(encode_file(state, new))
 
 
@@ -123,9 +126,9 @@ def test_a_date_becomes_clock_season_and_elapsed_time(tmp_path: Path) -> None:
     values = [{"word": "a", "number": "1", "when": day, "time": "0", "label": "0"} for day in days * 10]
     side = load_feature_party(write(tmp_path, values, [f"{number:03d}" for number in range(40)], ".csv"))
     features = side.features
-    assert features.categorical_fields == ("word", "when hour", "when weekday")
+    assert features.categorical_fields == ("word", "label", "when hour", "when weekday")
     assert features.numeric_fields == ("number", "when", "when sine of year", "when cosine of year")
-    hours, weekdays = (features.categorical[:4, at].tolist() for at in (1, 2))
+    hours, weekdays = (features.categorical[:4, at].tolist() for at in (2, 3))
     assert hours[0] == hours[3] and len(set(hours)) == 3
     assert len(set(weekdays)) == 3 and weekdays[0] == weekdays[1]  # two Mondays, a Wednesday, a Sunday
     elapsed = np.array([19723 + 5 / 24, 19905 + 23.5 / 24, -0.5, 19729 + (6 * 3600 - 1) / 86400])

@@ -182,6 +182,9 @@ def test_a_run_goes_on_with_the_own_parts_it_was_begun_with(tmp_path: Path) -> N
     parts = OwnParts.model_validate({"bottom": {"factory": "networks:convolutions", "arguments": {"depth": 2}}})
     with pytest.raises(OSError), run.started(Job(), ["feature", "label"], own={"feature": parts}):
         raise OSError("nothing was kept")
+    misspelt = OwnParts.model_validate({"bottom": "networks:convolution"})
+    with run.started(Job(), ["feature", "label"], own={"feature": misspelt, "label": misspelt}):
+        (run.label / "ledger.json").touch()
     with run.started(Job(), ["feature", "label"], own={"feature": parts}):
         (run.party("feature") / "bottom.safetensors").touch()
         (run.party("label") / "top.safetensors").touch()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from tpsl.audit.replay import flip_half
 from tpsl.data.dataset import Dataset, load
@@ -27,7 +27,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.committee import committee_weights
-from tpsl.tuning.space import configuration, describe
+from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, describe, jobs_of
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -58,6 +58,17 @@ def data() -> Dataset:
 def tuned(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TuneResult]:
     out = tmp_path_factory.mktemp("tune")
     return out, tune(base_job(), SPACE, out, data=data)
+
+
+class NumbersOnly(nn.Linear):
+    """A half that leaves the categories out."""
+
+    def forward(self, categories: Tensor, numbers: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(numbers)
+
+
+def numbers_only(width: int, inputs: Any) -> nn.Module:
+    return NumbersOnly(len(inputs.numeric_fields), width)
 
 
 def runs(out: Path) -> dict[str, RunFolder]:
@@ -149,12 +160,25 @@ def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
 
 def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_job().model_dump(mode="json", exclude_none=True)
-    monkeypatch.setattr("tpsl.tuning.search.RECOMMENDED_SPACE", (WIDE,))
-    monkeypatch.setattr("tpsl.tuning.search.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
+    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (WIDE,))
+    monkeypatch.setattr("tpsl.tuning.space.MANY_CLASSES_SPACE", (configuration(1e-2), configuration(1e-3)))
     for classes, configurations in ((2, 1), (3, 2)):
         job = make_job(base, {"data": {"classes": classes}}, "test")
         result = tune(job, None, tmp_path / str(classes))
         assert {candidate.number for candidate in result.candidates} == set(range(configurations))
+        assert "NaN" not in (tmp_path / str(classes) / "tune.json").read_text()
+
+
+def test_the_default_space_of_own_networks_has_nothing_that_is_for_ours(
+    tmp_path: Path, data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither pre-training nor a wide part: a job with either is refused where a bottom half is a party's own."""
+    jobs = jobs_of(base_job(), OWN_NETWORKS_SPACE)
+    assert not any(job.model.wide or job.training.pretrain for job in jobs)
+    monkeypatch.setattr("tpsl.tuning.space.OWN_NETWORKS_SPACE", OWN_NETWORKS_SPACE[:2])
+    own = {"feature": OwnParts(bottom=numbers_only)}
+    result = search.tune(RunSetup(base_job(), RunFolder(tmp_path), own), data=data)
+    assert {candidate.number for candidate in result.candidates} == {0, 1}
 
 
 def test_the_best_job_gives_the_best_candidate_again(

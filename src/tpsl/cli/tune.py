@@ -25,7 +25,7 @@ def tune(
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
     space: Annotated[
         Path | None,
-        typer.Option(help="YAML list of changes to the job to try. Default: what suits the number of classes."),
+        typer.Option(help="YAML list of changes to the job to try. Default: what suits the classes and the networks."),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")] = 1,
     local: LocalsOption = None,

@@ -26,7 +26,7 @@ from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
 from tpsl.data.rawtable import Fields, RawTable
 from tpsl.data.relabelling import Relabelling, as_text
-from tpsl.files import open_private
+from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import Place, class_numbers, first_true, parsed_or_null, record_ids, shown, times
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, is_parquet, read_blocks, rows_in_parquet
@@ -209,7 +209,8 @@ class _Collected:
     """Typed columns, block by block: in memory, or in a Parquet file of the cache once they are large."""
 
     def __init__(self, file: PartyFile) -> None:
-        self._file, self._spool = file, None
+        self._file = file
+        self._spool: _Spool | None = None
         self._waiting: list[Any] = []
         self._bytes = 0
 
@@ -229,9 +230,9 @@ class _Collected:
             whole = pa.concat_tables(self._waiting) if self._waiting else pa.table({})
             return {name: _joined(whole[name].chunks) for name in whole.column_names}
         self._write(self._spool)
-        return _Stored(
-            replace(self._file, path=self._spool.finish(), dialect=PLAIN, missing=(), rows=None), self._spool
-        )
+        path = self._spool.finish()
+        written = replace(self._file, path=path, dialect=PLAIN, missing=(), rows=None, labels=None)
+        return _Stored(written, self._spool)
 
     def _write(self, spool: "_Spool") -> None:
         if self._waiting:
@@ -244,19 +245,22 @@ class _Spool:
 
     def __init__(self, schema: Any) -> None:
         self._draft = Draft()
-        self._file = open_private(self._draft.path / "columns.parquet", "wb")
+        self._path = self._draft.path / "columns.parquet"
+        self._file = open_private(self._path, "wb")
         texts = [column.name for column in schema if pa.types.is_dictionary(column.type)]
         self._writer = pyarrow.parquet.ParquetWriter(self._file, schema, compression="lz4", use_dictionary=texts)
 
     def write(self, table: Any) -> None:
         """Append a group of rows."""
-        self._writer.write_table(table, row_group_size=len(table))
+        with naming_what_does_not_fit(self._path):
+            self._writer.write_table(table, row_group_size=len(table))
 
     def finish(self) -> Path:
         """Complete the file and return its path."""
-        self._writer.close()
-        self._file.close()
-        return self._draft.path / "columns.parquet"
+        with naming_what_does_not_fit(self._path):
+            self._writer.close()
+            self._file.close()
+        return self._path
 
 
 class _Stored(Mapping[str, Any]):

@@ -41,7 +41,7 @@ from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 
-_OWN_PARTS, _ENCODER = "own_parts.json", "encoder"
+_OWN_PARTS, _LEDGER, _ENCODER = "own_parts.json", "ledger.json", "encoder"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -168,9 +168,10 @@ class RunFolder:
         return {party: self.own_parts(party) for party in (*feature_party_names(self.job().data), LABEL_PARTY)}
 
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
-        """Note a party's own parts before it keeps anything else; a run that has begun goes on with the same ones."""
+        """Note a party's own parts; once it has kept anything that was computed with them, they stay the same."""
         folder = self.party(party)
-        if not any(folder.iterdir()):
+        if {entry.name for entry in folder.iterdir()} <= {_OWN_PARTS, _LEDGER}:
+            (folder / _OWN_PARTS).unlink(missing_ok=True)
             if parts != OwnParts():
                 _write(folder / _OWN_PARTS, parts.model_dump(mode="json"))
             return
@@ -199,7 +200,7 @@ class RunFolder:
         place = vault.resolve()
         inside = place.is_relative_to(self.path.resolve())
         noted = str(place.relative_to(self.path.resolve()) if inside else place)
-        _write(self.label / "ledger.json", {"vault": noted, **content})
+        _write(self.label / _LEDGER, {"vault": noted, **content})
 
     def noted_ledger(self) -> dict[str, Any] | None:
         """Return what was noted of the run's vault, or None if nothing was released yet."""
@@ -210,7 +211,7 @@ class RunFolder:
             numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
             return {**content, **numbers, "vault": str(self.path / content["vault"])}
 
-        return _read(self.label / "ledger.json", parsed)
+        return _read(self.label / _LEDGER, parsed)
 
     def vault(self) -> Path:
         """Return where the vault is, or was, that the run has released from: as noted, else in its folder."""

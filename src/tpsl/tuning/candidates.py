@@ -90,15 +90,16 @@ class TuneResult:
     """Configurations that ended before their last epoch, because their numbers were not finite any more."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
+        """Return JSON-able data: null for an infinite ε, and for an AUC that noisy labels cannot tell."""
         plain = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
-        return {
-            **{name: for_json(getattr(self, name)) for name in plain},
+        content = {
+            **{name: getattr(self, name) for name in plain},
             "best": self.best.as_dict(),
             "committee": {**asdict(self.committee_validation), **asdict(self.committee)},
             "candidates": [candidate.as_dict() for candidate in self.candidates],
             "job": self.job.model_dump(mode="json"),
         }
+        return {name: for_json(value) for name, value in content.items()}
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from tpsl.tuning.shared_parts import (
     pretrain_once,
     pretraining_key,
 )
-from tpsl.tuning.space import MANY_CLASSES_SPACE, RECOMMENDED_SPACE, describe, jobs_of
+from tpsl.tuning.space import default_space, describe, jobs_of
 from tpsl.vault import NoisyLabels, Vault
 
 
@@ -64,7 +64,8 @@ def tune(
     given, vault = data if workers == 1 else None, vault or VaultChoice()
     jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
     data = load_once(base, setup.own) if data is None else data
-    jobs = jobs or jobs_of(base, RECOMMENDED_SPACE if data.classes == 2 else MANY_CLASSES_SPACE)
+    own_networks = any(parts.bottom is not None for parts in setup.own.values())
+    jobs = jobs or jobs_of(base, default_space(data.classes, own_networks))
     if vault.named is None and (vault.place is None or Vault.exists(out / "vault")):
         vault = replace(vault, named=out / "vault")
     path = choose_vault(replace(setup, job=jobs[0]), data.label_side, vault).path

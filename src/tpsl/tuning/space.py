@@ -44,6 +44,18 @@ MANY_CLASSES_SPACE: tuple[dict[str, Any], ...] = tuple(
 """For more classes. The feature parties' halves start from nowhere, from pre-training, or from there and learn ten
 times slower than the label party's; each with two learning rates."""
 
+OWN_NETWORKS_SPACE: tuple[dict[str, Any], ...] = tuple(
+    configuration(learning_rate, averaging=0.995) for learning_rate in (3e-4, 1e-3, 3e-3, 1e-2)
+)
+"""For networks that parties bring themselves: pre-training and the wide part are for those that come with tpsl."""
+
+
+def default_space(classes: int, own_networks: bool) -> tuple[dict[str, Any], ...]:
+    """Return what to try for this number of classes, with networks of the parties' own or with ours."""
+    if own_networks:
+        return OWN_NETWORKS_SPACE
+    return RECOMMENDED_SPACE if classes == 2 else MANY_CLASSES_SPACE
+
 
 def changed(job: Job, changes: Mapping[str, Mapping[str, Any]], origin: str) -> Job:
     """Return a job with single fields of its parts changed; an error names the origin and the field."""
