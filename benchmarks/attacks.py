@@ -22,9 +22,11 @@ import torch
 from tpsl.attacks import run_attacks
 from tpsl.data.true_labels import TrueLabels
 from tpsl.mechanisms import laplace
-from tpsl.models import ModelConfig, Top, Tops
+from tpsl.models.config import ModelConfig
+from tpsl.models.halves import Top
+from tpsl.models.members import Tops
 from tpsl.perturb import LogitGradient
-from tpsl.training import make_job
+from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 

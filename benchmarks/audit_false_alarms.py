@@ -29,7 +29,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import Mechanism, laplace, randomized_response, secure_words, subset_selection
-from tpsl.training import make_job
+from tpsl.training.job import make_job
 from tpsl.vault.outcome_tests import Expected
 
 MECHANISMS = (

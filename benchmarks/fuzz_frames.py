@@ -20,8 +20,19 @@ import torch
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message
-from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
+from tpsl.transport.frames import Limits, decode, encode_control, encode_message
+from tpsl.transport.messages import (
+    Bye,
+    Finished,
+    Message,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TensorMessage,
+    Verdict,
+    WireDtype,
+)
 
 Embeddings = partial(TensorMessage, "embeddings")
 Gradients = partial(TensorMessage, "gradients")

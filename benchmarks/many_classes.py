@@ -22,9 +22,9 @@ import torch
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import label_facts
-from tpsl.models import ModelConfig, OptimizerConfig
-from tpsl.training import train
+from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl_research.intervals import mean_estimate
 

@@ -28,11 +28,13 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load
 from tpsl.data.source import table_features
 from tpsl.data.true_labels import reveal
-from tpsl.models import Bottom, HalfOptimizer, OptimizerConfig, Top
+from tpsl.models.config import OptimizerConfig
+from tpsl.models.halves import Bottom, Top
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.batches import Batches
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, load_job
 from tpsl.training.schedule import Schedule
-from tpsl.transport import WireDtype
+from tpsl.transport.messages import WireDtype
 from two_parties import Contender, Turns, TwoParties
 
 LARGEST_VOCABULARY = 254_000

@@ -19,7 +19,8 @@ import torch
 
 from tpsl.data.config import FlightsData
 from tpsl.data.dataset import load
-from tpsl.training import make_job, train
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train
 from tpsl_research.intervals import mean_estimate
 
 PLAIN = "plain"

@@ -17,7 +17,8 @@ from tpsl.attacks.white_box import WhiteBox, sigmoid
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
-from tpsl.training import ALL_STEPS, make_job, train
+from tpsl.training.job import make_job
+from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.transcript import Trajectory, Transcript
 
 SKIPPED = 20

@@ -24,8 +24,8 @@ import torch
 
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import Dataset, load
-from tpsl.training import train
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
+from tpsl.training.one_process import train
 from two_parties import TwoParties
 
 STALENESS_FOR_ACCURACY = (0, 1, 2, 4)

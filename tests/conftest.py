@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -389,7 +390,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tpsl.audit import audit
     from tpsl.data.dataset import load
     from tpsl.report.findings import keep_finding
-    from tpsl.training import make_job, train
+    from tpsl.training.job import make_job
+    from tpsl.training.one_process import train
 
     folder = tmp_path_factory.mktemp("runs")
     for name, privacy in PRIVACY.items():
@@ -402,7 +404,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             keep_finding(folder / name, "attacks", found.as_dict())
         if name == "laplace":
             found_bound = audit(job, folder / "audit", data=data, confidence=0.999999, seed=1)
-            keep_finding(folder / name, "audit", found_bound.as_dict())
+            keep_finding(folder / name, "audit", asdict(found_bound))
     shutil.copytree(folder / "discrete", folder / "stopped")
     (folder / "stopped" / "result.json").unlink()
     metrics = folder / "stopped" / "label" / "metrics.jsonl"

@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 
 from tpsl.cli.keys import all_keys
 from tpsl.cli.main import app, main
-from tpsl.training import Job, load_job, make_job
+from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import load_local
 
 ROOT = Path(__file__).parents[1]

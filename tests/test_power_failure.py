@@ -20,7 +20,8 @@ import pytest
 import torch
 
 from tpsl.mechanisms import randomized_response
-from tpsl.models import HalfOptimizer, OptimizerConfig
+from tpsl.models.config import OptimizerConfig
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import load_checkpoint, saved_steps
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.storage import DATABASE
@@ -365,7 +366,8 @@ def test_a_noisy_label_that_anyone_saw_is_in_the_vault(recorder: Path, tmp_path:
 HALF = """
 import torch
 from torch import nn
-from tpsl.models import HalfOptimizer, OptimizerConfig
+from tpsl.models.config import OptimizerConfig
+from tpsl.models.optimizer import HalfOptimizer
 
 half = nn.Linear(3, 2)
 optimizer = HalfOptimizer(half, OptimizerConfig())

@@ -15,7 +15,7 @@ from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import make_private_folder, write_atomically
 
 if TYPE_CHECKING:
-    from tpsl.training import Job
+    from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl_research.drawing import Format
     from tpsl_research.frontier import Part

@@ -18,8 +18,9 @@ from torch import Tensor
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.models import HalfOptimizer, Tops
-from tpsl.party import LabelParty
+from tpsl.models.members import Tops
+from tpsl.models.optimizer import HalfOptimizer
+from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top, weight_generator
 from tpsl.training.job import Job
@@ -156,7 +157,7 @@ def marvell_variances(
 
 
 def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
-    """Return a builder of label parties with this defence, for `tpsl.training.train`."""
+    """Return a builder of label parties with this defence, for `tpsl.training.one_process.train`."""
 
     def build(
         job: Job,

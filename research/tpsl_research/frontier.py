@@ -29,7 +29,7 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.transport import BadMessage
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.search import tune

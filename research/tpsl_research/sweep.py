@@ -27,13 +27,14 @@ from tpsl.attacks import AttackReport, run_attacks
 from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
-from tpsl.training import ALL_STEPS, Job, TrainResult, make_job
 from tpsl.training.build import build_label_party
-from tpsl.training.one_process import train_together
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import ALL_STEPS, train_together
+from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport import BadMessage
+from tpsl.transport.checks import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl_research.defences import Defence, defended
 from tpsl_research.text_table import Table

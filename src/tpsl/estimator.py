@@ -1,7 +1,7 @@
 """`SplitClassifier`: split learning with private labels behind scikit-learn's interface, for those who want to try.
 
 All parties are in this one process. What is computed is what two organisations compute with the same job: `fit` is
-`tpsl.training.train` on a data set made of the arrays, in a run folder that is gone when it returns.
+`tpsl.training.one_process.train` on a data set made of the arrays, in a run folder that is gone when it returns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
 from tpsl.models.threads import one_thread
 from tpsl.report.words import rounded_up
-from tpsl.training import Job, make_job, train
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
 from tpsl.training.prediction import TrainedHalves, load_halves
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultError

@@ -27,18 +27,18 @@ from pydantic import BaseModel
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
-from tpsl.models import ModelConfig
+from tpsl.models.config import ModelConfig
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
-from tpsl.training import Job, TrainResult, make_job
-from tpsl.training import train as train_job
-from tpsl.training.job import PrivacyConfig, TrainingConfig
+from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, make_job
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import load_records
+from tpsl.training.one_process import train as train_job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import predict
+from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def train(
 ) -> Run:
     """Run a job in this process and return the run, with its folder; an interrupted one goes on where it stopped.
 
-    Guarantee: that of `tpsl.training.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
+    Guarantee: that of `one_process.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
     releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
     second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
     to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms import Estimator, Mechanism
 from tpsl.registry import ExtensionError, Registry
-
-Estimator = Literal["linear", "unbiased", "posterior"]
 
 
 def grad_perturb(noisy: Tensor, gradients: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.training import Job, make_job, train
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
 from tpsl.training.transcript import Trajectory, Transcript
 
 SYNTHETIC = {"source": "synthetic", "rows": 7500, "numeric_fields": 3, "categorical_fields": 4, "signal": 2.0}

@@ -12,6 +12,7 @@ from tpsl.attacks.scoring import Evaluation
 from tpsl.attacks.suite import ATTACKS
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.mechanisms import (
+    Estimator,
     Mechanism,
     gaussian,
     integer_weights,
@@ -22,9 +23,10 @@ from tpsl.mechanisms import (
     subset_selection,
 )
 from tpsl.mechanisms.table_mechanism import table_mechanism
-from tpsl.models import Top, Tops
-from tpsl.perturb import LOSSES, Estimator, LogitGradient, Loss, cross_entropy
-from tpsl.training import make_job
+from tpsl.models.halves import Top
+from tpsl.models.members import Tops
+from tpsl.perturb import LOSSES, LogitGradient, Loss, cross_entropy
+from tpsl.training.job import make_job
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6

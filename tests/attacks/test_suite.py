@@ -12,7 +12,8 @@ from tpsl.attacks import ATTACKS, Attack, AttackedRun, AttackError, AttackResult
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.registry import UnknownName
-from tpsl.training import make_job, train
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train
 
 SIGMAS = 4.9  # α = 1e-6
 

@@ -26,7 +26,8 @@ from tpsl.data.synthetic import World
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import auc_ceiling, integer_weights, laplace, randomized_response
 from tpsl.mechanisms.table_mechanism import table_mechanism
-from tpsl.training import make_job, train
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train
 from tpsl.training.transcript import TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6

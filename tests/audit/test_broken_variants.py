@@ -22,9 +22,10 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse
-from tpsl.party import LabelParty
-from tpsl.training import Job, train
+from tpsl.party.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
+from tpsl.training.job import Job
+from tpsl.training.one_process import train
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import evaluate, wide
 from tpsl.vault import Vault
@@ -68,7 +69,7 @@ def drawing(draw: Callable[[Any, Any, Any, Any], Any]) -> Fault:
 
 
 def half_the_noise(self: Any, labels: Any, words: Any, exact: Any) -> Any:
-    return exact(randomized_response(2 * self.requested_epsilon, self.classes), labels, words)
+    return exact(randomized_response(2 * self.parameters["epsilon"], self.classes), labels, words)
 
 
 def shared_by_neighbours(self: Any, labels: Any, words: Any, exact: Any) -> Any:
@@ -166,7 +167,7 @@ def verdict(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
 
 
 def job_of(classes: int = 2, wide: bool = False, **training: Any) -> Job:
-    from tpsl.training import make_job
+    from tpsl.training.job import make_job
 
     data = {"source": "synthetic", "rows": 5000, "numeric_fields": 3, "categorical_fields": 4, "classes": classes}
     content = {

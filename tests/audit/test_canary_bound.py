@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,19 @@ import pytest
 
 from tpsl.audit import AuditError, audit
 from tpsl.audit.canaries import OWN_FEATURES, plant_canaries
+from tpsl.audit.canary_bound import attack_canaries
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
+from tpsl.files import for_json
 from tpsl.mechanisms import randomized_response, secure_words, seeded_words
 from tpsl.mechanisms.additive import AdditiveMechanism
 from tpsl.mechanisms.randomized_response import RandomizedResponse
-from tpsl.party import LabelParty
-from tpsl.training import Job
+from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.job import Job
+from tpsl.training.one_process import ALL_STEPS
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
 
 CERTAIN = 1 - 1e-6
 
@@ -35,7 +40,7 @@ def test_randomised_response_at_1_with_20000_canaries(job: Callable[..., Job], t
     assert result.passed
     assert result.claimed == pytest.approx(1.0)
     assert result.p_value > 0.05
-    content = json.loads(json.dumps(result.as_dict()))
+    content = json.loads(json.dumps(for_json(asdict(result))))
     assert {"claimed", "lower_bound", "confidence", "passed"} <= content.keys()
 
 
@@ -89,7 +94,7 @@ def test_no_noise_claims_nothing_and_is_seen_through(job: Callable[..., Job], tm
     assert result.accuracy > 0.999
     assert result.lower_bound > 4.0
     assert result.passed
-    assert result.as_dict()["claimed"] is None
+    assert for_json(asdict(result))["claimed"] is None
 
 
 def half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +102,7 @@ def half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = AdditiveMechanism._draw
 
     def keeps_too_often(self: RandomizedResponse, labels: Any, words: Any) -> Any:
-        return labels ^ (words >= np.uint64(randomized_response(2 * self.requested_epsilon).keep))
+        return labels ^ (words >= np.uint64(randomized_response(2 * self.parameters["epsilon"]).keep))
 
     def halves_the_noise(self: AdditiveMechanism, labels: Any, words: Any) -> Any:
         true = np.searchsorted(self.values, labels)
@@ -154,9 +159,12 @@ def test_noise_redrawn_each_epoch_is_caught(job: Callable[..., Job], tmp_path: P
     agreed = job(privacy, epochs=3)
     data = load(agreed.data)
     assert audit(agreed, tmp_path / "sound", confidence=CERTAIN, seed=6, data=data).passed
-    planted = plant_canaries(data, 20_000, seeded_words(6, "canaries")).data  # the labels that this audit trains on
-    broken = redrawing(reveal(planted.labels)[planted.train])
-    result = audit(agreed, tmp_path / "broken", confidence=CERTAIN, seed=6, data=data, make_label_party=broken)
+    words = seeded_words(6, "canaries")
+    planted = plant_canaries(data, 20_000, words)
+    broken = redrawing(reveal(planted.data.labels)[planted.data.train])
+    (tmp_path / "broken").mkdir()
+    setup = RunSetup(agreed, RunFolder(tmp_path / "broken" / "run"), record_steps=ALL_STEPS)
+    result = attack_canaries(setup, planted, CERTAIN, words, broken)
     assert not result.passed
     assert result.noise_changed > 0.4
     assert result.lower_bound > 1.5

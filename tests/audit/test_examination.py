@@ -14,8 +14,9 @@ from scipy.stats import binom
 from tpsl.audit import AuditError, examine, levels, replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.training import Job, make_job, train
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import Vault
 from tpsl.vault.stored_outcomes import LEVEL

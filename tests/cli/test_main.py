@@ -146,7 +146,7 @@ def test_the_installed_script_fails_with_one_sentence_on_stderr(tmp_path: Path) 
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys; import tpsl.cli.main; assert 'torch' not in sys.modules"
+    code = "import sys; import tpsl.cli.main, tpsl.training.job, tpsl.training.local; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

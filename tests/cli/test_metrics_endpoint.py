@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from tpsl.cli.live import Live
-from tpsl.transport import run_together
-from tpsl.transport.in_process import pair
+from tpsl.transport.in_process import pair, run_together
 from tpsl.transport.messages import Rewind
 
 

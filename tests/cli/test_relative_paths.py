@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import tpsl as notebook
-from tpsl.training import load_job
+from tpsl.training.job import load_job
 from tpsl.tuning.space import configuration
 
 

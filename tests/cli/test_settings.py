@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpsl.cli.settings import Settings
-from tpsl.training import load_job
+from tpsl.training.job import load_job
 
 
 def test_keys_become_parts_of_job_and_local_file() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tpsl.mechanisms import gaussian, laplace, randomized_response
-from tpsl.training import load_job
+from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Transcript
 from tpsl.vault import Vault

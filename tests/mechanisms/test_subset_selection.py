@@ -169,7 +169,7 @@ def test_the_word_of_the_true_class_decides_at_its_exact_boundary(epsilon: float
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_first_and_the_last_word_of_all_are_no_exception(size: int) -> None:
     """Other classes with the words 0 and 2^64 - 1 stand beside the true class at the ends of the order."""
-    mechanism = SubsetSelection(5, 1.0, 0.0, 1.0, size, TOTAL // 2)
+    mechanism = SubsetSelection(5, 1.0, 0.0, {"epsilon": 1.0}, size, TOTAL // 2)
     words = [0, TOTAL - 1, 5, 6]
     for y, own in itertools.product(range(5), (1, TOTAL - 2)):
         for order in itertools.permutations(words):

@@ -4,7 +4,10 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, WeightAverage
+from tpsl.models.averaging import WeightAverage
+from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.models.halves import Bottom
+from tpsl.models.optimizer import HalfOptimizer
 
 DECAY = 0.9
 

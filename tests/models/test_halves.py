@@ -3,7 +3,9 @@ import math
 import pytest
 import torch
 
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
+from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.models.halves import Bottom, Top
+from tpsl.models.optimizer import HalfOptimizer
 
 
 def generator(seed: int = 0) -> torch.Generator:

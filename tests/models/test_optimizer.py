@@ -5,8 +5,9 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load, save
 
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig
-from tpsl.models.optimizer import OPTIMIZERS, SCHEDULES, ScheduleConfig
+from tpsl.models.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from tpsl.models.halves import Bottom
+from tpsl.models.optimizer import OPTIMIZERS, SCHEDULES, HalfOptimizer
 
 
 def half(updates: str) -> Bottom:

@@ -9,8 +9,12 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
-from tpsl.models import Bottom, Bottoms, HalfOptimizer, ModelConfig, OptimizerConfig, Top, Tops
-from tpsl.party import FeatureParty, LabelParty
+from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.models.halves import Bottom, Top
+from tpsl.models.members import Bottoms, Tops
+from tpsl.models.optimizer import HalfOptimizer
+from tpsl.party.feature_party import FeatureParty
+from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.vault import NoisyLabels, Vault
 

@@ -10,8 +10,9 @@ import torch
 from pydantic import ValidationError
 
 from tpsl.data.features import Features
-from tpsl.models import Bottom, ModelConfig
-from tpsl.party.pretraining import PretrainConfig, PretrainReport, SampledCrossEntropy, pretrain
+from tpsl.models.config import ModelConfig, PretrainConfig
+from tpsl.models.halves import Bottom
+from tpsl.party.pretraining import PretrainReport, SampledCrossEntropy, pretrain
 
 METHODS = ["masked", "contrastive"]
 CLASSES, FIELDS, VALUES, NUMBERS = 4, 6, 60, 2

@@ -15,7 +15,8 @@ from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.run_view import RunView
 from tpsl.report.watching import WatchedFolder
-from tpsl.training import make_job, train
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault, sums_over
 

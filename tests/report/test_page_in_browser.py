@@ -12,7 +12,8 @@ from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
-from tpsl.training import make_job, train
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, sums_over

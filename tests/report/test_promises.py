@@ -5,7 +5,7 @@ import pytest
 
 from tpsl.mechanisms import gaussian, laplace, predicted_auc, randomized_response
 from tpsl.report.promises import best_roc, promise_of
-from tpsl.training import make_job
+from tpsl.training.job import make_job
 
 
 @pytest.mark.parametrize("mechanism", [randomized_response(1.0), laplace(2.0), gaussian(1.0, 1e-6), laplace(20.0)])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tpsl.metrics import auc
-from tpsl.training import make_job, train
-from tpsl.training.one_process import train_together
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train, train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.training import Job, make_job
+from tpsl.training.job import Job, make_job
 from tpsl.tuning.space import configuration
 from tpsl_research import frontier as module
 from tpsl_research.frontier import OURS, Cell, Row, cells, frontier

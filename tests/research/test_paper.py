@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tpsl.mechanisms import predicted_auc
-from tpsl.training import Job
+from tpsl.training.job import Job
 from tpsl_research.paper import (
     EPSILONS,
     GAUSSIAN,

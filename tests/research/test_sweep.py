@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpsl.mechanisms import laplace, predicted_auc
-from tpsl.training import Job, make_job
+from tpsl.training.job import Job, make_job
 from tpsl_research.sweep import Setting, gaussian_sigma_like_laplace, grid, sweep
 
 

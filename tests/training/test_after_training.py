@@ -21,20 +21,24 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.party import local_head
-from tpsl.training import Job, TrainResult, make_job, train
 from tpsl.training.agreement import agreement, limits
+from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.one_process import train
+from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, steps
-from tpsl.transport import BadMessage, Finished, JobStopped, PeerMissing, run_alone
 from tpsl.transport.certificates import create_authority, issue
+from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms
+from tpsl.transport.messages import Finished
 from tpsl.vault import Vault
 
 LIMIT = 60.0

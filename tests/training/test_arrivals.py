@@ -24,16 +24,17 @@ import pytest
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
-from tpsl.training import ALL_STEPS, Job, make_job, train
 from tpsl.training.arrivals import LabelsMissing
 from tpsl.training.evaluation import evaluate
+from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport import JobStopped
+from tpsl.transport.channel import JobStopped
 from tpsl.vault import Vault, VaultBusy, VaultError
 
 RECORDS, BATCH = 48, 12
@@ -368,7 +369,8 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
 
 # What a party's command runs; the looks at the vault come fast, and `looked` counts waits of the label party.
 PARTY = """
-from tpsl.training import ALL_STEPS, arrivals, train
+from tpsl.training import arrivals
+from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.join import join
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.serve import serve

@@ -9,8 +9,9 @@ from torch import nn
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
-from tpsl.models import Bottom, Top
-from tpsl.party import FeatureParty, LabelParty
+from tpsl.models.halves import Bottom, Top
+from tpsl.party.feature_party import FeatureParty
+from tpsl.party.label_party import LabelParty
 from tpsl.registry import ExtensionError
 from tpsl.training.build import build_feature_party, build_label_party, weight_generator
 from tpsl.training.checkpoint import load_checkpoint, save_checkpoint

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tpsl.models import Bottom, HalfOptimizer, ModelConfig, OptimizerConfig, Top
+from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.models.halves import Bottom, Top
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import (
     CheckpointError,
     Halves,

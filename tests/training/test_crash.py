@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.training import Job, make_job
+from tpsl.training.job import Job, make_job
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 WORKER = """
 import os, signal, sys
 from tpsl.data.dataset import load
-from tpsl.training import train
+from tpsl.training.one_process import train
 
 operations = 0
 

@@ -24,9 +24,9 @@ from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.registry import ExtensionError
-from tpsl.training import Job, make_job, train
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
-from tpsl.training.one_process import train_together
+from tpsl.training.one_process import train, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
@@ -226,7 +226,7 @@ PARTY = """
 import sys
 from pathlib import Path
 
-from tpsl.training import load_job
+from tpsl.training.job import load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching

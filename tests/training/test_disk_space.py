@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from tpsl.files import DiskFull
-from tpsl.training import ALL_STEPS, Job, make_job, train
 from tpsl.training import disk_space as module
 from tpsl.training.disk_space import with_space
+from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
+from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault, VaultFull
@@ -32,7 +33,8 @@ LIMIT = 60.0
 PARTY = """
 import errno, pathlib, time
 from tpsl import files
-from tpsl.training import ALL_STEPS, checkpoint
+from tpsl.training import checkpoint
+from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
-from tpsl.training import Job, make_job, train
 from tpsl.training.checkpoint import save_checkpoint
-from tpsl.training.job import JobError
+from tpsl.training.job import Job, JobError, make_job
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import noisy_validation

@@ -11,10 +11,11 @@ from safetensors.torch import load_file
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.party import LabelParty
-from tpsl.training import Job, make_job, train
+from tpsl.party.label_party import LabelParty
 from tpsl.training.build import build_label_party
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tpsl.data.dataset import load
-from tpsl.training import Job, make_job
 from tpsl.training.after_training import AfterTraining
+from tpsl.training.job import Job, make_job
 from tpsl.training.loggers import LOGGERS, OBSERVERS, RunLogger, run_logger
 from tpsl.training.observer import Fact, NullObserver, Watching
 from tpsl.training.role import FeatureRole, LabelRole
@@ -24,7 +24,7 @@ from tpsl.training.sink import LoggedRun, LoggerError
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.tensorboard_sink import TensorBoard
 from tpsl.training.vaults import RunVault
-from tpsl.transport import InProcessMeeting, pair, run_together
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2, "largest_vocabulary": 8},

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.training import Job, make_job, train
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
 
 CLASSES = 20
 RATE = {"name": "adam", "learning_rate": 3e-3}

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
-from tpsl.training import Job, make_job
+from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 # process kills itself.
 PARTY = r"""
 import os, signal, sys, time
-from tpsl.training import ALL_STEPS
+from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
@@ -86,7 +86,7 @@ operations_done.value = operations
 """
 
 ONE_PROCESS = """
-from tpsl.training import ALL_STEPS, train
+from tpsl.training.one_process import ALL_STEPS, train
 train(job, run, vault=vault, record_steps=ALL_STEPS)
 """
 

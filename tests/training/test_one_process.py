@@ -15,11 +15,11 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import from_spec
-from tpsl.party import LabelParty
-from tpsl.training import Job, make_job, train
+from tpsl.party.label_party import LabelParty
 from tpsl.training.build import build_feature_party, build_label_party
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
-from tpsl.training.one_process import train_together
+from tpsl.training.one_process import train, train_together
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup

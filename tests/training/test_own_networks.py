@@ -13,9 +13,10 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.perturb import LOSSES, Loss, cross_entropy
 from tpsl.registry import ExtensionError
-from tpsl.training import Job, make_job, train
 from tpsl.training.evaluation import evaluate
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.prediction import load_halves, predict
 

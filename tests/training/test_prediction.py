@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
-from tpsl.training import Job, make_job, train
 from tpsl.training.evaluation import evaluate
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
 from tpsl.training.prediction import PredictionError, load_halves, predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunError
 

@@ -10,31 +10,19 @@ import pytest
 import torch
 
 from tpsl.data.dataset import load
-from tpsl.training import Job, make_job, train
 from tpsl.training.checkpoint import saved_steps
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.vaults import RunVault
-from tpsl.transport import (
-    BadMessage,
-    Bye,
-    Channel,
-    Finished,
-    InProcessMeeting,
-    JobStopped,
-    Message,
-    PeerRestarted,
-    Position,
-    Rewind,
-    Start,
-    Stop,
-    TensorMessage,
-    pair,
-    run_together,
-)
+from tpsl.transport.channel import Channel, JobStopped, PeerRestarted
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage
 from tpsl.vault import Vault
 
 Embeddings = partial(TensorMessage, "embeddings")

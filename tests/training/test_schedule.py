@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.training import make_job
+from tpsl.training.job import make_job
 from tpsl.training.schedule import Schedule
 
 

@@ -1,7 +1,8 @@
 from pathlib import Path
 
-from tpsl.training import make_job, train
+from tpsl.training.job import make_job
 from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
 
 
 def test_training_warns_of_a_column_that_is_like_an_id(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.models import ModelConfig, Top, Tops
+from tpsl.models.config import ModelConfig
+from tpsl.models.halves import Top
+from tpsl.models.members import Tops
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, Transcript, TranscriptWriter
 
 WIDTH = 3

@@ -12,8 +12,8 @@ from tpsl.data.errors import DataError
 from tpsl.mechanisms import laplace, randomized_response
 from tpsl.report.label_view import read_run
 from tpsl.report.words import rounded_up
-from tpsl.training import Job, make_job, train
-from tpsl.training.job import JobError
+from tpsl.training.job import Job, JobError, make_job
+from tpsl.training.one_process import train
 from tpsl.vault import LargestUnit, Vault, VaultError
 
 RECORDS, EACH = 60, 4

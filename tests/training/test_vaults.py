@@ -18,10 +18,12 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import no_progress
-from tpsl.training import Job, TrainResult, make_job, train
+from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.one_process import train
+from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.vaults import VaultChoice, vault_name

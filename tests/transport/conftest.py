@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from tpsl.transport import Agreement, Channel, Limits, WireDtype, pair, run_alone, run_together
 from tpsl.transport.certificates import create_authority, issue
+from tpsl.transport.channel import Channel, run_alone
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.frames import Limits
+from tpsl.transport.handshake import Agreement
+from tpsl.transport.in_process import pair, run_together
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.linked import linked_pair
+from tpsl.transport.messages import WireDtype
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
 Transport = Callable[[Role, Role, WireDtype], tuple[Any, Any]]

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, TensorMessage, checked_tensor
+from tpsl.transport.checks import BadMessage, checked_tensor
+from tpsl.transport.messages import TensorMessage
 
 
 def check(tensor: torch.Tensor) -> torch.Tensor:

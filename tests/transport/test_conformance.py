@@ -11,8 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpsl.transport import Channel, WireDtype
-from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
+from tpsl.transport.channel import Channel
+from tpsl.transport.messages import (
+    Bye,
+    Finished,
+    Message,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TensorMessage,
+    Verdict,
+    WireDtype,
+)
 
 Embeddings = partial(TensorMessage, "embeddings")
 Gradients = partial(TensorMessage, "gradients")

@@ -21,14 +21,24 @@ from tpsl.transport.frames import (
     TEXT_CHARACTERS,
     Decoded,
     Limits,
-    WireDtype,
     as_sentence,
     decode,
     encode_control,
     encode_message,
     largest_frame,
 )
-from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
+from tpsl.transport.messages import (
+    Bye,
+    Finished,
+    Message,
+    Position,
+    Rewind,
+    Start,
+    Stop,
+    TensorMessage,
+    Verdict,
+    WireDtype,
+)
 
 Embeddings = partial(TensorMessage, "embeddings")
 Gradients = partial(TensorMessage, "gradients")

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.transport import Agreement, Channel, Limits, PeerMissing, PeerRestarted, Refused, run_alone
+from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused, run_alone
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.frames import Limits
+from tpsl.transport.handshake import Agreement
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye, Finished, Message, Rewind, Stop, TensorMessage
@@ -344,7 +346,9 @@ def test_a_half_open_network_is_noticed_and_survived(tcp_proxy: Callable[[str], 
 
 ECHO = """
 from pathlib import Path
-from tpsl.transport import Agreement, Limits, run_alone
+from tpsl.transport.channel import run_alone
+from tpsl.transport.frames import Limits
+from tpsl.transport.handshake import Agreement
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms

@@ -2,9 +2,11 @@
 
 import pytest
 
-from tpsl.transport import Agreement, BadMessage, Refused, wire_pb2
+from tpsl.transport import wire_pb2
+from tpsl.transport.channel import Refused
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, decode, encode_control
-from tpsl.transport.handshake import FeatureHandshake, LabelHandshake, LinkPosition, refusal
+from tpsl.transport.handshake import Agreement, FeatureHandshake, LabelHandshake, LinkPosition, refusal
 
 IDS = bytes(range(32))
 TERMS = {"protocol version": "1", "digest of the job": "abc", "width of the cut": "128"}

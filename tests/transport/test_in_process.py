@@ -4,18 +4,10 @@ from inspect import CORO_CLOSED, getcoroutinestate
 import pytest
 import torch
 
-from tpsl.transport import (
-    MESSAGE_OVERHEAD,
-    Bye,
-    Channel,
-    Finished,
-    InProcessMeeting,
-    Message,
-    TensorMessage,
-    in_process,
-    pair,
-    run_together,
-)
+from tpsl.transport import in_process
+from tpsl.transport.channel import MESSAGE_OVERHEAD, Channel
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Bye, Finished, Message, TensorMessage
 
 Embeddings = partial(TensorMessage, "embeddings")
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, Limits, PeerMissing, PeerRestarted, run_alone, wire_pb2
-from tpsl.transport.frames import encode_control, encode_message
+from tpsl.transport import wire_pb2
+from tpsl.transport.channel import PeerMissing, PeerRestarted, run_alone
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.frames import Limits, encode_control, encode_message
 from tpsl.transport.link import Link, Patience, Terms, Watch
 from tpsl.transport.messages import Bye, Finished, Message, Stop, TensorMessage
 

@@ -6,9 +6,12 @@ from functools import partial
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, Bye, Channel, Limits, TensorMessage, Verdict, run_together
-from tpsl.transport.frames import encode_message
+from tpsl.transport.channel import Channel
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.frames import Limits, encode_message
+from tpsl.transport.in_process import run_together
 from tpsl.transport.linked import SentFrame, linked_pair
+from tpsl.transport.messages import Bye, TensorMessage, Verdict
 
 Embeddings = partial(TensorMessage, "embeddings")
 Gradients = partial(TensorMessage, "gradients")

@@ -17,7 +17,8 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
-from tpsl.training import Job, load_job, make_job, train
+from tpsl.training.job import Job, load_job, make_job
+from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out

@@ -108,7 +108,7 @@ def test_half_the_noise_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         RandomizedResponse,
         "_draw",
-        lambda self, labels, words: exact(randomized_response(2 * self.requested_epsilon), labels, words),
+        lambda self, labels, words: exact(randomized_response(2 * self.parameters["epsilon"]), labels, words),
     )
     with released(folder, randomized_response(1.0)) as vault:
         problem, *_ = vault.verify()

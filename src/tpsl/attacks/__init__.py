@@ -3,7 +3,6 @@
 from tpsl.attacks.attack import Attack
 from tpsl.attacks.attack_report import AttackReport
 from tpsl.attacks.attacked_run import AttackedRun
-from tpsl.attacks.fingerprint import FingerprintResult, fingerprint_attack, fingerprint_experiment, generated_gradients
 from tpsl.attacks.known_labels import KnownLabels, draw_known
 from tpsl.attacks.scoring import AttackResult
 from tpsl.attacks.suite import ATTACKS, run_attacks
@@ -16,12 +15,8 @@ __all__ = [
     "AttackReport",
     "AttackResult",
     "AttackedRun",
-    "FingerprintResult",
     "KnownLabels",
     "draw_known",
     "evaluate_attacks",
-    "fingerprint_attack",
-    "fingerprint_experiment",
-    "generated_gradients",
     "run_attacks",
 ]

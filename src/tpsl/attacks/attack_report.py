@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tpsl.attacks.scoring import AttackResult
+from tpsl.files import for_json
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,6 @@ class AttackReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null."""
-        content = {key: value for key, value in vars(self).items() if key not in ("attacks", "not_run")}
-        content["predicted_from"] = list(self.predicted_from)
-        content["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
-        content["attacks"] = {result.name: result.as_dict() for result in self.attacks}
-        content["not_run"] = dict(self.not_run)
+        attacks = {result.name: result.as_dict() for result in self.attacks}
+        content: dict[str, Any] = for_json({**vars(self), "attacks": attacks, "not_run": dict(self.not_run)})
         return content

@@ -23,7 +23,7 @@ from tpsl.attacks.with_features import ReadTranscript, read_transcript
 from tpsl.data.dataset import feature_party_names, load_feature_party
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
-from tpsl.party import FeatureParty
+from tpsl.party.feature_party import FeatureParty
 from tpsl.party.wide import newly_scored_features
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder

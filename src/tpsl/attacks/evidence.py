@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.attacks.white_box import WhiteBox, sigmoid
-from tpsl.mechanisms import Mechanism
-from tpsl.perturb import Estimator
+from tpsl.mechanisms import Estimator, Mechanism
 from tpsl.training.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]

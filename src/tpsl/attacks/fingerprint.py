@@ -8,16 +8,8 @@ then rounding is post-processing of t.
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-import torch
-
-from tpsl.mechanisms import auc_ceiling, laplace
-from tpsl.perturb import grad_perturb
 
 Float32s = npt.NDArray[np.float32]
 Guesses = npt.NDArray[np.int64]
@@ -26,14 +18,6 @@ UNDECIDED = -1
 _LARGEST_RADIUS = 1024
 _FIRST_COORDINATES = 4
 _CANDIDATES_AT_ONCE = 1 << 18
-
-
-def textbook_gradient(y: npt.NDArray[np.integer[Any]], u: Float32s, g_0: Float32s, g_1: Float32s) -> Float32s:
-    """Return Algorithm 2 as it is printed, `g_y + u·(g_{1-y} - g_y)`, in float32. Not private: for the attack only."""
-    is_one = (y == 1)[:, None]
-    own, other = np.where(is_one, g_1, g_0), np.where(is_one, g_0, g_1)
-    result: Float32s = own + u[:, None] * (other - own)
-    return result
 
 
 def fingerprint_attack(received: Float32s, g_0: Float32s, g_1: Float32s) -> Guesses:
@@ -87,68 +71,3 @@ def _any_fits(candidates: Float32s, received: Float32s, own: Float32s, differenc
     fits = np.zeros(len(received), dtype=bool)
     fits[record[(result == received[record]).all(axis=1)]] = True
     return fits
-
-
-@dataclass(frozen=True)
-class FingerprintResult:
-    """What the fingerprint attack recovers from the textbook formula and from ours, on the same gradients."""
-
-    records: int
-    width: int
-    epsilon: float
-    ceiling: float
-    """What ε allows: how often a guess of a fair-coin label may be right, `e^ε/(1+e^ε)`."""
-    textbook_accuracy: float
-    textbook_decided: float
-    """The share of records for which exactly one label reproduces the bits; else the nearer one is guessed."""
-    our_accuracy: float
-    our_decided: float
-
-    @property
-    def sampling_error(self) -> float:
-        """One standard deviation of an accuracy at the ceiling."""
-        return math.sqrt(self.ceiling * (1 - self.ceiling) / self.records)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {**asdict(self), "sampling_error": self.sampling_error}
-
-
-def generated_gradients(records: int, width: int = 128, seed: int = 0) -> tuple[Float32s, Float32s]:
-    """Return `g_0 = σ(z)·s` and `g_1 = (σ(z)-1)·s` for random z and s, in float32."""
-    generator = np.random.default_rng(seed)
-    slope = torch.from_numpy(generator.normal(size=(records, width)).astype(np.float32))
-    probability = torch.sigmoid(torch.from_numpy(generator.normal(size=records).astype(np.float32)))[:, None]
-    return (probability * slope).numpy(), ((probability - 1) * slope).numpy()
-
-
-def fingerprint_experiment(g_0: Float32s, g_1: Float32s, epsilon: float = 0.1, seed: int = 0) -> FingerprintResult:
-    """Give each pair of gradients (generated or recorded) a fair-coin label, perturb it both ways, attack both.
-
-    Both ways draw Laplace noise for ε. The textbook way computes `g_y + u·(g_{1-y} - g_y)` in float32. Ours draws t
-    from the exact table and computes `(1-t)·g_0 + t·g_1`, the same for both labels.
-    """
-    generator = np.random.default_rng(seed)
-    records, width = len(g_0), g_0.shape[1]
-    labels = generator.integers(0, 2, size=(records,))
-    noise = generator.laplace(0.0, 1 / epsilon, size=(records,)).astype(np.float32)
-    textbook = textbook_gradient(labels, noise, g_0, g_1)
-    mechanism = laplace(epsilon)
-    noisy = torch.from_numpy(mechanism.release(labels, seed).noisy.astype(np.float32))
-    ours = grad_perturb(noisy, torch.from_numpy(np.stack([g_0, g_1]))).numpy()
-    found = {}
-    for name, received in (("textbook", textbook), ("ours", ours)):
-        guesses = fingerprint_attack(received, g_0, g_1)
-        decided = guesses != UNDECIDED
-        guesses = np.where(decided, guesses, nearer_label(received, g_0, g_1))
-        found[name] = float((guesses == labels).mean()), float(decided.mean())
-    return FingerprintResult(
-        records, width, epsilon, auc_ceiling(mechanism.epsilon), *found["textbook"], *found["ours"]
-    )
-
-
-def nearer_label(received: Float32s, g_0: Float32s, g_1: Float32s) -> Guesses:
-    """Return the shortest-distance guess (section 3.1): 0 if `‖g̃ - g_0‖ ≤ ‖g̃ - g_1‖`, else 1."""
-    distance_0, distance_1 = (np.linalg.norm(received.astype(np.float64) - g, axis=1) for g in (g_0, g_1))
-    guesses: Guesses = np.asarray(distance_0 > distance_1, dtype=np.int64)
-    return guesses

@@ -21,8 +21,7 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.fingerprint import UNDECIDED, fingerprint_attack
 from tpsl.attacks.scoring import Scores
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.mechanisms import Mechanism
-from tpsl.perturb import Estimator
+from tpsl.mechanisms import Estimator, Mechanism
 from tpsl.training.transcript import TranscriptStep
 
 

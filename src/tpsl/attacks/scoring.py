@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.files import for_json
 from tpsl.metrics import auc_with_variance
 
 Scores = npt.NDArray[np.floating[Any]]
@@ -24,6 +25,7 @@ Labels = npt.NDArray[np.int64]
 
 ROC_FPR = np.unique(np.concatenate([[0.0], np.geomspace(0.001, 0.05, 12), np.linspace(0.0, 1.0, 41)]).round(5))
 """Where a ROC curve is kept: denser near 0, where attacks that are sure of a few records show."""
+_STANDARD_DEVIATIONS = NormalDist().inv_cdf(0.975)  # on either side of the mean: 95 %
 
 
 ScoredBy = Literal["noisy label", "features", "noisy label and features"]
@@ -108,10 +110,7 @@ class AttackResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; a number that does not exist is null, and the ROC curve has both its coordinates."""
-        content = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(self).items()
-        }
+        content: dict[str, Any] = for_json(asdict(self))
         content["above_ceiling"] = self.above_ceiling
         content["roc"] = {"fpr": ROC_FPR.tolist(), "tpr": list(self.roc)} if self.roc else None
         return content
@@ -201,7 +200,6 @@ class Evaluation:
         *,
         closed_form: float | None = None,
         scored_by: ScoredBy = "noisy label and features",
-        confidence: float = 0.95,
     ) -> AttackResult:
         """Return what the attack reached over all batches, without its ceiling; NaN if none had two classes.
 
@@ -214,7 +212,7 @@ class Evaluation:
         if batches:
             area = float(np.mean(self._areas))
             spread = sum(math.sqrt(variance) for variance in self._variances.values()) / batches
-            margin = NormalDist().inv_cdf((1 + confidence) / 2) * spread
+            margin = _STANDARD_DEVIATIONS * spread
         tpr = [math.nan, math.nan]
         if self._pooled:
             scores, positive = (np.concatenate(parts) for parts in zip(*self._pooled, strict=True))

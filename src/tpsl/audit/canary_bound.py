@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from types import MappingProxyType
@@ -32,7 +32,6 @@ from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
-from tpsl.files import for_json
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
@@ -90,11 +89,6 @@ class AuditResult:
     accusations: tuple[str, ...] = ()
     """What sound code does not show, a sentence each."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data; an infinite ε and what does not exist become null."""
-        content: dict[str, Any] = for_json(asdict(self))
-        return content
-
 
 def audit(
     job: Job,
@@ -105,7 +99,6 @@ def audit(
     seed: int | None = None,
     data: Dataset | None = None,
     own: Mapping[str, OwnParts] = MappingProxyType({}),
-    make_label_party: LabelPartyBuilder = build_label_party,
     watching: Watching = UNWATCHED,
 ) -> AuditResult:
     """Bound the ε of a job from below, at the label party, in a new folder with a vault of its own.
@@ -114,8 +107,7 @@ def audit(
     of them. The strongest attack reads the noisy label of each canary off every step in which it appears. Labels that
     are no canaries get a further release in the folder's vault: the folder is the label party's and must not leave it.
     Guarantee: a job that keeps its ε with independent noise is accused with probability at most `levels.CANARIES`.
-    A `seed` repeats the choice of canaries and their coins. `own` is what each party brings itself, by its name, and
-    `make_label_party` makes the label party that is audited.
+    A `seed` repeats the choice of canaries and their coins. `own` is what each party brings itself, by its name.
     """
     if canaries < 1:
         raise ValueError(f"an audit needs at least one canary, not {canaries}")
@@ -130,11 +122,25 @@ def audit(
     planted = plant_canaries(data, canaries, words)
     if data.label_features is not None:
         job, own = features_moved(job, own)
-    run, vault = folder / "run", folder / "vault"
+    setup = RunSetup(job, RunFolder(folder / "run"), own, record_steps=ALL_STEPS, watching=watching)
+    return attack_canaries(setup, planted, confidence, words)
+
+
+def attack_canaries(
+    setup: RunSetup,
+    planted: Planted,
+    confidence: float,
+    words: RandomWords,
+    make_label_party: LabelPartyBuilder = build_label_party,
+) -> AuditResult:
+    """Train on data with canaries, with a vault beside the run; guess their coins and judge.
+
+    `make_label_party` makes the label party that is put to the test.
+    """
+    vault = setup.run.path.parent / "vault"
     store_labels(vault, planted.data)
-    setup = RunSetup(job, RunFolder(run), own, record_steps=ALL_STEPS, watching=watching)
     result = train_together(setup, VaultChoice(vault), planted.data, make_label_party)
-    watching.notice(f"attacking {len(planted.rows):,} canaries")
+    setup.watching.notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(setup, planted)
     coins = guess_coins(evidence, planted, Claim(result.epsilon, result.delta), confidence, words)
     return judged(

@@ -13,6 +13,7 @@ from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
 from tpsl.data.dataset import Dataset, load_label_party
+from tpsl.files import for_json
 from tpsl.mechanisms import secure_words
 from tpsl.progress import Notice
 from tpsl.training.job import Job
@@ -35,10 +36,6 @@ class VaultResult:
     path: str
     accusations: tuple[str, ...]
     cannot_see: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {**asdict(self), "accusations": list(self.accusations), "cannot_see": list(self.cannot_see)}
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,7 @@ class Examination:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data: null for a part that was left out."""
-        found = self.parts
-        return {
-            "passed": self.passed,
-            "accusations": self.accusations,
-            **{part: found[part].as_dict() if part in found else None for part in PARTS},
-        }
+        return {"passed": self.passed, "accusations": self.accusations, **for_json(asdict(self))}
 
 
 def examine(

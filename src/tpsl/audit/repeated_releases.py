@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,6 @@ class ReleasesResult:
     """Records whose noise was the same in all draws."""
     accusations: tuple[str, ...]
     """What sound code shows with probability `levels.RELEASES` at most, a sentence each."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {**asdict(self), "accusations": list(self.accusations)}
 
 
 def repeat_releases(

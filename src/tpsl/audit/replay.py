@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -34,8 +34,10 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport import Channel, Limits, WireDtype
+from tpsl.transport.channel import Channel
+from tpsl.transport.frames import Limits
 from tpsl.transport.linked import SentFrame, linked_pair
+from tpsl.transport.messages import WireDtype
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
@@ -80,10 +82,6 @@ class ReplayResult:
         if self.differences:
             found.append(f"{len(self.differences)} files differ, the first is {self.differences[0].file}")
         return (f"true labels leak: {'; '.join(found)}",)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {**asdict(self), "differences": [asdict(difference) for difference in self.differences]}
 
 
 def replay(

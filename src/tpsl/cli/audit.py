@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
@@ -51,7 +52,7 @@ def audit(
     audits.
     """
     from tpsl import audit as auditing
-    from tpsl.training import load_job
+    from tpsl.training.job import load_job
     from tpsl.training.observer import Watching
 
     run = job if job is not None and job.is_dir() else None
@@ -96,9 +97,9 @@ def _keep(run: Path, found: audits.Examination) -> None:
     from tpsl.report.findings import keep_finding
 
     if found.canaries is not None:
-        keep_finding(run, "audit", found.canaries.as_dict())
+        keep_finding(run, "audit", asdict(found.canaries))
     if found.replay is not None:
-        keep_finding(run, "replay", found.replay.as_dict())
+        keep_finding(run, "replay", asdict(found.replay))
     summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
     keep_finding(run, "examination", summary)
 

@@ -39,7 +39,7 @@ def certs(
 
 def _parties_of(job: Path) -> list[str]:
     from tpsl.data.dataset import feature_party_names
-    from tpsl.training import load_job
+    from tpsl.training.job import load_job
 
     return ["label", *feature_party_names(load_job(job).data)]
 

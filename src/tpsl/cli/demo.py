@@ -13,7 +13,7 @@ from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 if TYPE_CHECKING:
     from tpsl.data.dataset import Dataset
     from tpsl.report.run_view import RunView
-    from tpsl.training import Job
+    from tpsl.training.job import Job
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "non-private (Algorithm 1)": {"mechanism": "none", "estimator": "linear"},
@@ -40,7 +40,7 @@ def demo(
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.run_table import summary, summary_table
-    from tpsl.training import make_job
+    from tpsl.training.job import make_job
     from tpsl.training.run_folder import RunFolder
     from tpsl.vault import sums_over
 
@@ -72,8 +72,8 @@ def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunView:
     from tpsl.attacks import run_attacks
     from tpsl.report.findings import keep_finding
     from tpsl.report.label_view import read_run
-    from tpsl.training import train
     from tpsl.training.observer import Watching
+    from tpsl.training.one_process import train
     from tpsl.training.run_folder import RunFolder
 
     if RunFolder(run).job_path.exists():  # of an earlier demo; whatever else is there stays, and is refused

@@ -98,7 +98,7 @@ class Settings:
 
     def load_job(self, start: Path | Mapping[str, Any] | None) -> Job:
         """Return the job of a file, or of the content of one, with these settings in place; warn of seeded noise."""
-        from tpsl.training import load_job, make_job
+        from tpsl.training.job import load_job, make_job
 
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")

@@ -22,7 +22,7 @@ from tpsl.cli.settings import (
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
-    from tpsl.training import TrainResult
+    from tpsl.training.result import TrainResult
 
 COMMAND = settings_command(**JOB_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
 
@@ -41,9 +41,10 @@ def train(
     """
     import torch
 
-    from tpsl import training
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
+    from tpsl.training.one_process import ALL_STEPS
+    from tpsl.training.one_process import train as run_job
     from tpsl.transport.peers import LABEL_PARTY
 
     parties = Settings.of(context).load_parties(job, local)
@@ -55,13 +56,13 @@ def train(
         progress_bar("training") as progress,
         run_logger(agreed, run, LABEL_PARTY, notice, log) as logger,
     ):
-        result = training.train(
+        result = run_job(
             agreed,
             run,
             vault=at_label.vault_choice(),
             own=parties.own,
             device=torch.device(at_label.device),
-            record_steps=training.ALL_STEPS if record_transcript else 0,
+            record_steps=ALL_STEPS if record_transcript else 0,
             watching=Watching(logger, progress, notice),
         )
     show_result(result, json)

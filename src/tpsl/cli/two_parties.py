@@ -108,7 +108,7 @@ def serve(
     """
     side = Side.of(context, job, local, "label")
 
-    from tpsl.training import ALL_STEPS
+    from tpsl.training.one_process import ALL_STEPS
     from tpsl.training.serve import serve as run
 
     with side.watched(log, log_json) as watching:
@@ -144,8 +144,8 @@ def join(
     """
     side = Side.of(context, job, local)
 
-    from tpsl.training import ALL_STEPS
     from tpsl.training.join import join as run
+    from tpsl.training.one_process import ALL_STEPS
 
     with side.watched(log, log_json) as watching:
         result = run(

@@ -6,7 +6,7 @@ from tpsl.mechanisms.gaussian import Gaussian, gaussian
 from tpsl.mechanisms.identity import Identity, identity
 from tpsl.mechanisms.known import AUTO, MECHANISMS, build_mechanism, check_parameters, from_spec
 from tpsl.mechanisms.laplace import Laplace, laplace
-from tpsl.mechanisms.mechanism import Mechanism, Release
+from tpsl.mechanisms.mechanism import Estimator, Mechanism, Release
 from tpsl.mechanisms.optimized_unary import OptimizedUnary, optimized_unary
 from tpsl.mechanisms.random_words import RandomWords, secure_words, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
@@ -16,6 +16,7 @@ from tpsl.mechanisms.table_mechanism import TableMechanism, integer_weights
 __all__ = [
     "AUTO",
     "MECHANISMS",
+    "Estimator",
     "Gaussian",
     "Identity",
     "Laplace",

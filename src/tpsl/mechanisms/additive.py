@@ -10,7 +10,7 @@ can hold, as that of optimised unary encoding, is at home here too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,6 @@ class AdditiveMechanism(Mechanism):
     """Noise added to the label (two classes) or to each coordinate of its unit vector (k classes)."""
 
     table: Table
-    parameters: Mapping[str, float]
-
-    def spec(self) -> dict[str, Any]:
-        """Return the parameters."""
-        return {"mechanism": self.name, **self.parameters, "classes": self.classes}
 
     @property
     def digest(self) -> str:

@@ -36,7 +36,7 @@ def gaussian(sigma: float, delta: float, classes: int = 2) -> Gaussian:
     sigma, delta, classes = check_sigma(sigma), check_delta(delta), check_classes(classes)
     table = gaussian_table(sigma)
     epsilon = epsilon_of_table(table, delta) if classes == 2 else epsilon_of_two_coordinates(table, delta)
-    return Gaussian(classes, epsilon, delta, table, {"sigma": sigma, "delta": delta})
+    return Gaussian(classes, epsilon, delta, {"sigma": sigma, "delta": delta}, table)
 
 
 def gaussian_table(sigma: float) -> Table:

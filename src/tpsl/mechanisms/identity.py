@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +24,6 @@ class Identity(RandomizedResponse):
 
     name = "none"
 
-    def spec(self) -> dict[str, Any]:
-        """Return the number of classes."""
-        return {"mechanism": self.name, "classes": self.classes}
-
     @property
     def digest(self) -> str:
         """SHA-256 of the definition."""
@@ -40,4 +35,4 @@ class Identity(RandomizedResponse):
 
 def identity(classes: int = 2) -> Identity:
     """Return the mechanism that releases the true label: not private (ε = ∞)."""
-    return Identity(check_classes(classes), math.inf, 0.0, math.inf, TOTAL, 0)
+    return Identity(check_classes(classes), math.inf, 0.0, {}, TOTAL, 0)

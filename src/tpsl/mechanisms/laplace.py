@@ -38,7 +38,7 @@ def laplace(epsilon: float, classes: int = 2) -> Laplace:
     ratio = table.largest_ratio if classes == 2 else table.largest_ratio**2
     if ratio > exp_lower(epsilon):
         raise ArithmeticError(f"the Laplace table exceeds ε = {epsilon!r}; this is a bug")
-    return Laplace(classes, log_upper(ratio), 0.0, table, {"epsilon": epsilon})
+    return Laplace(classes, log_upper(ratio), 0.0, {"epsilon": epsilon}, table)
 
 
 def laplace_table(epsilon: float) -> Table:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from tpsl.mechanisms.random_words import RandomWords, Words, secure_words, seede
 
 Outcomes = npt.NDArray[np.unsignedinteger]
 Labels = npt.NDArray[np.intp]
+Estimator = Literal["linear", "unbiased", "posterior"]
+"""How a noisy label becomes a gradient: `tpsl.perturb`."""
 
 _WORDS_AT_ONCE = 1 << 17
 MIN_EPSILON, MAX_EPSILON = 1e-3, 40.0
@@ -37,15 +40,17 @@ class Mechanism(abc.ABC):
     classes: int
     epsilon: float
     delta: float
+    parameters: Mapping[str, float]
+    """What was asked for, beside the number of classes."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
         """The name on the command line and in job files; the paper's, where the paper has one."""
 
-    @abc.abstractmethod
     def spec(self) -> dict[str, Any]:
         """Return the parameters as JSON-able data; `from_spec` rebuilds the mechanism from them."""
+        return {"mechanism": self.name, **self.parameters, "classes": self.classes}
 
     @property
     @abc.abstractmethod

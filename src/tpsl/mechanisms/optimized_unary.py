@@ -53,4 +53,4 @@ def optimized_unary(epsilon: float, classes: int) -> OptimizedUnary:
         table = Table(np.array([[zero, one], [_HALF, _HALF]], dtype=np.uint64), np.array([0.0, 1.0]))
     else:
         table = mirrored([zero, _HALF, one], np.array([0.0, 0.5, 1.0]))
-    return OptimizedUnary(classes, log_upper(Fraction(zero, one)), 0.0, table, {"epsilon": epsilon})
+    return OptimizedUnary(classes, log_upper(Fraction(zero, one)), 0.0, {"epsilon": epsilon}, table)

@@ -21,15 +21,10 @@ from tpsl.mechanisms.table import TOTAL
 class RandomizedResponse(Mechanism):
     """The true class with weight `keep`, each other class with weight `flip`; `keep + (k-1)·flip = 2^64`."""
 
-    requested_epsilon: float
     keep: int
     flip: int
 
     name = "discrete"
-
-    def spec(self) -> dict[str, Any]:
-        """Return the parameters."""
-        return {"mechanism": self.name, "epsilon": self.requested_epsilon, "classes": self.classes}
 
     @property
     def digest(self) -> str:
@@ -93,4 +88,4 @@ def randomized_response(epsilon: float, classes: int = 2) -> RandomizedResponse:
     ratio = Fraction(keep, flip)
     if not 1 <= ratio <= bound:
         raise ValueError(f"randomised response: {classes} classes at ε = {epsilon:g} do not fit into 64-bit integers")
-    return RandomizedResponse(classes, log_upper(ratio), 0.0, epsilon, int(keep), int(flip))
+    return RandomizedResponse(classes, log_upper(ratio), 0.0, {"epsilon": epsilon}, int(keep), int(flip))

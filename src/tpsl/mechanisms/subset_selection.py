@@ -34,15 +34,10 @@ class SubsetSelection(Mechanism):
     not, exactly, so `e^ε` is the quotient of the two, `holds·(k - size) / ((2^64 - holds)·size)`.
     """
 
-    requested_epsilon: float
     size: int
     holds: int
 
     name = "subset_selection"
-
-    def spec(self) -> dict[str, Any]:
-        """Return the parameters; the size of the set follows from them."""
-        return {"mechanism": self.name, "epsilon": self.requested_epsilon, "classes": self.classes}
 
     @property
     def digest(self) -> str:
@@ -122,7 +117,7 @@ def subset_selection(epsilon: float, classes: int) -> SubsetSelection | Randomiz
     ratio = Fraction(holds * (classes - size), (TOTAL - holds) * size)
     if not 1 <= ratio <= bound:
         raise ArithmeticError(f"subset selection exceeds ε = {epsilon!r} for {classes} classes; this is a bug")
-    return SubsetSelection(classes, log_upper(ratio), 0.0, epsilon, size, holds)
+    return SubsetSelection(classes, log_upper(ratio), 0.0, {"epsilon": epsilon}, size, holds)
 
 
 def _holds(bound: Fraction, classes: int, size: int) -> int:

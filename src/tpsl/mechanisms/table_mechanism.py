@@ -119,7 +119,7 @@ def table_mechanism(name: str, rows: Sequence[Sequence[int]]) -> TableMechanism:
         checked = Table(np.array(table, dtype=np.uint64), np.arange(outcomes, dtype=np.float64))
     except ValueError as error:
         raise ValueError(f"mechanism '{name}': {error}") from None
-    return TableMechanism(classes, log_upper(checked.largest_ratio), 0.0, name, checked)
+    return TableMechanism(classes, log_upper(checked.largest_ratio), 0.0, {}, name, checked)
 
 
 def integer_weights(probabilities: Sequence[Sequence[float | Fraction]], epsilon: float) -> list[list[int]]:

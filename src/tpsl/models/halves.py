@@ -14,64 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-_LAZY_FROM_ROWS = 200_000
-Width = Annotated[int, Field(ge=1, le=65_536)]
-
-
-class ModelConfig(BaseModel):
-    """Widths of the layers, and how many networks of this shape there are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    embedding_dim: int = Field(16, ge=1, le=4096, description="Width of each category's embedding.")
-    bottom: tuple[int, ...] = Field((128, 128), min_length=1, description="Widths of the bottom half's ReLU layers.")
-    top: tuple[int, ...] = Field((128, 128), description="Widths of the top half's ReLU layers.")
-    cut: Width | dict[str, Width] | None = Field(
-        None,
-        description="Width of a party's share of the cut: one number for all, or one for each party by name. "
-        "Default: the last width of `bottom`.",
-    )
-    embedding_updates: Literal["auto", "dense", "lazy"] = Field(
-        "auto",
-        description="'lazy' updates only the embeddings that a batch touches, 'dense' all of them; "
-        f"'auto' is lazy from {_LAZY_FROM_ROWS:,} embeddings on. With SGD and Adagrad the results are the same.",
-    )
-    members: int = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Networks trained side by side on the same noisy labels; their mean logit predicts. Costs no ε.",
-    )
-    wide: bool = Field(
-        False,
-        description="Each party first fits an additive model of its own fields on the noisy labels; the network learns "
-        "what that leaves over. Two classes. Costs no ε.",
-    )
-
-    @model_validator(mode="after")
-    def _scores_have_one_place(self) -> Self:
-        if self.wide and isinstance(self.cut, dict):
-            raise ValueError("with a wide part all shares of the cut have one width: give `cut` as one number")
-        return self
-
-    def deep_width(self, party: str) -> int:
-        """Return how wide the output of a party's bottom half is, of one member and without a score."""
-        agreed = self.cut.get(party) if isinstance(self.cut, dict) else self.cut
-        return self.bottom[-1] if agreed is None else agreed
-
-    def share_width(self, party: str) -> int:
-        """Return the width of one member's part of a party's share of the cut: its output, and the score if any."""
-        return self.deep_width(party) + self.wide
-
-    def cut_width(self, party: str) -> int:
-        """Return the width of a party's share of the cut: a part for each member."""
-        return self.members * self.share_width(party)
+from tpsl.models.config import LAZY_FROM_ROWS, ModelConfig
 
 
 class Bottom(nn.Module):
@@ -90,7 +37,7 @@ class Bottom(nn.Module):
     ) -> None:
         super().__init__()
         lazy = config.embedding_updates == "lazy" or (
-            config.embedding_updates == "auto" and embedding_rows >= _LAZY_FROM_ROWS
+            config.embedding_updates == "auto" and embedding_rows >= LAZY_FROM_ROWS
         )
         self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields

@@ -14,14 +14,14 @@ import inspect
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
 from tpsl.models.averaging import WeightAverage
+from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.registry import Registry, UnknownName, called
 
@@ -39,83 +39,6 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
 _AVERAGE = "average/"
 
 
-class ScheduleConfig(BaseModel):
-    """How the learning rate changes from step to step."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(description="A class of torch.optim.lr_scheduler, or a registered schedule.")
-    arguments: dict[str, Any] = Field(default_factory=dict, description="What it takes besides the optimiser.")
-
-    @field_validator("name")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        return _in_one_case(name, SCHEDULES)
-
-    def build(self, optimizer: Optimizer) -> lr_scheduler.LRScheduler:
-        """Return the schedule of an optimiser; it is stepped once for each step of training."""
-        make = SCHEDULES.get(self.name)
-        made: lr_scheduler.LRScheduler = _made(f"the schedule {self.name}", make, optimizer, **self.arguments)
-        return made
-
-
-class OptimizerConfig(BaseModel):
-    """The optimiser of one half."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field("adam", description="A class of torch.optim in any case, as sgd or AdamW, or a registered one.")
-    learning_rate: float = Field(1e-3, gt=0, le=100, description="The step size.")
-    weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty on the dense layers (not on embeddings).")
-    arguments: dict[str, Any] = Field(
-        default_factory=dict, description="What else the optimiser takes, as {momentum: 0.9}."
-    )
-    schedule: ScheduleConfig | None = Field(None, description="Changes the learning rate in every step.")
-
-    @field_validator("name")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        return _in_one_case(name, OPTIMIZERS)
-
-    @model_validator(mode="after")
-    def _works(self) -> Self:
-        if not self.is_tested or self.schedule:
-            self.try_out(sparse=False)
-        return self
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether this is known to work: trying it would cost time whenever a job is read."""
-        return self.name in ("sgd", "adam", "adagrad") and not self.arguments
-
-    def build(self, parameters: list[nn.Parameter], weight_decay: float, *, sparse: bool) -> Optimizer:
-        """Return the optimiser of these parameters, which get sparse gradients or dense ones."""
-        for own, key in (("lr", "learning_rate"), ("weight_decay", "weight_decay")):
-            if own in self.arguments:
-                raise ValueError(f"the optimizer {self.name} gets its {own} from {key}, not from its arguments")
-        make = OPTIMIZERS.get(self.name)
-        if sparse and make is torch.optim.Adam:
-            make = torch.optim.SparseAdam
-        decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-        arguments = {"lr": self.learning_rate, **decay, **self.arguments}
-        made: Optimizer = _made(f"the optimizer {self.name}", make, parameters, **arguments)
-        return made
-
-    def try_out(self, *, sparse: bool) -> None:
-        """Raise what is wrong with the optimiser, its arguments or its schedule, by taking a step with it."""
-        parameters = [nn.Parameter(torch.ones(shape)) for shape in ([(2, 2)] if sparse else [(2, 2), (2,)])]
-        for parameter in parameters:
-            parameter.grad = torch.ones_like(parameter).to_sparse(1) if sparse else torch.ones_like(parameter)
-        optimizer = self.build(parameters, 0.0 if sparse else self.weight_decay, sparse=sparse)
-        schedule = self.schedule.build(optimizer) if self.schedule else None
-        on = " with the sparse gradients of lazy embedding tables" if sparse else ""
-        _made(f"a step of the optimizer {self.name}{on}", optimizer.step)
-        if schedule is not None and self.schedule is not None:
-            _made(f"the schedule {self.schedule.name}", schedule.step)
-            packed(schedule.state_dict(), f"schedule {self.schedule.name}", {})
-        packed(optimizer.state_dict(), f"optimizer {self.name}", {})
-
-
 class HalfOptimizer:
     """Updates the parameters of one half from their `.grad`, as one unit with one state.
 
@@ -127,13 +50,13 @@ class HalfOptimizer:
         lazy = {key for key, table in tables.items() if table.sparse}
         self.parameters: list[nn.Parameter] = [p for p in half.parameters() if p.requires_grad]
         if lazy and not config.is_tested:
-            config.try_out(sparse=True)
+            try_out(config, sparse=True)
         self._parts: list[Optimizer] = []
         if dense := [p for p in self.parameters if id(p) not in tables]:
-            self._parts.append(config.build(dense, config.weight_decay, sparse=False))
+            self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
         for table in (p for p in self.parameters if id(p) in tables):
-            self._parts.append(config.build([table], 0.0, sparse=id(table) in lazy))
-        self._schedules = [config.schedule.build(part) for part in self._parts] if config.schedule else []
+            self._parts.append(_optimizer(config, [table], 0.0, sparse=id(table) in lazy))
+        self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
@@ -188,7 +111,45 @@ class HalfOptimizer:
             schedule.load_state_dict(unpacked(state, tensors))
 
 
-def _in_one_case(name: str, registry: Registry[Callable[..., Any]]) -> str:
+def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
+    """Raise what is wrong with the optimiser, its arguments or its schedule, by taking a step with it."""
+    parameters = [nn.Parameter(torch.ones(shape)) for shape in ([(2, 2)] if sparse else [(2, 2), (2,)])]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter).to_sparse(1) if sparse else torch.ones_like(parameter)
+    optimizer = _optimizer(config, parameters, 0.0 if sparse else config.weight_decay, sparse=sparse)
+    schedule = _schedule(config.schedule, optimizer) if config.schedule else None
+    on = " with the sparse gradients of lazy embedding tables" if sparse else ""
+    _made(f"a step of the optimizer {config.name}{on}", optimizer.step)
+    if schedule is not None and config.schedule is not None:
+        _made(f"the schedule {config.schedule.name}", schedule.step)
+        packed(schedule.state_dict(), f"schedule {config.schedule.name}", {})
+    packed(optimizer.state_dict(), f"optimizer {config.name}", {})
+
+
+def _optimizer(
+    config: OptimizerConfig, parameters: list[nn.Parameter], weight_decay: float, *, sparse: bool
+) -> Optimizer:
+    """Return the optimiser of these parameters, which get sparse gradients or dense ones."""
+    for own, key in (("lr", "learning_rate"), ("weight_decay", "weight_decay")):
+        if own in config.arguments:
+            raise ValueError(f"the optimizer {config.name} gets its {own} from {key}, not from its arguments")
+    make = OPTIMIZERS.get(config.name)
+    if sparse and make is torch.optim.Adam:
+        make = torch.optim.SparseAdam
+    decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
+    arguments = {"lr": config.learning_rate, **decay, **config.arguments}
+    made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
+    return made
+
+
+def _schedule(config: ScheduleConfig, optimizer: Optimizer) -> lr_scheduler.LRScheduler:
+    """Return the schedule of an optimiser; it is stepped once for each step of training."""
+    make = SCHEDULES.get(config.name)
+    made: lr_scheduler.LRScheduler = _made(f"the schedule {config.name}", make, optimizer, **config.arguments)
+    return made
+
+
+def in_one_case(name: str, registry: Registry[Callable[..., Any]]) -> str:
     """Return a known name as parties compare it: PyTorch's in lower case."""
     try:
         registry.get(name.lower())

@@ -12,7 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.models import Bottoms, HalfOptimizer
+from tpsl.models.members import Bottoms
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.batches import Batches
 
 

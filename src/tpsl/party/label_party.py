@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.data.split import Rows
-from tpsl.models import HalfOptimizer, Tops
+from tpsl.models.members import Tops
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.feature_party import FeatureParty
 from tpsl.perturb import LogitGradient
 from tpsl.vault import NoisyLabels

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpsl.models import HalfOptimizer, OptimizerConfig
+from tpsl.models.config import OptimizerConfig
 from tpsl.models.halves import draw_weights, relu_layers
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.seeds import seed_of
 from tpsl.progress import Progress, no_progress
 

@@ -10,17 +10,17 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.data.split import Rows
-from tpsl.models import Bottom
+from tpsl.models.config import PretrainConfig
+from tpsl.models.halves import Bottom
 from tpsl.models.seeds import seed_of
 from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress
@@ -35,23 +35,6 @@ _DECODER_WIDTH = 256
 _VALUE_WIDTH = 16
 _CANDIDATES = 256  # values that a field's true value is compared with
 _FAR = 3.0  # deviations from which on a number's error counts linearly
-
-
-class PretrainConfig(BaseModel):
-    """How a feature party trains its half before the first step, without labels."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    method: Literal["masked", "contrastive"] = Field(
-        description="'masked': predict hidden fields; 'contrastive': recognise a record with replaced fields (SCARF)."
-    )
-    epochs: int = Field(20, ge=1, le=10_000, description="The most epochs.")
-    batch_size: int = Field(1024, ge=1, le=16_384, description="Records in a step.")
-    learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
-    share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden or replaced.")
-    patience: int = Field(
-        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for n epochs."
-    )
 
 
 @dataclass(frozen=True)

@@ -88,44 +88,14 @@ def live_page(data: dict[str, Any], version: str) -> str:
     scripts = SCRIPTS if data["runs"] else SCRIPTS[-1:]
     known = html.escape(version)
     elements = "\n".join(f'<script src="assets/{name}" data-version="{known}"></script>' for name in scripts)
-    if data["runs"]:
-        return Template(asset("page.html")).substitute(
-            policy=POLICY,
-            title=html.escape(data["title"]),
-            style=asset("page.css"),
-            data=embedded(data),
-            scripts=elements,
-        )
-    return _WAITING.substitute(
+    return Template(asset("page.html" if data["runs"] else "waiting.html")).substitute(
         policy=POLICY,
         title=html.escape(data["title"]),
         about=html.escape(data["about"]),
         style=asset("page.css"),
+        data=embedded(data),
         scripts=elements,
     )
-
-
-_WAITING = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<title>$title</title>
-<link rel="icon" href="data:,">
-<style>$style</style>
-</head>
-<body>
-<div class="bar"><span class="mark">tpsl</span></div>
-<header>
-  <h1>$title</h1>
-  <p class="lead">There are no runs here yet. The first one shows by itself.</p>
-  <p>$about</p>
-</header>
-$scripts
-</body>
-</html>
-""")
 
 
 class _Server(ThreadingHTTPServer):

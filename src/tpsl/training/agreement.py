@@ -15,7 +15,8 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import TOPICS
-from tpsl.transport import Agreement, Limits
+from tpsl.transport.frames import Limits
+from tpsl.transport.handshake import Agreement
 
 PROTOCOL = 4
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""

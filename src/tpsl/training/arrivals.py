@@ -25,7 +25,7 @@ import pyarrow as pa
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
-from tpsl.party import LabelParty
+from tpsl.party.label_party import LabelParty
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
 from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError

@@ -12,9 +12,13 @@ from torch import Tensor
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
 from tpsl.data.source import Inputs, table_features
-from tpsl.models import Bottom, Bottoms, HalfOptimizer, Top, Tops, make_members
+from tpsl.models.halves import Bottom, Top
+from tpsl.models.making import make_members
+from tpsl.models.members import Bottoms, Tops
+from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.seeds import seed_of
-from tpsl.party import FeatureParty, LabelParty
+from tpsl.party.feature_party import FeatureParty
+from tpsl.party.label_party import LabelParty
 from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress

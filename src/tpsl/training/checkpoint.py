@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from tpsl.files import make_private_folder, sync_folder, write_durably
-from tpsl.models import HalfOptimizer
+from tpsl.models.optimizer import HalfOptimizer
 
 BEST = "best"
 """The folder of a party's checkpoints of the best states so far, beside those that a run goes on from."""

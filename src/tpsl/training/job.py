@@ -11,7 +11,7 @@ import json
 import re
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -19,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tpsl.data.config import DataConfig, FlightsData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
-from tpsl.mechanisms import AUTO, MECHANISMS, Mechanism, build_mechanism, check_parameters
-from tpsl.models import ModelConfig, OptimizerConfig
-from tpsl.party.pretraining import PretrainConfig
-from tpsl.perturb import LOSSES, Estimator, Loss, make_loss
-from tpsl.transport import WireDtype
+from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
+from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
+from tpsl.transport.messages import WireDtype
+
+if TYPE_CHECKING:
+    from tpsl.perturb import Loss
 
 
 class _Model(BaseModel):
@@ -145,6 +146,10 @@ class TrainingConfig(_Model):
 
     @model_validator(mode="after")
     def _loss_is_known(self) -> Self:
+        if not self.model_fields_set & {"loss", "loss_arguments"}:
+            return self
+        from tpsl.perturb import LOSSES
+
         try:
             signature(LOSSES.get(self.loss)).bind(2, **self.loss_arguments)
         except TypeError as error:
@@ -153,6 +158,8 @@ class TrainingConfig(_Model):
 
     def build_loss(self, classes: int) -> Loss:
         """Return the loss for this number of classes."""
+        from tpsl.perturb import make_loss
+
         return make_loss(self.loss, classes, self.loss_arguments)
 
     @model_validator(mode="after")

@@ -18,7 +18,8 @@ from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
-from tpsl.transport import BadMessage, JobStopped, PeerMissing, Refused, run_alone
+from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.peers import LABEL_PARTY

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,11 +23,13 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.training.job import Job
 from tpsl.training.own_parts import Factory, OwnParts
-from tpsl.training.vaults import VaultChoice
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy, default_place
 from tpsl.vault.policy import DEFAULT_MAX_EPSILON
+
+if TYPE_CHECKING:
+    from tpsl.training.vaults import VaultChoice
 
 
 class LocalError(ValueError):
@@ -116,6 +118,8 @@ class Local(BaseModel):
 
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""
+        from tpsl.training.vaults import VaultChoice
+
         policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
         return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
 

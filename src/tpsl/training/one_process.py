@@ -24,7 +24,10 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport import Channel, InProcessMeeting, Limits, WireDtype, pair, run_together
+from tpsl.transport.channel import Channel
+from tpsl.transport.frames import Limits
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import WireDtype
 from tpsl.transport.peers import LABEL_PARTY
 
 Couple = Callable[[tuple[str, str], WireDtype, Limits], tuple[Channel, Channel]]

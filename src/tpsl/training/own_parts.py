@@ -16,7 +16,6 @@ from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
-from torch import nn
 
 from tpsl.registry import ExtensionError, called, imported
 
@@ -70,6 +69,8 @@ class GivenObject(BaseModel):
         """Return a copy of a module, what a function returns, or any other object itself."""
         if self._part is None:
             raise ExtensionError(f"{what} was the Python object {self.given} when the run began: give it again")
+        from torch import nn
+
         if isinstance(self._part, nn.Module):
             return deepcopy(self._part)
         return called(f"{what} {self}", self._part, **given) if callable(self._part) else self._part

@@ -21,7 +21,8 @@ from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.models import Bottom, Bottoms, Tops
+from tpsl.models.halves import Bottom
+from tpsl.models.members import Bottoms, Tops
 from tpsl.party.batches import Batches
 from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.perturb import Loss

@@ -6,7 +6,9 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from tpsl.training.observer import Observer
-from tpsl.transport import BadMessage, Channel, JobStopped, Message, Stop, TensorMessage
+from tpsl.transport.channel import Channel, JobStopped
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.messages import Message, Stop, TensorMessage
 
 Kind = TypeVar("Kind", bound=Message)
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
-from tpsl.party import FeatureParty, LabelParty
+from tpsl.party.feature_party import FeatureParty
+from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint
 from tpsl.training.receiving import Kind, receive
@@ -24,7 +25,9 @@ from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.vaults import RunVault
-from tpsl.transport import Channel, Message, Rewind, TensorMessage, checked_tensor
+from tpsl.transport.channel import Channel
+from tpsl.transport.checks import checked_tensor
+from tpsl.transport.messages import Message, Rewind, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY
 
 

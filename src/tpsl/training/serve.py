@@ -20,7 +20,8 @@ from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
-from tpsl.transport import BadMessage, JobStopped, PeerMissing, run_alone
+from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.peers import LABEL_PARTY
@@ -37,7 +38,7 @@ def serve(
 ) -> TrainResult:
     """Be the label party of a job; an interrupted run goes on where it stopped.
 
-    Guarantee: that of `tpsl.training.train`; what leaves this process are gradients computed from noisy labels, step
+    Guarantee: that of `one_process.train`; what leaves this process are gradients computed from noisy labels, step
     numbers and sentences that do not depend on labels. Nor does time depend on them: on every path true labels are
     stored before the port is opened, and evaluated and learned from after it is closed. Between the two they are read
     for one purpose, the release, which does the same for each label whatever it is. A job that asks for more than the

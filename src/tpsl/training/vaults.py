@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
-from tpsl.party import LabelParty
+from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from google.protobuf.message import Message as Protobuf
@@ -19,9 +19,7 @@ from torch import Tensor
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import WINDOW
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage
-
-WireDtype = Literal["float32", "bfloat16", "float16"]
+from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage, WireDtype
 
 HEADER_BYTES = 1 << 16
 FRAME_BYTES = (1 << 31) - 1

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
-from tpsl.transport.frames import WireDtype, as_received, as_sent, tensor_bytes
-from tpsl.transport.messages import Message, TensorMessage
+from tpsl.transport.frames import as_received, as_sent, tensor_bytes
+from tpsl.transport.messages import Message, TensorMessage, WireDtype
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.frames import Limits, WireDtype, decode, encode_control, encode_message, largest_frame, tensor_bytes
-from tpsl.transport.messages import Bye, Message, Stop
+from tpsl.transport.frames import Limits, decode, encode_control, encode_message, largest_frame, tensor_bytes
+from tpsl.transport.messages import Bye, Message, Stop, WireDtype
 from tpsl.transport.peers import described
 
 Watch = Callable[[str, str], None]

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits, WireDtype
+from tpsl.transport.frames import Limits
 from tpsl.transport.in_process import PairedChannel, coupled
 from tpsl.transport.link import Link, Patience, Terms
-from tpsl.transport.messages import Message, TensorMessage
+from tpsl.transport.messages import Message, TensorMessage, WireDtype
 
 _ROOMY = 1 << 62
 

@@ -9,8 +9,13 @@ Nothing here can carry a loss, a metric or a count that depends on true labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WireDtype = Literal["float32", "bfloat16", "float16"]
+"""The numbers of a tensor while it crosses."""
 
 
 @dataclass(frozen=True)

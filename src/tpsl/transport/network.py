@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-from tpsl.transport.frames import Limits, WireDtype, largest_frame
+from tpsl.transport.frames import Limits, largest_frame
 from tpsl.transport.handshake import Agreement
 from tpsl.transport.link import Terms
+from tpsl.transport.messages import WireDtype
 
 SERVICE, METHOD = "tpsl.wire.Split", "Connect"
 

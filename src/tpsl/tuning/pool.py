@@ -18,7 +18,7 @@ from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
 
-_IMPORTED_ONCE = ["tpsl.training", "torch._dynamo"]  # the first step of an optimiser imports the latter
+_IMPORTED_ONCE = ["tpsl.training.one_process", "torch._dynamo"]  # the first step of an optimiser imports the latter
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
-from tpsl.transport import BadMessage
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Released, Trial, TuneResult, compare
 from tpsl.tuning.pool import Task, load_once, run_tasks
@@ -54,7 +54,7 @@ def tune(
     """Train every configuration of the space (changes to the set-up's job; None: ours) on one release; compare them.
 
     Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
-    `tpsl.training.train` finds it; if nothing is said of it, it is an experiment's own, in the set-up's folder. Test
+    `one_process.train` finds it; if nothing is said of it, it is an experiment's own, in the set-up's folder. Test
     metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
     in the folder are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
 

@@ -21,7 +21,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import wide
 from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.transport import as_received, as_sent
+from tpsl.transport.frames import as_received, as_sent
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
 

@@ -13,12 +13,13 @@ from typing import Any
 import grpc
 import pytest
 
-from tpsl.transport import Agreement, Channel, Limits, run_alone, wire_pb2
+from tpsl.transport import wire_pb2
 from tpsl.transport.certificates import create_authority, issue
+from tpsl.transport.channel import Channel, run_alone
 from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.frames import decode, encode_control, encode_message
-from tpsl.transport.handshake import FeatureHandshake, LinkPosition
+from tpsl.transport.frames import Limits, decode, encode_control, encode_message
+from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Finished, Message

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, Refused, run_alone
+from tpsl.transport.channel import Refused, run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import encode_message
 from tpsl.transport.messages import TensorMessage
 

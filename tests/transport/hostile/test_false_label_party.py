@@ -10,7 +10,8 @@ import grpc
 import pytest
 import torch
 
-from tpsl.transport import BadMessage, run_alone
+from tpsl.transport.channel import run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.handshake import LabelHandshake, LinkPosition
 from tpsl.transport.messages import TensorMessage

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.transport import run_alone
+from tpsl.transport.channel import run_alone
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.link import Patience
 from tpsl.transport.messages import Finished, TensorMessage

@@ -13,34 +13,23 @@ import pytest
 import torch
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.training import Job, make_job
 from tpsl.training.agreement import agreement, limits
+from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
-from tpsl.transport import (
-    BadMessage,
-    Bye,
-    Channel,
-    Finished,
-    Limits,
-    Message,
-    Position,
-    Rewind,
-    Start,
-    Stop,
-    TensorMessage,
-    Verdict,
-    run_alone,
-)
 from tpsl.transport.certificates import create_authority, issue
+from tpsl.transport.channel import Channel, run_alone
+from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.frames import Limits
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
+from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
 from tpsl.vault import Vault
 
 Embeddings = partial(TensorMessage, "embeddings")

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from tpsl.cli.live import Live
-from tpsl.transport import Refused, run_alone
+from tpsl.transport.channel import Refused, run_alone
 from tpsl.transport.credentials import Certificates
 
 TLS_FAILED = "TLS failed: it has no valid certificate of this job's authority, or does not accept ours"
@@ -98,7 +98,9 @@ def test_a_label_party_without_tls_is_refused_by_the_client(scene: Any) -> None:
 QUIET = """
 import sys
 from pathlib import Path
-from tpsl.transport import Agreement, Limits, run_alone
+from tpsl.transport.channel import run_alone
+from tpsl.transport.frames import Limits
+from tpsl.transport.handshake import Agreement
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms

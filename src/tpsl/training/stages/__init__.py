@@ -13,7 +13,7 @@ from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Rewound
 from tpsl.training.stages import agree, collect, evaluate, farewell, prepare, steps, wide
-from tpsl.transport import Meeting, PeerRestarted
+from tpsl.transport.channel import Meeting, PeerRestarted
 
 
 class Stage(Protocol):

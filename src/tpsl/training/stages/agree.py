@@ -13,7 +13,9 @@ from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages.collect import HEAD_EMBEDDINGS
 from tpsl.training.stages.evaluate import TEST_EMBEDDINGS
 from tpsl.training.stages.steps import EMBEDDINGS
-from tpsl.transport import BadMessage, Bye, Channel, Finished, Position, Rewind, Start, TensorMessage
+from tpsl.transport.channel import Channel
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 
 _UNDER_WAY = (EMBEDDINGS, TEST_EMBEDDINGS, HEAD_EMBEDDINGS)
 """Tensors that may be under way from a feature party when it is told to rewind."""

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from tpsl.data.split import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
-from tpsl.party import FeatureParty
+from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages.prepare import pretrained
-from tpsl.transport import TensorMessage
+from tpsl.transport.messages import TensorMessage
 
 HEAD_EMBEDDINGS = "head embeddings"
 """Feature party → label party: embeddings of one part of the training and test records, for the local head."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.role import FeatureRole, LabelRole, Role
-from tpsl.transport import BadMessage, Verdict
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.messages import Verdict
 
 
 async def label(role: LabelRole) -> bool:

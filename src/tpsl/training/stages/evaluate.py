@@ -12,7 +12,7 @@ import numpy as np
 
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.validation import noisy_validation
-from tpsl.transport import TensorMessage
+from tpsl.transport.messages import TensorMessage
 
 TEST_EMBEDDINGS = "test embeddings"
 """Feature party → label party: embeddings of one part of the held-out and test records after `step` steps."""

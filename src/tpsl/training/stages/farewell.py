@@ -17,7 +17,8 @@ from tpsl.training.receiving import receive
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages.early_stopping import best_epoch
-from tpsl.transport import BadMessage, Bye, Finished
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.messages import Bye, Finished
 from tpsl.vault import LedgerTotal
 
 

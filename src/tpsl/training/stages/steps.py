@@ -18,7 +18,10 @@ from torch import Tensor
 
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
-from tpsl.transport import MESSAGE_OVERHEAD, WINDOW, TensorMessage, as_received, as_sent, checked_tensor
+from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
+from tpsl.transport.checks import checked_tensor
+from tpsl.transport.frames import as_received, as_sent
+from tpsl.transport.messages import TensorMessage
 
 EMBEDDINGS = "embeddings"
 """Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""

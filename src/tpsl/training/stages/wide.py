@@ -26,7 +26,7 @@ from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.schedule import Schedule
-from tpsl.transport import TensorMessage
+from tpsl.transport.messages import TensorMessage
 from tpsl.vault import NoisyLabels
 
 ESTIMATES = "estimates"
