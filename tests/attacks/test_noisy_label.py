@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
+from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.scoring import Evaluation
 from tpsl.attacks.suite import ATTACKS
@@ -85,19 +88,16 @@ def test_what_is_measured_is_the_closed_form(name: str, classes: int, estimator:
     reader, seen, labels = simulated(mechanism, estimator, tmp_path)
     hidden = classes > 2 and bool(mechanism.outcome_shape) and estimator != "posterior"
     assert reader.exact == (not hidden)
-    if hidden:
-        return
-    scores = {
-        "shortest_distance": reader.guesses,
-        "shortest_distance_soft": reader.distances,
-        "likelihood": reader.evidence,
-    }
-    for attack, score in scores.items():
-        predict = ATTACKS.get(attack).closed_form
-        assert predict is not None
-        closed_form = predict(predicted_auc(mechanism))
+    run = cast(AttackedRun, SimpleNamespace(reader=reader))  # these attacks ask a run for nothing else
+    for attack in ("shortest_distance", "shortest_distance_soft", "likelihood"):
+        prepared = ATTACKS.get(attack).on(run, attack, predicted_auc(mechanism))
+        closed_form = prepared.closed_form
+        if hidden:
+            assert closed_form is None
+            continue
+        assert closed_form is not None
         evaluation = Evaluation(hard=attack == "shortest_distance")
-        evaluation.add(score(seen), labels, 0)
+        evaluation.add(prepared.score(seen), labels, 0)
         found = evaluation.result(attack, "")
         deviation = (found.auc_high - found.auc_low) / (2 * 1.96)
         assert deviation < 0.005

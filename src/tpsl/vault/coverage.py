@@ -73,11 +73,11 @@ def histories(covers: Iterable[tuple[int, Mask]]) -> tuple[npt.NDArray[np.intp],
     return index, found
 
 
-def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int]) -> Mask:
-    """The positions of a chunk that one of these releases covers."""
+def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int] | None = None) -> Mask:
+    """The positions of a chunk that one of these releases covers; None: any release."""
     covered = np.zeros(CHUNK, np.bool_)
     for entry, mask in covers:
-        if entry in entries:
+        if entries is None or entry in entries:
             covered |= mask
     return covered
 
@@ -94,8 +94,7 @@ def count_covered(connection: sqlite3.Connection, positions: npt.NDArray[np.int6
     """How many of the records at these positions have a release of any kind."""
     count = 0
     for chunk, rows in by_chunk(positions):
-        index, _ = histories(masks(connection, chunk))
-        count += int(np.count_nonzero(index[positions[rows] % CHUNK]))
+        count += int(covered_by(masks(connection, chunk))[positions[rows] % CHUNK].sum())
     return count
 
 

@@ -19,7 +19,7 @@ import math
 import re
 import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from types import NoneType
@@ -185,11 +185,6 @@ class Ledger:
         }
 
 
-def is_private(epsilon: float, seed: int | None) -> bool:
-    """Say whether a release promises anything: its noise is secret (no seed), and there is some."""
-    return seed is None and math.isfinite(epsilon)
-
-
 def describe_release(mechanism: str, draws: int, seed: int | None) -> str:
     """A release in words: mechanism, draws, and the noise where it is not private."""
     seeded = "" if seed is None else f", noise seeded with {seed} (NOT PRIVATE)"
@@ -283,9 +278,8 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
     return entry
 
 
-def spent_under(releases: Iterable[Entry], records: int) -> Spent:
+def spent_under(releases: Sequence[Entry], records: int) -> Spent:
     """What records spend that were part of exactly these releases."""
-    releases = list(releases)
     return Spent(
         records,
         total(entry.epsilon for entry in releases),

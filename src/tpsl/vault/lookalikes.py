@@ -148,9 +148,8 @@ def refuse_second_draws(connection: sqlite3.Connection, wanted: dict[int, bytes]
         for chunk, at in coverage.by_chunk(pairs[:, side]):
             places = pairs[at, side] % CHUNK
             asked = coverage.unpack(wanted[chunk]) if chunk in wanted else np.zeros(CHUNK, np.bool_)
-            before = coverage.masks(connection, chunk)
             now[at, side] = asked[places]
-            drawn[at, side] = (asked | coverage.covered_by(before, {entry for entry, _ in before}))[places]
+            drawn[at, side] = (asked | coverage.covered_by(coverage.masks(connection, chunk)))[places]
     _refuse(_described(connection, pairs[drawn.all(axis=1) & now.any(axis=1)]))
 
 

@@ -1,11 +1,12 @@
 """A release that is asked for, and what it will cost."""
 
+import math
 from dataclasses import dataclass
 
 from tpsl.mechanisms import Mechanism
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
-from tpsl.vault.ledger import Series, as_json, canonical, is_private
+from tpsl.vault.ledger import Series, as_json, canonical
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Planned:
     @property
     def private(self) -> bool:
         """False for seeded noise, or none: then ε promises nothing."""
-        return is_private(self.epsilon, self.seed)
+        return self.seed is None and math.isfinite(self.epsilon)
 
     @property
     def series(self) -> Series:
