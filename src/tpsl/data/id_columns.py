@@ -32,10 +32,10 @@ def id_warnings(records: Dataset | FeatureSide | LabelSide) -> Iterator[str]:
 def _id_columns(side: FeatureSide | LabelRecords) -> Iterator[str]:
     if side.encoder is None or not isinstance(side.features, Features):
         return
-    rows, first = side.train[:: -(-len(side.train) // _ASKED)], 0
+    asked, first = side.features.batch(side.train[:: -(-len(side.train) // _ASKED)])[0], 0
     for field, (name, part) in enumerate(side.encoder.categories.items()):
         if isinstance(part, Vocabulary):
-            rare = (side.features.categorical[rows, field] == first + UNSEEN).mean()
+            rare = (asked[:, field] == first + UNSEEN).mean()
             if max(rare, len(part.values) / len(side.train)) >= ID_LIKE:
                 yield name
         first += part.size
