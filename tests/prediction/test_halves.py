@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
+from tpsl.prediction.halves import PredictionError, load_halves, predict
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
-from tpsl.training.prediction import PredictionError, load_halves, predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunError
 
 SYNTHETIC = {"source": "synthetic", "rows": 1200, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
