@@ -285,9 +285,9 @@ class Job(_Model):
         """
         content = self.model_dump(mode="json")
         data = content["data"]
-        for file in [data, *data.get("features", []), data.get("label", {})]:
-            file.pop("path", None)
-            file.pop("unit", None)
+        for file in [*data.get("features", [data]), data.get("label", {})]:
+            for own in ("path", "unit", "alignment"):
+                file.pop(own, None)
         return content
 
     def digest(self) -> str:
