@@ -13,7 +13,7 @@ from tpsl.data.split import Rows
 from tpsl.training.receiving import receive
 from tpsl.transport.channel import Channel, Meeting, PeerRestarted
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Announcement, Bye, Finished, Start, TensorMessage
+from tpsl.transport.messages import Announcement, Bye, Start, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY, described
 
 
@@ -39,7 +39,7 @@ class FeatureSide(Side):
                 await self._greet(channel)
                 keep(await self._answer(channel))
                 self.working.settle()
-                await channel.send(Finished(self.terms.rounds))
+                await channel.send(Bye())
                 await receive(channel, self.watching.observer, Bye)
                 return
             except PeerRestarted:

@@ -24,7 +24,7 @@ from tpsl.data.aligned import UNKNOWN
 from tpsl.training.receiving import receive
 from tpsl.transport.channel import Channel, Meeting, PeerRestarted
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Announcement, Bye, Finished, Start, TensorMessage
+from tpsl.transport.messages import Announcement, Bye, Start, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY, described
 
 _DIGEST_DOMAIN = b"tpsl alignment: common records\0"
@@ -151,7 +151,7 @@ class LabelSide(Side):
             await channel.send(TensorMessage(POSITIONS, self.terms.rounds, part, batch))
 
     async def _confirmed(self, party: str) -> None:
-        await receive(self._channels[party], self.watching.observer, Finished)
+        await receive(self._channels[party], self.watching.observer, Bye)
 
     @cached_property
     def _common(self) -> Common:
