@@ -24,7 +24,7 @@ from string import Template
 from typing import Any
 from urllib.parse import unquote
 
-from tpsl.report.browsers import is_asked_from_here
+from tpsl.transport.browsers import is_asked_from_here
 from tpsl.report.page import asset, embedded, page, page_data
 from tpsl.report.watching import Snapshot, WatchedFolder
 
