@@ -28,6 +28,7 @@ from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.models.config import ModelConfig
+from tpsl.prediction.halves import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
@@ -37,7 +38,6 @@ from tpsl.training.observer import Watching
 from tpsl.training.one_process import load_records
 from tpsl.training.one_process import train as train_job
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.prediction import predict
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 

@@ -23,12 +23,12 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
+from tpsl.prediction.halves import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train, train_together
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.prediction import predict
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript

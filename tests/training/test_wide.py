@@ -12,11 +12,11 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
+from tpsl.prediction.halves import PredictionError, load_halves, predict
 from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
-from tpsl.training.prediction import PredictionError, load_halves, predict
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule

@@ -1,0 +1,238 @@
+"""The trained halves of a finished run: one party's alone, or all of them in one process.
+
+`TrainedBottom` turns a party's inputs into its share of the cut, `TrainedTop` turns all shares into probabilities, and
+`TrainedHalves` is both. Only private halves are read, so what comes out is post-processing of the vault's release. The
+local head (`head: local`) was trained on true labels and never leaves the label party: no function here reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from tpsl.data.dataset import Dataset, feature_party_names
+from tpsl.data.features import Features
+from tpsl.data.own import source_records
+from tpsl.data.source import Inputs
+from tpsl.data.split import Rows
+from tpsl.models.halves import Bottom
+from tpsl.models.members import Bottoms, Tops
+from tpsl.party.batches import Batches
+from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
+from tpsl.perturb import Loss
+from tpsl.training.build import build_feature_party, build_top
+from tpsl.training.own_parts import OwnParts
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import TEST_ROWS_AT_ONCE
+from tpsl.training.stages.wide import load_wide
+from tpsl.transport.peers import LABEL_PARTY
+
+_BOTTOM, _TOP = "bottom.safetensors", "top.safetensors"
+Probabilities = npt.NDArray[np.float32]
+
+
+class PredictionError(ValueError):
+    """A run that cannot predict these records; the message names the file or the party."""
+
+
+@dataclass(frozen=True)
+class TrainedBottom:
+    """One party's bottom half, with its wide part if the network has one."""
+
+    party: str
+    bottom: Bottoms
+    wide: AdditiveModel | None = None
+
+    @property
+    def width(self) -> int:
+        """The width of the party's share of the cut."""
+        return self.bottom.width
+
+    @torch.no_grad()
+    def embed(self, inputs: Features | Inputs, rows: Rows | None = None) -> Tensor:
+        """Return the party's share of the cut for these rows of its inputs (all, if None): float32 `[n, width]`.
+
+        Guarantee: bit for bit what the party sends in a run when the same rows are evaluated at once; with a wide part,
+        for rows that it was not fitted on.
+        """
+        self._check(inputs)
+        if rows is None:
+            rows = np.arange(len(inputs), dtype=np.int64)
+        if self.wide is not None and isinstance(inputs, Features):
+            inputs, rows = newly_scored_features(inputs.take(rows), self.wide), np.arange(len(rows), dtype=np.int64)
+        share: Tensor = self.bottom(*Batches(inputs).batch(rows))
+        return share
+
+    def _check(self, inputs: Features | Inputs) -> None:
+        """Raise unless the half can read these inputs; a half of the party's own sees for itself."""
+        half = self.bottom.members[0]
+        if not isinstance(half, Bottom):
+            return
+        if isinstance(inputs, Features):
+            fields = (inputs.categorical.shape[1], inputs.numeric.shape[1] + (self.wide is not None))
+            if (inputs.embedding_rows if fields[0] else 0, *fields) == half.reads:
+                return
+        raise PredictionError(f"the party {self.party!r} has other features than the network was trained with")
+
+
+@dataclass(frozen=True)
+class TrainedTop:
+    """The label party's top half."""
+
+    top: Tops
+    loss: Loss
+    classes: int
+    widths: Mapping[str, int]
+    """The width of each party's share of the cut, in the order of the shares: feature parties, then the label party."""
+
+    @torch.no_grad()
+    def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
+        """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k classes.
+
+        Guarantee: bit for bit what the label party computes in a run from the same shares of as many records.
+        """
+        z = self.top([shares[party] for party in self.widths])
+        return self.loss.probabilities(z.mean(dim=0)).numpy()
+
+
+@dataclass(frozen=True)
+class TrainedHalves:
+    """The halves of one trained network: a bottom half for each party with features, and the top half."""
+
+    bottoms: Mapping[str, TrainedBottom]
+    """By party, in the order of their shares of the cut: the feature parties as in the job, then the label party."""
+    top: TrainedTop
+
+    def probabilities(self, inputs: Mapping[str, Features | Inputs], rows: Rows | None = None) -> Probabilities:
+        """Return the probabilities of these rows (all, if None): of class 1 for two classes (`[n]`), of each for k.
+
+        `inputs` are those of every party that has a bottom half. The probabilities are, bit for bit, those that the
+        label party computes in a run for the same rows; with a wide part, for rows that it was not fitted on.
+        """
+        for party in self.bottoms:
+            if party not in inputs:
+                raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
+        wanted = np.arange(len(inputs[next(iter(self.bottoms))]), dtype=np.int64) if rows is None else rows
+        parts = []
+        for start in range(0, max(1, len(wanted)), TEST_ROWS_AT_ONCE):
+            part = wanted[start : start + TEST_ROWS_AT_ONCE]
+            shares = {party: bottom.embed(inputs[party], part) for party, bottom in self.bottoms.items()}
+            parts.append(self.top.probabilities(shares))
+        return np.concatenate(parts)
+
+
+def load_bottom(
+    run_path: Path, party: str, own: OwnParts | None = None, inputs: Features | Inputs | None = None
+) -> TrainedBottom:
+    """Return a party's trained bottom half from a folder that need hold no other party's.
+
+    Its dimensions are those of the saved encoder; where a party's own half reads inputs of its own, those of the source
+    that it trained with. `own` replaces the noted factories if they were objects, `inputs` like those of the training
+    replace the encoder or the source; their values are not looked at.
+    """
+    run = RunFolder(run_path)
+    job = run.job()
+    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
+    if finished is None:
+        raise PredictionError(f"{run_path}: the part of {party!r} in the run is not finished, so it cannot predict")
+    parts = own or run.own_parts(party)
+    read = _inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
+    as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
+    bottom = build_feature_party(job, party, as_read, own=parts).bottom.eval()
+    _load_into(bottom, run.party(party) / _BOTTOM)
+    try:
+        return TrainedBottom(party, bottom, load_wide(run.party(party)) if job.model.wide else None)
+    except ValueError as error:
+        raise PredictionError(str(error)) from error
+
+
+def load_top(run_path: Path, own: OwnParts | None = None) -> TrainedTop:
+    """Return the trained top half from the label party's folder; `own` replaces the noted factory of an object."""
+    run = RunFolder(run_path)
+    job, result = run.job(), run.result()
+    if result is None:
+        raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
+    if not job.trains:
+        raise PredictionError(f"{run_path}: was trained with privacy.gradients 'none': only its local head has learned")
+    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_label_features(run) else [])]
+    top = build_top(job, shares, result.classes, own or run.own_parts(LABEL_PARTY)).eval()
+    _load_into(top, run.label / _TOP)
+    widths = {party: job.model.cut_width(party) for party in shares}
+    return TrainedTop(top, job.training.build_loss(result.classes), result.classes, widths)
+
+
+def load_halves(
+    run_path: Path,
+    feature_parties: Mapping[str, Features | Inputs],
+    label_inputs: Features | Inputs | None,
+    own: Mapping[str, OwnParts] | None = None,
+) -> TrainedHalves:
+    """Return the halves of a finished run whose parties have inputs like these; their values are not looked at.
+
+    The folder must hold every party's half: one process trained the run, or the folders were put together. A party's
+    own parts are made by the factories that are noted there; `own` replaces the notes of parties that gave objects.
+    """
+    run, own = RunFolder(run_path), own or {}
+    top = load_top(run_path, own.get(LABEL_PARTY))
+    inputs = {}
+    for name in feature_party_names(run.job().data):
+        if name not in feature_parties:
+            raise PredictionError(
+                f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
+            )
+        inputs[name] = feature_parties[name]
+    if has_label_features(run) != (label_inputs is not None):
+        has = "has no" if label_inputs is not None else "has"
+        raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
+    if label_inputs is not None:
+        inputs[LABEL_PARTY] = label_inputs
+    bottoms = {name: load_bottom(run_path, name, own.get(name), held) for name, held in inputs.items()}
+    return TrainedHalves(bottoms, top)
+
+
+def has_label_features(run: RunFolder) -> bool:
+    """Return whether the label party has features of its own in this run."""
+    return (run.label / _BOTTOM).exists()
+
+
+def predict(
+    run_path: Path, data: Dataset, rows: Rows | None = None, own: Mapping[str, OwnParts] | None = None
+) -> Probabilities:
+    """Return what a finished run predicts for these rows of a data set (all, if None), in their order.
+
+    Probabilities of class 1 for two classes (`[n]`), of each class for k (`[n, k]`). Guarantee: true labels are not
+    read, neither those of `data` nor what a local head learned from them. `own` are parts that were given as objects.
+    """
+    halves = load_halves(run_path, data.feature_parties, data.label_features, own)
+    label = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
+    return halves.probabilities({**data.feature_parties, **label}, rows)
+
+
+def _inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
+    make_source = parts.source(party)
+    if make_source is not None:
+        return source_records(party, make_source)[1]
+    encoder = run.encoder(party)
+    nothing = np.empty((0, len(encoder.categories)), np.int32), np.empty((0, len(encoder.numeric_fields)), np.float32)
+    return encoder.features(*nothing)
+
+
+def _load_into(half: nn.Module, path: Path) -> None:
+    try:
+        weights = load(path.read_bytes())
+    except OSError as error:
+        raise PredictionError(f"{path}: cannot be read ({error.strerror})") from error
+    except SafetensorError as error:
+        raise PredictionError(f"{path}: is damaged ({error})") from error
+    try:
+        half.load_state_dict(weights)
+    except RuntimeError:
+        raise PredictionError(f"{path}: holds weights of another network than job and features describe") from None
