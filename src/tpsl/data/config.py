@@ -223,7 +223,7 @@ class LabelFile(TableFile):
 
     @model_validator(mode="after")
     def _unit_is_neither_id_nor_label(self) -> Self:
-        if self.unit in (self.id, self.label):
+        if self.unit is not None and self.unit in (self.id, self.label):
             raise ValueError(f"{self.path}: column {self.unit!r} is the id or the label and cannot be the unit")
         return self
 
