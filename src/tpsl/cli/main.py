@@ -17,6 +17,7 @@ from tpsl.cli import (
     data,
     data_check,
     demo,
+    evaluate,
     embed,
     list_keys,
     report,
@@ -66,6 +67,7 @@ app = typer.Typer(
 _TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
 app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
 app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
+two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
 two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
 two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
 app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
