@@ -3,7 +3,7 @@
 Requests of raw JSON records go to the feature party's door at random times with a fixed mean rate. Latency counts from
 the moment that a request was due, so that waiting for a connection counts too. Meanwhile a new model is taken over,
 clients go away in the middle of their request, and each side is replaced by a new process (`--take-over`). A request
-that meets a closed connection or a 503 is sent again, as any client would; one without its scores within the deadline is
+that meets a closed connection or a 503 is sent again, as any client would; one without scores within the deadline is
 an error, and so is one with other scores than those of one of the two models. The baseline is the same work in one
 process: JSON, encoder, both halves, JSON.
 """
