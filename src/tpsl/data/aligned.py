@@ -119,7 +119,9 @@ class Alignment:
             if card["has_matched_keys"]:
                 matched_keys = _read_array(folder / _MATCHED_KEYS, np.dtype(np.uint8), (card["records"], 32))
             alignment = cls(
-                *(str(card[name]) for name in ("party", "mode", "digest")),
+                card["party"],
+                card["mode"],
+                card["digest"],
                 tuple(card["keys"]),
                 KeySource(**card["source"]),
                 _read_array(folder / _ROWS, np.dtype("<i8"), (card["records"],)),
