@@ -163,9 +163,12 @@ class LabelSide(Side):
 
     @cached_property
     def _digest(self) -> str:
-        """SHA-256 of the common records' points under the secrets of all: nobody alone can compute it from ids."""
+        """SHA-256 of the common records' points and of a secret of the label party.
+
+        Without the secret a feature party could try whether its records are among the points that it was sent.
+        """
         points = self._final(self.terms.parties[0])[self._common.positions[:, 0]]
-        return hashlib.sha256(_DIGEST_DOMAIN + self.session + points.tobytes()).hexdigest()
+        return hashlib.sha256(_DIGEST_DOMAIN + self.working.salt + points.tobytes()).hexdigest()
 
     def _final(self, owner: str) -> Bytes32:
         return self.points(self.working.list_of(owner, self.terms.rounds))

@@ -64,7 +64,8 @@ class WorkingFolder:
         secret = self.path / "secret.json"
         if not secret.exists():
             make_private_folder(self.path)
-            drawn = {"scalar": fresh_scalar().hex(), "identity": os.urandom(IDENTITY_BYTES).hex()}
+            drawn = {name: os.urandom(IDENTITY_BYTES).hex() for name in ("identity", "salt")}
+            drawn["scalar"] = fresh_scalar().hex()
             self._secret = {**drawn, "aligned": aligned, "announced": {}, "records": {}, "is_settled": False}
             self._save()
         self._secret = json.loads(secret.read_text())
@@ -88,6 +89,11 @@ class WorkingFolder:
     def identity(self) -> bytes:
         """A random name of what this party has begun. That of the label party is the alignment's."""
         return bytes.fromhex(self._secret["identity"])
+
+    @property
+    def salt(self) -> bytes:
+        """A secret that makes a digest say nothing to whoever guesses what it is of."""
+        return bytes.fromhex(self._secret["salt"])
 
     @property
     def is_settled(self) -> bool:
