@@ -87,8 +87,8 @@ def check_labels(vault: Vault, side: LabelSide) -> bool:
     if side.records.known_by_unit != vault.by_unit:
         counted, these = ("people", "not those") if vault.by_unit else ("records", "those")
         raise VaultError(
-            f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of mode "
-            "label-only, which makes new records of the same people: name another vault with --vault FOLDER"
+            f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
+            "mode label-only, which makes new records of the same people: name another vault with --vault FOLDER"
         )
     if not (overlap.known or vault.by_unit):
         raise VaultError(
