@@ -36,11 +36,11 @@ class LabelClient:
         local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
         self._address, self._party, self._deadline = address, party, deadline
         self._channel = grpc.aio.secure_channel(address, credentials or local, options=options)
-        self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}", None, None)
 
     async def close(self) -> None:
         """End the connection."""
-        await self._channel.close()
+        await self._channel.close(None)
 
     @property
     def is_connected(self) -> bool:

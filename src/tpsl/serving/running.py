@@ -41,7 +41,7 @@ def run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
 
 async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
     loop = asyncio.get_running_loop()
-    told = loop.create_future()
+    told: asyncio.Future[signal.Signals] = loop.create_future()
     reloads: set[asyncio.Task[None]] = set()
 
     def end(number: signal.Signals) -> None:
@@ -65,7 +65,7 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
     when_open()
     gc.collect()
     gc.freeze()  # what was loaded stays: the collector need not look at it between two requests
-    ended_by: signal.Signals = await told
+    ended_by = await told
     await service.close()
     return ended_by
 
