@@ -93,7 +93,8 @@ class LabelModel:
 
     def returned(self, scores: Array) -> Array:
         """Return what a feature party gets of scores where it gets any."""
-        return scores.round(self.prediction.decimals) if self.prediction.returns == "rounded" else scores
+        found: Array = self.prediction.returned(scores)
+        return found
 
     @property
     def name(self) -> str:
