@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tpsl.attacks.evidence import Evidence, LabelReading
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.true_labels import reveal
-from tpsl.mechanisms import Estimator, Mechanism, identity, randomized_response
+from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import make_job
 from tpsl.training.own_parts import OwnParts
@@ -126,6 +126,15 @@ def test_k_classes_are_read_through_fewer_directions_than_classes(active: int, e
     found = answered(top, cut, mechanism, outcomes, estimator)
     assert found.readable.all()
     np.testing.assert_allclose(found.evidence, np.where(np.eye(4)[outcomes] == 1, 0.0, -2.0), atol=1e-3)
+
+
+def test_noise_on_each_coordinate_is_not_read_through_fewer_directions_than_classes() -> None:
+    """Nothing is read rather than something wrong."""
+    mechanism, top = laplace(2.0, 4), linear([[1.0, 0.3], [-0.4, 1.1], [0.2, -0.9], [-1.3, 0.5]])
+    cut = torch.rand(100, 2, generator=torch.Generator().manual_seed(1))
+    found = answered(top, cut, mechanism, mechanism.release(np.arange(100) % 4, 1).outcomes)
+    assert not found.readable.any()
+    assert not found.evidence.any()
 
 
 def test_a_gradient_that_is_the_same_for_all_labels_says_nothing() -> None:

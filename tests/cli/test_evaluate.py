@@ -24,9 +24,9 @@ def test_it_writes_what_it_shows_and_says_what_it_cost(tpsl: Any, run: Path, tmp
     content = json.loads((run / "shared_metrics.json").read_text())
     loss = content["metrics"]["log_loss"]
     assert lines[0] == "400 test records, discrete (ε = 0.5)"
-    assert lines[2] == f"log loss           {loss['value']:.4f} ± {loss['standard_error']:.4f}"
+    assert lines[2] == f"log loss                   {loss['value']:.4f} ± {loss['standard_error']:.4f}"
     assert lines[-2:] == [
-        "test records       have spent ε = 0.5 in all",
+        "test records               have spent ε = 0.5 in all",
         f"to hand over: {run / 'shared_metrics.json'}",
     ]
     assert "400 noisy labels released with discrete (ε = 0.5), 0 were released before" in shown.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,7 @@ from tpsl.mechanisms import Mechanism, laplace, randomized_response
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SharedEvaluation, evaluate_for_sharing
+from tpsl.training.shared_evaluation import SharedEvaluation, evaluate_for_sharing, read_shared
 from tpsl.vault import LargestUnit, ReleasePolicy, Vault
 
 TEST = 200
@@ -79,7 +81,7 @@ def test_its_epsilon_is_in_the_ledger_and_the_vault_stays_sound(run: RunFolder) 
     notices: list[str] = []
     found = shared(run, notices=notices)
     assert (found.epsilon, found.total_epsilon, found.private, found.test_records) == (0.5, 0.5, True, TEST)
-    assert found.job == job().digest()
+    assert (found.job, found.versions) == (job().digest(), run.versions())
     with Vault.open(run.vault()) as vault:
         released = [(one.epsilon, one.details["records"]) for one in vault.ledger().entries if one.kind == "released"]
         assert vault.total(data().label_side.records.test_ids).epsilon == 0.5
@@ -133,6 +135,7 @@ def test_the_file_has_json_and_no_label(run: RunFolder) -> None:
     assert set(content) == {
         "shared_metrics",
         "job",
+        "versions",
         "test_records",
         "classes",
         "mechanism",
@@ -148,6 +151,37 @@ def test_the_file_has_json_and_no_label(run: RunFolder) -> None:
     assert drowned["metrics"]["auc"]["value"] is None
     assert drowned["metrics"]["auc"]["reason"].startswith("noise hides")
     assert drowned["total_epsilon"] == pytest.approx(0.51)
+
+
+def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
+    found = shared(run, randomized_response(0.01, 2))  # with an AUC that is NaN
+    (tmp_path / "file.json").write_bytes(found.to_json())
+    again = read_shared(tmp_path / "file.json", found.job, found.versions)
+    assert again.to_json() == found.to_json()
+    assert math.isnan(again.metrics.auc.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda content: b"{", r"holds no shared metrics \(Invalid JSON"),
+        (lambda content: b"[" * 100_000, r"holds no shared metrics \(Invalid JSON"),
+        (lambda content: content + b" " * (1 << 20), "has more than 1,048,576 bytes"),
+        (lambda content: b"[]", "holds no shared metrics"),
+        (lambda content: content.replace(b'"shared_metrics": 1', b'"shared_metrics": 2'), "shared_metrics: Input"),
+        (lambda content: content.replace(b'"test_records": 200', b'"test_records": "200"'), "test_records: Input"),
+        (lambda content: content.replace(b'"job": "', b'"job": "0'), "speaks of a run of another job$"),
+        (lambda content: content.replace(b'"feature": "', b'"feature": "0'), "speaks of another run of this job$"),
+    ],
+)
+def test_a_file_of_the_other_side_is_not_trusted(
+    run: RunFolder, tmp_path: Path, change: Callable[[bytes], bytes], sentence: str
+) -> None:
+    found = shared(run)
+    assert list(found.versions) == ["feature"]
+    (tmp_path / "file.json").write_bytes(change(found.to_json()))
+    with pytest.raises(ValueError, match=rf"^{tmp_path / 'file.json'}: .*{sentence}"):
+        read_shared(tmp_path / "file.json", found.job, found.versions)
 
 
 def test_many_classes_have_every_metric(tmp_path: Path) -> None:

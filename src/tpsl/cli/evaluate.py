@@ -41,7 +41,7 @@ def evaluate(
     from tpsl.mechanisms import build_mechanism
     from tpsl.training.local import own_data
     from tpsl.training.run_folder import RunFolder
-    from tpsl.training.shared_evaluation import evaluate_for_sharing
+    from tpsl.training.shared_evaluation import SHARED_METRICS, evaluate_for_sharing
     from tpsl.transport.peers import LABEL_PARTY
 
     folder, here = RunFolder(run), Settings.of(context).load_local(local)
@@ -53,22 +53,14 @@ def evaluate(
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
     policy, vault = here.vault_choice().policy, here.vault or folder.vault()
     found = evaluate_for_sharing(folder, side, chosen, vault, policy, notice)
-    file = out or run / "shared_metrics.json"
+    file = out or run / SHARED_METRICS
     write_atomically(file, found.to_json())
     answer(json, {"file": str(file), **found.as_dict()}, [*_lines(found), f"to hand over: {file}"])
 
 
 def _lines(found: SharedEvaluation) -> Iterator[str]:
-    from tpsl.report.words import spent_text
+    from tpsl.report.words import estimate_texts, spent_text
 
-    metrics = found.metrics
     yield f"{found.test_records:,} test records, {found.mechanism}"
-    for name, estimate in (
-        ("AUC", metrics.auc),
-        ("log loss", metrics.log_loss),
-        ("accuracy", metrics.accuracy),
-        ("calibration error²", metrics.squared_calibration_error),
-    ):
-        measured = f"{estimate.value:.4f} ± {estimate.standard_error:.4f}"
-        yield f"{name:<18} {estimate.reason or measured}"
-    yield f"{'test records':<18} have spent {spent_text(found.total_epsilon, found.total_delta)} in all"
+    yield from (f"{name:<26} {text}" for name, text in estimate_texts(found.metrics).items())
+    yield f"{'test records':<26} have spent {spent_text(found.total_epsilon, found.total_delta)} in all"

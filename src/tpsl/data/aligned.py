@@ -143,6 +143,11 @@ class Alignment:
             raise DataError(f"{folder / _ROWS}: is damaged, it does not hold rows of a file of {self.source.rows:,}")
 
 
+def is_aligned(folder: Path) -> bool:
+    """Return whether a folder holds a finished alignment."""
+    return (folder / _CARD).is_file()
+
+
 def alignment_of(config: TableData, file: TableFile, progress: Progress = no_progress) -> Alignment | None:
     """Return the alignment through which a party of a job sees its file; None: the job has none.
 

@@ -14,16 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator
 
 from tpsl.mechanisms import Mechanism
 from tpsl.metrics import rank_bins
 from tpsl.training.validation import auc_with_parts, clipped, debiased_labels
 
 Floats = npt.NDArray[np.float64]
+Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number that may be NaN, which JSON does not have: null, in a file."""
 
 _BINS = 10
 _CLEAR = 4.0
@@ -34,8 +37,8 @@ _CLEAR = 4.0
 class Estimate:
     """A metric, its standard error, and why it is NaN where it is."""
 
-    value: float
-    standard_error: float
+    value: Measured
+    standard_error: Measured
     reason: str = ""
 
 
@@ -48,7 +51,7 @@ class ReliabilityBin:
     """The mean probability of class 1; for more than two classes, of the most probable class."""
     observed: float
     """Unbiased estimate of how often it is the true class; noise may bring it below 0 or above 1."""
-    standard_error: float
+    standard_error: Measured
 
 
 @dataclass(frozen=True)
