@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tupl
 
 
 def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: Any, run: Path) -> None:
-    """Whatever a feature party asks for: an evaluation is a command of the label party, and the file is in its hands."""
+    """Whatever a feature party asks for: an evaluation is a command of the label party, which has the file."""
     shutil.rmtree(run / "feature")
     before = {path.name for path in run.iterdir()}
     assert tpsl("label", "evaluate", run, "--epsilon", 0.5).status == 0
