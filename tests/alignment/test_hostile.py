@@ -63,7 +63,7 @@ def saying(*messages: Message) -> Peer:
 
 def against_label(path: Path, terms: Any, table: Any, peer: Peer) -> LabelSide:
     working = WorkingFolder(path, terms)
-    working.begin(table.source)
+    working.begin(table)
     side = LabelSide(LABEL, terms, table, working, UNWATCHED)
     label, feature = linked_pair((LABEL, FEATURE), "uint8", terms.limits(), lambda frame: None)
     run_together(side.attend(InProcessMeeting({FEATURE: label})), peer(feature))
@@ -72,7 +72,7 @@ def against_label(path: Path, terms: Any, table: Any, peer: Peer) -> LabelSide:
 
 def against_feature(path: Path, terms: Any, table: Any, peer: Peer) -> list[Outcome]:
     working = WorkingFolder(path, terms)
-    working.begin(table.source)
+    working.begin(table)
     side, kept = FeatureSide(FEATURE, terms, table, working, UNWATCHED), list[Outcome]()
     label, feature = linked_pair((LABEL, FEATURE), "uint8", terms.limits(), lambda frame: None)
     run_together(side.attend(InProcessMeeting({LABEL: feature}), kept.append), peer(label))

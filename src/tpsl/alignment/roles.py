@@ -60,9 +60,11 @@ def align_as_label(
     address, side = local.listen, LabelSide(LABEL_PARTY, terms, table, WorkingFolder(folder, terms), watching)
 
     def meet() -> None:
+        nonlocal address
         agreed, wire = terms.agreement(), _wire(side, local)
         with LabelServer(address, terms.parties, agreed, wire, credentials=credentials) as server:
-            watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
+            address = f"{address.rpartition(':')[0]}:{server.port}"  # the same each time that it is opened
+            watching.observer.event("listening", address=address)
             with _attending(server, side):
                 run_alone(side.attend(server))
 
@@ -148,7 +150,7 @@ def _is_done(side: Side) -> bool:
             raise AlignmentError(f"{folder}: holds another alignment; remove it, or choose another folder")
         side.watching.notice(f"{folder}: was aligned before")
         return True
-    working.begin(side.table.source)
+    working.begin(side.table)
     return False
 
 
