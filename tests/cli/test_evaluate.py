@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ def test_what_the_local_file_forbids_is_refused(tpsl: Any, run: Path, tmp_path: 
 )
 def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tuple[Any, ...], sentence: str) -> None:
     assert sentence in tpsl("label", "evaluate", run, *options).error()
+
+
+def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: Any, run: Path) -> None:
+    """Whatever a feature party asks for: an evaluation is a command of the label party, which has the file."""
+    shutil.rmtree(run / "feature")
+    before = {path.name for path in run.iterdir()}
+    assert tpsl("label", "evaluate", run, "--epsilon", 0.5).status == 0
+    assert {path.name for path in run.iterdir()} - before == {"shared_metrics.json"}
+    assert (run / "shared_metrics.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_vault_that_was_moved_is_named(tpsl: Any, run: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def evaluate(
 
     folder, here = RunFolder(run), Settings.of(context).load_local(local)
     job = folder.job()
-    data = own_data(job, LABEL_PARTY, here.data).data
+    data = own_data(job, LABEL_PARTY, here.data, here.alignment).data
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
     with progress_bar("reading labels") as progress:
         side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from tpsl import __version__
 from tpsl.cli import (
+    align,
     attack,
     audit,
     certs,
@@ -67,6 +68,7 @@ app = typer.Typer(
 )
 _TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
 app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
+app.command("align", cls=align.COMMAND, rich_help_panel=_TRAIN)(align.align)
 app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
 two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
 two_parties.label_app.command("predict", cls=predict.LABEL_COMMAND)(predict.label_predict)

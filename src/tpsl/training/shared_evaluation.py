@@ -104,10 +104,11 @@ def evaluate_for_sharing(
             f"{run.path}: predicted {len(predicted):,} test records, and the data have {len(side.records.test):,}: "
             "they have changed since"
         )
+    versions = run.versions()  # what can fail comes before what costs
     noisy, total = noisy_test_labels(mechanism, side, vault, notice, policy)
     return SharedEvaluation(
         job=job.digest(),
-        versions=run.versions(),
+        versions=versions,
         test_records=len(predicted),
         classes=side.records.classes,
         mechanism=str(mechanism),
