@@ -49,7 +49,11 @@ def test_requests_of_one_moment_are_one_batch(monkeypatch: pytest.MonkeyPatch) -
         works.append(submitted(batcher, other, rows(50, 2)))
         works.append(submitted(batcher, model, rows(12, 4)))
         found = await asyncio.gather(*works)
-        assert [part.tolist() for part in found[:3]] == [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111]]
+        assert [part.tolist() for part in found[:3]] == [
+            [100, 101, 102, 103],
+            [104, 105, 106, 107],
+            [108, 109, 110, 111],
+        ]
         assert found[3].tolist() == [150, 151]
         # Ten at most, in order, and never two models at once.
         assert (model.sizes, other.sizes) == ([8, 4, 4], [2])
