@@ -16,7 +16,7 @@ from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data, write_page
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SHARED_METRICS, evaluate_for_sharing
+from tpsl.training.shared_evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
 from tpsl.vault import ReleasePolicy
 
 
@@ -84,7 +84,7 @@ def test_metrics_are_shown_only_where_the_label_party_has_handed_them_over(copie
     run = copied("discrete")
     folder = RunFolder(run)
     side, half = load_label_party(folder.job().data), randomized_response(0.5, 2)
-    found = evaluate_for_sharing(folder, side, half, folder.vault(), ReleasePolicy(), lambda text: None)
+    found = evaluate_test_records(folder, side, EvaluationTerms(half, folder.vault(), ReleasePolicy()))
     (run / SHARED_METRICS).write_bytes(found.to_json())
     words = read_run(run)["shared_words"]
     assert "Estimated from noisy labels of 240 test records, discrete (ε = 0.5), which every party may know" in words

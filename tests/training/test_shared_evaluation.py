@@ -24,7 +24,13 @@ from tpsl.mechanisms import Mechanism, laplace, randomized_response
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SharedEvaluation, evaluate_for_sharing, read_shared
+from tpsl.training.shared_evaluation import (
+    EvaluationTerms,
+    SharedEvaluation,
+    evaluate_new_records,
+    evaluate_test_records,
+    read_shared,
+)
 from tpsl.vault import LargestUnit, ReleasePolicy, Vault
 
 TEST = 200
@@ -67,7 +73,7 @@ def shared(
 ) -> SharedEvaluation:
     side = side or data().label_side
     say = [].append if notices is None else notices.append
-    return evaluate_for_sharing(run, side, mechanism, run.vault(), policy or ReleasePolicy(), say)
+    return evaluate_test_records(run, side, EvaluationTerms(mechanism, run.vault(), policy or ReleasePolicy(), say))
 
 
 def flipped() -> LabelSide:
@@ -80,7 +86,7 @@ def flipped() -> LabelSide:
 def test_its_epsilon_is_in_the_ledger_and_the_vault_stays_sound(run: RunFolder) -> None:
     notices: list[str] = []
     found = shared(run, notices=notices)
-    assert (found.epsilon, found.total_epsilon, found.private, found.test_records) == (0.5, 0.5, True, TEST)
+    assert (found.epsilon, found.total_epsilon, found.private, found.records) == (0.5, 0.5, True, TEST)
     assert (found.job, found.versions) == (job().digest(), run.versions())
     with Vault.open(run.vault()) as vault:
         released = [(one.epsilon, one.details["records"]) for one in vault.ledger().entries if one.kind == "released"]
@@ -136,7 +142,8 @@ def test_the_file_has_json_and_no_label(run: RunFolder) -> None:
         "shared_metrics",
         "job",
         "versions",
-        "test_records",
+        "of",
+        "records",
         "classes",
         "mechanism",
         "epsilon",
@@ -169,7 +176,7 @@ def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
         (lambda content: content + b" " * (1 << 20), "has more than 1,048,576 bytes"),
         (lambda content: b"[]", "holds no shared metrics"),
         (lambda content: content.replace(b'"shared_metrics": 1', b'"shared_metrics": 2'), "shared_metrics: Input"),
-        (lambda content: content.replace(b'"test_records": 200', b'"test_records": "200"'), "test_records: Input"),
+        (lambda content: content.replace(b'"records": 200', b'"records": "200"'), "records: Input"),
         (lambda content: content.replace(b'"job": "', b'"job": "0'), "speaks of a run of another job$"),
         (lambda content: content.replace(b'"feature": "', b'"feature": "0'), "speaks of another run of this job$"),
     ],
@@ -229,7 +236,28 @@ def test_runs_that_cannot_be_evaluated_for_others_are_refused(run: RunFolder, tm
 def test_a_vault_of_other_records_is_not_charged(run: RunFolder, tmp_path: Path) -> None:
     Vault.create(tmp_path / "vault", batches=[(["somebody"], [1], None)]).close()
     with pytest.raises(ValueError, match="does not know 800 of the 800 training records"):
-        evaluate_for_sharing(run, data().label_side, HALF, tmp_path / "vault", ReleasePolicy(), [].append)
+        evaluate_test_records(run, data().label_side, EvaluationTerms(HALF, tmp_path / "vault", ReleasePolicy()))
+
+
+def test_new_records_are_judged_by_labels_that_were_added_to_the_vault(run: RunFolder) -> None:
+    rng = np.random.default_rng(8)
+    labels = rng.integers(0, 2, 300)
+    scores = np.clip(0.3 + 0.4 * labels + 0.2 * rng.normal(size=300), 0.01, 0.99).astype(np.float32)
+    ids, side = pa.array([f"new {row}" for row in range(300)]), data().label_side
+    terms = EvaluationTerms(randomized_response(5.0, 2), run.vault(), ReleasePolicy())
+    with pytest.raises(ValueError, match=r"^300 of the 300 records have no label in the vault .*tpsl vault add"):
+        evaluate_new_records(run, side, ids, scores, terms)
+    with Vault.open(run.vault()) as vault:
+        vault.add([(ids, labels, None)])
+    found = evaluate_new_records(run, side, ids, scores, terms)
+    assert (found.of, found.records, found.epsilon, found.total_epsilon) == ("new records", 300, 5.0, 5.0)
+    assert abs(found.metrics.auc.value - metrics.auc(scores, labels == 1).value) < 5 * found.metrics.auc.standard_error
+    with Vault.open(run.vault()) as vault:
+        assert vault.total(side.records.training_ids).epsilon == 1.0
+        assert vault.total(ids).epsilon == 5.0
+    trained = side.records.training_ids.slice(0, 3)
+    with pytest.raises(ValueError, match=r"run: was trained on 3 of the 303 records; evaluate it on others$"):
+        evaluate_new_records(run, side, pa.concat_arrays([ids, trained]), np.zeros(303, dtype=np.float32), terms)
 
 
 def test_labels_that_have_not_arrived_are_waited_for(run: RunFolder) -> None:
@@ -243,7 +271,7 @@ def test_labels_that_have_not_arrived_are_waited_for(run: RunFolder) -> None:
     with Vault.open(run.vault()) as vault:
         assert not vault.knows(records.test_ids).any()
         vault.add([(records.test_ids.slice(0, 3), labels[records.test[:3]], None)])
-    assert shared(run, side=side).test_records == TEST
+    assert shared(run, side=side).records == TEST
 
 
 def test_units_add_up_over_training_and_test_records(tmp_path: Path) -> None:
