@@ -9,6 +9,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHORT = {
+    "alignment.py": ["--size", "300", "--parties", "2", "--mode", "both", "--json"],
     "attacks.py": ["--records", "4096", "--width", "16", "--batch", "1024", "--json"],
     "audit_false_alarms.py": ["--simulated", "6", "--real", "1", "--json"],
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],

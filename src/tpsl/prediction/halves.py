@@ -220,7 +220,7 @@ def load_top(run_path: Path, own: OwnParts | None = None) -> TrainedTop:
         raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
     if not job.trains:
         raise PredictionError(f"{run_path}: was trained with privacy.gradients 'none': only its local head has learned")
-    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_features(run, LABEL_PARTY) else [])]
+    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_label_features(run) else [])]
     top = build_top(job, shares, result.classes, own or run.own_parts(LABEL_PARTY)).eval()
     _load_into(top, run.label / _TOP)
     widths = {party: job.model.cut_width(party) for party in shares}
@@ -247,7 +247,7 @@ def load_halves(
                 f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
             )
         inputs[name] = feature_parties[name]
-    if has_features(run, LABEL_PARTY) != (label_inputs is not None):
+    if has_label_features(run) != (label_inputs is not None):
         has = "has no" if label_inputs is not None else "has"
         raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
     if label_inputs is not None:
@@ -256,9 +256,9 @@ def load_halves(
     return TrainedHalves(bottoms, top)
 
 
-def has_features(run: RunFolder, party: str) -> bool:
-    """Return whether a party has features in this run: feature parties have, the label party may have."""
-    return party != LABEL_PARTY or (run.label / _BOTTOM).exists()
+def has_label_features(run: RunFolder) -> bool:
+    """Return whether the label party has features of its own in this run."""
+    return (run.label / _BOTTOM).exists()
 
 
 def predict(
