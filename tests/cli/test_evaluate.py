@@ -32,7 +32,8 @@ def test_it_writes_what_it_shows_and_says_what_it_cost(tpsl: Any, run: Path, tmp
     ]
     assert "400 noisy labels released with discrete (ε = 0.5), 0 were released before" in shown.stderr
     again = tpsl("label", "evaluate", run, "--epsilon", 0.5, "--out", tmp_path / "copy.json", "--json")
-    assert again.json() == {"file": str(tmp_path / "copy.json"), **content}
+    spent = {"total_epsilon": 0.5, "total_delta": 0.0, "private": True}
+    assert again.json() == {"file": str(tmp_path / "copy.json"), **spent, **content}
     assert "0 noisy labels released with discrete (ε = 0.5), 400 were released before" in again.stderr
     assert (tmp_path / "copy.json").read_bytes() == (run / "shared_metrics.json").read_bytes()
 

@@ -21,6 +21,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import Mechanism, laplace, randomized_response
+from tpsl.progress import Notice, no_notice
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
@@ -31,7 +32,7 @@ from tpsl.training.shared_evaluation import (
     evaluate_test_records,
     read_shared,
 )
-from tpsl.vault import LargestUnit, ReleasePolicy, Vault
+from tpsl.vault import LargestUnit, LedgerTotal, ReleasePolicy, Vault
 
 TEST = 200
 HALF = randomized_response(0.5, 2)
@@ -71,9 +72,20 @@ def shared(
     policy: ReleasePolicy | None = None,
     notices: list[str] | None = None,
 ) -> SharedEvaluation:
-    side = side or data().label_side
-    say = [].append if notices is None else notices.append
-    return evaluate_test_records(run, side, EvaluationTerms(mechanism, run.vault(), policy or ReleasePolicy(), say))
+    say = no_notice if notices is None else notices.append
+    return evaluated(run, mechanism, side, policy, say)[0]
+
+
+def evaluated(
+    run: RunFolder,
+    mechanism: Mechanism = HALF,
+    side: LabelSide | None = None,
+    policy: ReleasePolicy | None = None,
+    notice: Notice = no_notice,
+) -> tuple[SharedEvaluation, LedgerTotal]:
+    """What may be shared, and what the records have spent in all."""
+    terms = EvaluationTerms(mechanism, run.vault(), policy or ReleasePolicy(), notice)
+    return evaluate_test_records(run, side or data().label_side, terms)
 
 
 def flipped() -> LabelSide:
@@ -85,8 +97,9 @@ def flipped() -> LabelSide:
 
 def test_its_epsilon_is_in_the_ledger_and_the_vault_stays_sound(run: RunFolder) -> None:
     notices: list[str] = []
-    found = shared(run, notices=notices)
-    assert (found.epsilon, found.total_epsilon, found.private, found.records) == (0.5, 0.5, True, TEST)
+    found, total = evaluated(run, notice=notices.append)
+    assert (found.epsilon, found.records) == (0.5, TEST)
+    assert (total.epsilon, total.private, total.records) == (0.5, True, TEST)
     assert (found.job, found.versions) == (job().digest(), run.versions())
     with Vault.open(run.vault()) as vault:
         released = [(one.epsilon, one.details["records"]) for one in vault.ledger().entries if one.kind == "released"]
@@ -106,9 +119,9 @@ def test_asking_again_draws_nothing_also_for_another_run_on_the_vault(run: RunFo
     assert shared(run).to_json() == first.to_json()
     other = RunFolder(tmp_path / "other")
     train(job(seed=7), other.path, data=data(), vault=run.vault())
-    second = shared(other)
+    second, total = evaluated(other)
     assert second.metrics != first.metrics
-    assert second.total_epsilon == 0.5
+    assert total.epsilon == 0.5
     with Vault.open(run.vault()) as vault:
         assert vault.head() == head
 
@@ -148,16 +161,12 @@ def test_the_file_has_json_and_no_label(run: RunFolder) -> None:
         "mechanism",
         "epsilon",
         "delta",
-        "total_epsilon",
-        "total_delta",
-        "private",
         "metrics",
     }
     assert sum(one["records"] for one in content["metrics"]["reliability"]) == TEST
     drowned = json.loads(shared(run, randomized_response(0.01, 2), policy=ReleasePolicy(compose=True)).to_json())
     assert drowned["metrics"]["auc"]["value"] is None
     assert drowned["metrics"]["auc"]["reason"].startswith("noise hides")
-    assert drowned["total_epsilon"] == pytest.approx(0.51)
 
 
 def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
@@ -215,7 +224,7 @@ def test_what_the_label_party_does_not_permit_leaves_the_vault_as_it_was(run: Ru
     for other in (randomized_response(0.7, 2), laplace(0.5, 2)):
         with pytest.raises(ValueError, match=f"^{TEST} records were released before under something else .*--compose"):
             shared(run, other)
-    assert shared(run, laplace(0.5, 2), policy=ReleasePolicy(compose=True)).total_epsilon == 1.0
+    assert evaluated(run, laplace(0.5, 2), policy=ReleasePolicy(compose=True))[1].epsilon == 1.0
 
 
 def test_runs_that_cannot_be_evaluated_for_others_are_refused(run: RunFolder, tmp_path: Path) -> None:
@@ -249,8 +258,8 @@ def test_new_records_are_judged_by_labels_that_were_added_to_the_vault(run: RunF
         evaluate_new_records(run, side, ids, scores, terms)
     with Vault.open(run.vault()) as vault:
         vault.add([(ids, labels, None)])
-    found = evaluate_new_records(run, side, ids, scores, terms)
-    assert (found.of, found.records, found.epsilon, found.total_epsilon) == ("new records", 300, 5.0, 5.0)
+    found, total = evaluate_new_records(run, side, ids, scores, terms)
+    assert (found.of, found.records, found.epsilon, total.epsilon) == ("new records", 300, 5.0, 5.0)
     assert abs(found.metrics.auc.value - metrics.auc(scores, labels == 1).value) < 5 * found.metrics.auc.standard_error
     with Vault.open(run.vault()) as vault:
         assert vault.total(side.records.training_ids).epsilon == 1.0

@@ -13,6 +13,7 @@ from tpsl.cli.settings import LOCAL, RELEASE_FLAGS, LocalOption, Settings, setti
 
 if TYPE_CHECKING:
     from tpsl.training.shared_evaluation import SharedEvaluation
+    from tpsl.vault import LedgerTotal
 
 COMMAND = settings_command(LOCAL, **RELEASE_FLAGS)
 
@@ -63,17 +64,19 @@ def evaluate(
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
     terms = EvaluationTerms(chosen, here.vault or folder.vault(), here.vault_choice().policy, notice)
     if scores is None:
-        found = evaluate_test_records(folder, side, terms)
+        found, total = evaluate_test_records(folder, side, terms)
     else:
-        found = evaluate_new_records(folder, side, *read_scores(scores, side.records.class_names), terms)
+        found, total = evaluate_new_records(folder, side, *read_scores(scores, side.records.class_names), terms)
     file = out or run / SHARED_METRICS
     write_atomically(file, found.to_json())
-    answer(json, {"file": str(file), **found.as_dict()}, [*_lines(found), f"to hand over: {file}"])
+    spent = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
+    answer(json, {"file": str(file), **spent, **found.as_dict()}, [*_lines(found, total), f"to hand over: {file}"])
 
 
-def _lines(found: SharedEvaluation) -> Iterator[str]:
+def _lines(found: SharedEvaluation, total: LedgerTotal) -> Iterator[str]:
     from tpsl.report.words import estimate_texts, spent_text
 
     yield f"{found.records:,} {found.of}, {found.mechanism}"
     yield from (f"{name:<26} {text}" for name, text in estimate_texts(found.metrics).items())
-    yield f"{found.of:<26} have spent {spent_text(found.total_epsilon, found.total_delta)} in all"
+    spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
+    yield f"{'their units' if total.by_unit else found.of:<26} have spent {spent} in all"

@@ -10,16 +10,15 @@ labels.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tpsl.data.sides import LabelSide
 from tpsl.files import for_json, shortened
@@ -38,7 +37,11 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SharedEvaluation:
-    """What the label party may tell of a run. Given the noisy labels, nothing in it depends on true ones."""
+    """What the label party may tell of a run. Given the noisy labels, nothing in it depends on true ones.
+
+    What the records have spent in all is not in it: where records are known by unit alone, that tells who is in several
+    alignments.
+    """
 
     shared_metrics: Literal[1] = 1
     """The version of the file. A later one may have more keys; what a key means stays the same."""
@@ -54,20 +57,15 @@ class SharedEvaluation:
     epsilon: float
     """The ε of the release of the labels that this is computed from."""
     delta: float
-    total_epsilon: Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
-    """The largest ε that any of these records has spent over all releases of the vault."""
-    total_delta: float
-    private: bool
-    """False if any release of these records had seeded noise or none."""
     metrics: NoisyMetrics
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data: null for what is NaN, and for an infinite ε."""
+        """Return JSON-able data: null for what is NaN."""
         content: dict[str, Any] = for_json(asdict(self))
         return content
 
     def to_json(self) -> bytes:
-        """Return the file: equal bytes for equal noisy labels, predictions and totals."""
+        """Return the file: equal bytes for equal noisy labels and predictions."""
         return (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -103,8 +101,13 @@ class EvaluationTerms:
     notice: Notice = no_notice
 
 
-def evaluate_test_records(run: RunFolder, side: LabelSide, terms: EvaluationTerms) -> SharedEvaluation:
-    """Release the labels of a run's test records, unless that was done before, and judge its predictions by them."""
+def evaluate_test_records(
+    run: RunFolder, side: LabelSide, terms: EvaluationTerms
+) -> tuple[SharedEvaluation, LedgerTotal]:
+    """Release the labels of a run's test records, unless that was done before, and judge its predictions by them.
+
+    Also returns what these records have spent in all, for the label party alone.
+    """
     result = _finished(run)
     predicted = run.predictions(result.kept_epoch)["test"]
     if len(predicted) != len(side.records.test):
@@ -114,15 +117,16 @@ def evaluate_test_records(run: RunFolder, side: LabelSide, terms: EvaluationTerm
         )
     versions = run.versions()  # what can fail comes before what costs
     noisy, total = noisy_test_labels(terms.mechanism, side, terms.vault, terms.notice, terms.policy)
-    return _shared(run, versions, "test records", noisy, total, predicted)
+    return _shared(run, versions, "test records", noisy, predicted), total
 
 
 def evaluate_new_records(
     run: RunFolder, side: LabelSide, ids: Any, scores: npt.NDArray[np.float32], terms: EvaluationTerms
-) -> SharedEvaluation:
+) -> tuple[SharedEvaluation, LedgerTotal]:
     """Release the labels of records that a run has scored since, from the vault that has them, and judge the scores.
 
-    Records that the run was trained on are refused: the scores were fitted to their noisy labels.
+    Also returns what these records have spent in all, for the label party alone. Records that the run was trained on
+    are refused: the scores were fitted to their noisy labels.
     """
     _finished(run)
     trained = pc.sum(pc.is_in(ids, value_set=side.records.training_ids)).as_py()
@@ -130,7 +134,7 @@ def evaluate_new_records(
         raise RunError(f"{run.path}: was trained on {trained:,} of the {len(ids):,} records; evaluate it on others")
     versions = run.versions()
     noisy, total = noisy_labels_of(ids, terms.mechanism, terms.vault, terms.notice, terms.policy)
-    return _shared(run, versions, "new records", noisy, total, scores)
+    return _shared(run, versions, "new records", noisy, scores), total
 
 
 def _finished(run: RunFolder) -> TrainResult:
@@ -151,7 +155,6 @@ def _shared(
     versions: Mapping[str, str],
     of: Literal["test records", "new records"],
     noisy: NoisyLabels,
-    total: LedgerTotal,
     predicted: npt.NDArray[np.float32],
 ) -> SharedEvaluation:
     mechanism = noisy.mechanism
@@ -164,8 +167,5 @@ def _shared(
         mechanism=str(mechanism),
         epsilon=mechanism.epsilon,
         delta=mechanism.delta,
-        total_epsilon=total.epsilon,
-        total_delta=total.delta,
-        private=total.private,
         metrics=noisy_metrics(mechanism, noisy.draws, predicted),
     )
