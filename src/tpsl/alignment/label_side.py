@@ -125,6 +125,7 @@ class LabelSide(Side):
                     raise BadMessage(f"{described(name)} announces {said.records} records")
                 self.working.note_announced(name, said)
                 records[name], self._heard[name] = said.records[0], channel
+                self.watching.notice(f"{described(name)} has {said.records[0]:,} records to align")
                 self.traffics.append(channel.traffic)
         self.working.note_records(records)
         for name, channel in channels.items():

@@ -19,7 +19,7 @@ from tpsl.data.aligned import Alignment, is_aligned
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.local import Local, LocalError, certificates_of
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
+from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
@@ -186,7 +186,7 @@ def _attending(endpoint: Endpoint, side: Side) -> Iterator[None]:
     """Tell the others why this side stops, if it does; one that is settled does not need them any more."""
     try:
         yield
-    except (PeerMissing, JobStopped, BadMessage) as error:
+    except (PeerMissing, Refused, JobStopped, BadMessage) as error:
         endpoint.stop(str(error))
         if not side.working.is_settled:
             raise
