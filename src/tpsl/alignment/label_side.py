@@ -78,8 +78,6 @@ class LabelSide(Side):
         async def finish(party: str) -> None:
             owner, channel = self.terms.owner(party, round_), self._channels[party]
             wanted = self.working.list_of(owner, round_ + 1)
-            if wanted.is_complete:
-                return
             while not wanted.is_complete:
                 message = await receive(channel, self.watching.observer, TensorMessage, topics=(POINTS,))
                 if message.part * self.terms.batch != wanted.done:
