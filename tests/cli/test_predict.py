@@ -110,3 +110,15 @@ def test_two_processes_score_as_one_does(
     options = [word for file in both for word in ("--records", file)]
     tpsl("predict", office / "run", *options, "--out", tmp_path / "one.parquet")
     assert scores(tmp_path / "scores.parquet") == scores(tmp_path / "one.parquet")
+
+
+def test_the_committee_of_a_search_scores_too(office: Path, tmp_path: Path, tpsl: Any) -> None:
+    (tmp_path / "space.yaml").write_text("- {training: {epochs: 2}}\n")
+    job = office / "run" / "job.yaml"
+    tpsl("tune", job, "--out", tmp_path / "tuned", "--space", tmp_path / "space.yaml", "--json").json()
+    options = ["--records", f"shop={office / 'new' / 'shop.csv'}", "--records", f"label={office / 'new' / 'bank.csv'}"]
+    command = ("predict", tmp_path / "tuned", *options, "--out", tmp_path / "scores.csv")
+    assert tpsl(*command, "--json").json()["records"] == 60
+    assert len(scores(tmp_path / "scores.csv")) == 60
+    tmp_path.chmod(0o700)
+    assert "whose committee has no local head" in tpsl(*command, "--head", "local").error()

@@ -15,9 +15,11 @@ from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag
 
 if TYPE_CHECKING:
+    from tpsl.prediction.one_process import WholeNetwork
     from tpsl.prediction.records import NewRecords
     from tpsl.prediction.two_parties import PredictionSetup
     from tpsl.progress import Progress
+    from tpsl.training.run_folder import RunFolder
 
 _SHARED = {"certs": "local.certificates", "returns": "local.returns", "alignment": "local.alignment"}
 LABEL_COMMAND = settings_command(LOCAL, listen="local.listen", **_SHARED)
@@ -49,16 +51,14 @@ def predict(
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
     from tpsl.data.dataset import class_names
-    from tpsl.prediction.one_process import load_all, predict_records
+    from tpsl.prediction.one_process import predict_records
     from tpsl.prediction.records import read_records
     from tpsl.prediction.scores import place_of_scores
-    from tpsl.training.run_folder import RunFolder
 
-    folder = RunFolder(run)
     files = _by_party(records, "--records")
     aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
     place = place_of_scores(out, local_head=head == "local")
-    network = load_all(run, local_head=head == "local")
+    folder, network = _network(run, head)
     with progress_bar("predicting") as progress:
         found = {
             party: read_records(folder, party, file, aligned.get(party), progress) for party, file in files.items()
@@ -124,6 +124,20 @@ def feature_predict(
         found = _read(setup, party, records, progress)
         place = predict_as_feature(setup, party, found, out, numbered=numbered)
     _show(json, place, found, "private")
+
+
+def _network(run: Path, head: str) -> tuple[RunFolder, WholeNetwork]:
+    """Return what predicts, and the run whose job and encoders describe the records."""
+    from tpsl.prediction.halves import PredictionError
+    from tpsl.prediction.one_process import load_all
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.tuning.prediction import TUNE, load_committee
+
+    if not (run / TUNE).exists():
+        return RunFolder(run), load_all(run, local_head=head == "local")
+    if head == "local":
+        raise PredictionError(f"{run}: is the folder of a search, whose committee has no local head")
+    return load_committee(run)
 
 
 @contextmanager
