@@ -99,9 +99,9 @@ class RunVault:
 
         The run notes its vault and what the records have spent.
         """
+        if not self._stored:
+            self.store()
         if self._noisy is None:
-            if not self._stored:
-                self.store()
             self._noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
             self._noted(total)
         return self._noisy
