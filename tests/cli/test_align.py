@@ -11,6 +11,8 @@ import yaml
 
 from tpsl.data.aligned import Alignment
 from tpsl.transport.certificates import create_authority, issue
+from tpsl.vault import Vault
+from tpsl.vault.place import vaults_in
 
 LOGGED = ("--log-json", "--set", "local.threads=1")
 
@@ -123,16 +125,22 @@ def test_two_programs_align_and_train_over_mutual_tls(shop: Path, programs: Call
     def start(party: str, *arguments: str) -> Any:
         return programs(shop, *arguments, "job.yaml", "--certs", f"certs/{party}", *LOGGED, "--json")
 
-    def together(at_label: tuple[str, ...], at_shop: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-        label = start("label", *at_label, "--listen", "127.0.0.1:0")
-        address = label.wait_for("listening")["address"]
-        feature = start("shop", *at_shop, "--connect", address)
-        return label.result(), feature.result()
+    def listening(*arguments: str) -> tuple[Any, str]:
+        label = start("label", *arguments, "--listen", "127.0.0.1:0")
+        return label, label.wait_for("listening")["address"]
 
-    label, feature = together(("align",), ("align",))
+    aligning, address = listening("align")
+    feature = start("shop", "align", "--connect", address).result()
+    label = aligning.result()
     assert (label["records"], label["matched"], feature["matched"]) == (200, 100, None)
     assert label["bytes_sent"] == feature["bytes_received"] > 0
     found = people(shop)
     assert found["label"] == [person if person >= 100 else -1 for person in found["shop"]]
-    trained, joined = together(("label", "serve"), ("feature", "join"))
+    serving, address = listening("label", "serve")
+    (place,) = vaults_in(shop / "vaults")
+    with Vault.open(place) as vault:
+        kinds = [entry.kind for entry in vault.ledger().entries]
+    assert kinds[-1] == "released", "before anybody can measure how long it takes"
+    joined = start("shop", "feature", "join", "--connect", address).result()
+    trained = serving.result()
     assert trained["train_records"] == joined["train_records"] == 160 and trained["total_epsilon"] == 1.0

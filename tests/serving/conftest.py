@@ -41,8 +41,8 @@ def table(count: int) -> str:
 def served_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with finished runs, each with all its parties in one folder.
 
-    `alone`: one feature party, whose clients get scores; the label party has labels only. `newer`: the same job once
-    more, with other noise. `joint`: two feature parties, a label party with features of its own, rounded scores.
+    `alone`: one feature party, whose clients get scores; the label party has labels only. `newer`: the same with
+    another seed. `joint`: two feature parties, a label party with features of its own, rounded scores.
     `local`: one feature party and a local head; nothing comes back.
     """
     folder = tmp_path_factory.mktemp("served")
@@ -61,7 +61,7 @@ def served_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train(make_job(content, {}, "test"), folder / name)
 
     run("alone", [SHOP], {}, "score")
-    run("newer", [SHOP], {}, "score")
+    run("newer", [SHOP], {}, "score", seed=1)
     run("joint", [SHOP, BANK], {"categorical": ["kind"]}, "rounded")
     run("local", [SHOP], {}, "nothing", head="local")
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import shutil
 import socket
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
-from tpsl.prediction.halves import PredictionError, load_bottom
+from tpsl.prediction.halves import PredictionError, load_bottom, predict
 from tpsl.prediction.local_head import load_predictor
 from tpsl.serving import http_door
 from tpsl.training.run_folder import RunFolder
@@ -53,6 +56,25 @@ def test_scores_are_those_of_the_halves_to_the_last_bit(served_runs: Path, serve
             # The label party's own application finds the same scores under the key.
             again = await served.ask("label", "/v1/score", {"key": "one"})
             assert again.content == reply.content
+
+    asyncio.run(main())
+
+
+def test_scores_are_those_of_predict_to_the_last_bit(served_runs: Path, serve: Serve) -> None:
+    """Records of the table itself, from its raw values."""
+    run = served_runs / "alone"
+    data = load(RunFolder(run).job().data)
+    with (served_runs / "table.csv").open(encoding="utf-8") as file:
+        raw = {row["id"]: row for row in csv.DictReader(file)}
+    records = [raw[name] for name in data.ids.take(pa.array(data.test[:100])).to_pylist()]
+
+    async def main() -> None:
+        async with serve(run, "shop") as served:
+            reply = await served.score("shop", records)
+            assert np.array_equal(floats(reply.content["scores"]), predict(run, data, data.test[:100]))
+            parts = [await served.score("shop", records[start : start + 25]) for start in range(0, 100, 25)]
+            found = np.concatenate([floats(part.content["scores"]) for part in parts])
+            np.testing.assert_allclose(found, floats(reply.content["scores"]), rtol=0, atol=1e-6)
 
     asyncio.run(main())
 

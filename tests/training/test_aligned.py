@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from tpsl.alignment.keys import read_keys
 from tpsl.audit import examine
 from tpsl.data.aligned import Alignment
 from tpsl.data.config import TableData
+from tpsl.data.dataset import load_label_party
+from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import Local, LocalError, own_data
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, Vault, VaultError
 
@@ -200,3 +204,20 @@ def test_a_job_file_knows_where_its_alignments_are(tables: Path, monkeypatch: py
     assert moved.digest() == load_job(tables / "sales.yaml").digest(), "each party's own affair"
     with pytest.raises(LocalError, match=r"the job has no data\.alignment, but the folder of one was given: x"):
         own_data(Job(), "label", None, Path("x"))
+
+
+def test_metrics_to_share_are_charged_to_people(tables: Path) -> None:
+    agreed = job(tables, "label-only")
+    align(agreed)
+    train(agreed, tables / "run")
+    run, side = RunFolder(tables / "run"), load_label_party(agreed.data)
+    terms = EvaluationTerms(randomized_response(0.5, 2), run.vault(), ReleasePolicy())
+    shared, total = evaluate_test_records(run, side, terms)
+    assert shared.records == len(side.records.test) == round(SHOP * 0.2)
+    assert (total.epsilon, total.by_unit) == (0.5, True)
+    align(agreed, digest="e" * 64)  # the same people under new ids
+    train(agreed, tables / "second", vault=run.vault())
+    second, side = RunFolder(tables / "second"), load_label_party(agreed.data)
+    with pytest.raises(VaultError, match=r"would bring a unit to ε = 1 in all, more than the ε = 0\.9 that"):
+        evaluate_test_records(second, side, replace(terms, policy=ReleasePolicy(max_epsilon=0.9)))
+    assert evaluate_test_records(second, side, terms)[1].epsilon == 1.0

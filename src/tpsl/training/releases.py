@@ -64,6 +64,22 @@ def noisy_test_labels(
         return vault.noisy_labels(mechanism, ids), vault.total(ids)
 
 
+def noisy_labels_of(
+    ids: Any, mechanism: Mechanism, vault_path: Path, notice: Notice, policy: ReleasePolicy
+) -> tuple[NoisyLabels, LedgerTotal]:
+    """Return the noisy labels of records whose labels are in the vault, and what they have spent there in all."""
+    with Vault.open(vault_path) as vault:
+        unknown = int((~vault.knows(ids)).sum())
+        if unknown:
+            raise VaultError(
+                f"{unknown:,} of the {len(ids):,} records have no label in the vault {vault_path}; "
+                f"`tpsl vault add {vault_path} FILE` adds them"
+            )
+        report = vault.release(mechanism, ids=ids, policy=policy)
+        notice(_what_was_released(report))
+        return vault.noisy_labels(mechanism, ids), vault.total(ids)
+
+
 def _what_was_released(report: ReleaseReport) -> str:
     return (
         f"{report.released:,} noisy labels released with {report.mechanism}, "

@@ -53,14 +53,19 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored = side, False
         self._noisy: NoisyLabels | None = None
+        self._total: LedgerTotal | None = None
 
     def store(self) -> None:
-        """Have the labels of the training records in the vault; nothing is released.
+        """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where a
+        vault counts what people spend, the release takes the longer the more of them were released before, which would
+        tell how many the label party knows; so it happens here.
         """
         store_labels(self._side, self.path, self._notice)
         self._stored = True
+        if self.records.known_by_unit:
+            self.noisy()
 
     def check(self) -> None:
         """Raise what the release would raise, before anything is stored or drawn."""
@@ -109,7 +114,9 @@ class RunVault:
         return labels
 
     def total(self) -> LedgerTotal:
-        """Return what the training records have spent by now, and note it."""
+        """Return what the training records have spent by now, and note it; what people have spent, at the release."""
+        if self.records.known_by_unit and self._total is not None:
+            return self._total
         with Vault.open(self.path) as vault:
             return self._noted(vault.total(self.records.training_ids))
 
@@ -131,6 +138,7 @@ class RunVault:
             "time": now(),
         }
         self.run.note_ledger(self.path, content)
+        self._total = total
         return total
 
 
