@@ -34,6 +34,7 @@ async def label(role: LabelRole) -> None:
     if role.result is None:
         if role.job.trains:
             _keep_what_predicts(role)
+        role.run.note_records(role.name, role.records.ids)
         role.result = _label_result(role)
         role.run.finish(role.result)
     await role.send(Bye())
@@ -46,6 +47,7 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
     _keep_what_predicts(role)
+    role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or FeatureResult(
