@@ -96,5 +96,5 @@ def test_what_pytorch_cannot_export_is_written_as_weights(
     assert sorted(file.name for file in tmp_path.iterdir()) == files
     assert missing.keys() == reasons.keys()
     assert all(reason in missing[file] and len(missing[file]) < 300 for file, reason in reasons.items())
-    assert load_file(tmp_path / "half.safetensors")["bottom.members.0.layer.weight"].equal(network.layer.weight)
+    assert load_file(tmp_path / "half.safetensors")["parts.0.bottom.members.0.layer.weight"].equal(network.layer.weight)
     assert capfd.readouterr() == ("", "")

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tpsl.training.agreement import agreement
+from tpsl.training.agreement import agreement, ids_digest
 from tpsl.training.job import Job, make_job
 from tpsl.training.schedule import Schedule
 
@@ -57,3 +57,16 @@ def test_no_field_is_longer_than_the_wire_takes() -> None:
 def test_the_number_of_records_is_compared() -> None:
     assert fields(job())["number of records"] == "50"
     assert fields(job(), IDS[:49])["number of records"] == "49"
+
+
+def test_ids_in_another_order_or_form_have_another_digest() -> None:
+    ids = ["ab", "c", "", "ü", "abc"]
+    same = [
+        pa.array(ids),
+        pa.array(ids, pa.large_string()),
+        pa.array(["x", *ids])[1:],
+        pa.chunked_array([ids[:2], ids[2:]]),
+    ]
+    assert len({ids_digest(each) for each in same}) == 1
+    others = [ids[::-1], ["a", "bc", "", "ü", "abc"], ids[:4], [*ids, ""], ["ab", "c", "ü", "", "abc"]]
+    assert len({ids_digest(pa.array(each)) for each in [ids, *others]}) == 1 + len(others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +14,10 @@ def export(
     run: RunArgument,
     party: Annotated[str, typer.Option(help="Whose half: a feature party's name, or label.")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
+    head: Annotated[
+        Literal["private", "local"],
+        typer.Option(help="The label party's head: 'local' was trained on true labels, and is NOT PRIVATE."),
+    ] = "private",
     json: JsonFlag = False,
 ) -> None:
     """Write a party's trained half for its owner: for PyTorch, as ONNX, as safetensors, with encoder and model card.
@@ -26,7 +30,9 @@ def export(
     from tpsl.export.half import export_half
 
     notice(f"exporting the half of {party}")
-    card = export_half(run, party, out)
+    card = export_half(run, party, out, head=head)
+    if head == "local":
+        warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")
     for file, state in card["files"].items():
         if state != "written":
             warn(f"{out / file}: {state}")

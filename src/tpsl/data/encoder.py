@@ -29,7 +29,7 @@ from tpsl.data.arrays import ColumnStack
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS
-from tpsl.data.parquetfile import new_parquet
+from tpsl.data.new_files import new_parquet
 from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Standard, stable_hash
 from tpsl.data.rawtable import Order, RawTable
 from tpsl.data.split import Rows
@@ -205,13 +205,15 @@ def learn(
 ) -> tuple[EncoderState, Features]:
     """Learn from the `train` rows of a table and encode all of it, field by field.
 
-    `order` puts the rows into their order first; `train` counts in that order. With a `folder` the encoded arrays go
-    there, and memory is bounded by one field.
+    `order` takes rows and puts them into their order first; `train` counts in that order. With a `folder` the encoded
+    arrays go there, and memory is bounded by one field.
     """
     chosen = train if order is None else order[train]
     in_order: Callable[[Any], Any] = (lambda values: values) if order is None else (lambda values: values[order])
     categorical, numeric = (
-        ColumnStack(dtype, len(table), None if folder is None else folder / f"{name}.npy")
+        ColumnStack(
+            dtype, len(table) if order is None else len(order), None if folder is None else folder / f"{name}.npy"
+        )
         for name, dtype in (("categorical", np.int32), ("numeric", np.float32))
     )
     what, fields = f"encoding {Path(table.name).name}", len(table.categorical) + len(table.numeric)

@@ -59,6 +59,12 @@ def label_facts(run: RunFolder) -> Card:
     }
 
 
+def local_head_facts(run: RunFolder) -> Card:
+    """Return what the label party knows of its local head: how good it is, and that it is not private."""
+    facts = label_facts(run)
+    return facts | {"privacy": facts["privacy"] | {"private": False}, "metrics": for_json(run.local_head())}
+
+
 def _common(run: RunFolder, job: Job, party: str) -> Card:
     return {
         "card": VERSION,

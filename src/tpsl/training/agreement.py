@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.data.id_digest import ids_digest
+from tpsl.data.rawtable import FIND_COMMON_RECORDS
+from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import TOPICS
 from tpsl.transport.frames import Limits
-from tpsl.transport.handshake import Agreement
+from tpsl.transport.handshake import RECORD_IDS, Agreement
 
 PROTOCOL = 4
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
+_RECORDS = "number of records"
 _LONGEST = 200
 
 
@@ -30,17 +32,24 @@ def agreement(job: Job, ids: Any, schedule: Schedule) -> Agreement:
         "protocol version": str(PROTOCOL),
         **dict(_flat(job.agreed(), "job")),
         "digest of the job": job.digest(),
-        "number of records": str(len(ids)),
+        _RECORDS: str(len(ids)),
         "number of training records": str(len(schedule.train)),
         "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in feature_party_names(job.data)),
         "batch plan": schedule.plan.digest(),
     }
-    return Agreement(fields, ids_digest(ids))
+    return Agreement(fields, ids_digest(ids), dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS))
 
 
 def limits(job: Job, schedule: Schedule) -> Limits:
     """Return the tensors that a party of the job accepts."""
     return Limits(schedule.largest_part, job.widest_share, TOPICS)
+
+
+def ids_digest(ids: Any) -> bytes:
+    """Return a SHA-256 of the record ids in their order; it stays at home."""
+    digest = TextsDigest(b"tpsl record ids")
+    digest.update(ids)
+    return digest.digest()
 
 
 def _flat(content: Any, name: str) -> Iterator[tuple[str, str]]:

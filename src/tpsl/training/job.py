@@ -11,20 +11,24 @@ import json
 import re
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from tpsl.data.config import DataConfig, FlightsData
+from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
 from tpsl.transport.messages import WireDtype
+from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from tpsl.perturb import Loss
+
+
+AnyFile = TypeVar("AnyFile", bound=TableFile)
 
 
 class _Model(BaseModel):
@@ -178,6 +182,30 @@ class TrainingConfig(_Model):
         return self
 
 
+Returns = Literal["nothing", "rounded", "score"]
+"""What a feature party gets back of predictions, from the least to the most."""
+
+
+class PredictionConfig(_Model):
+    """What a feature party gets back where the parties predict new records together."""
+
+    returns: Returns = Field(
+        "nothing",
+        description="What a feature party gets back for each record: nothing, its score rounded, or its score.",
+    )
+    decimals: int = Field(2, ge=1, le=6, description="'rounded': the decimal places of a score that is returned.")
+
+    def at_most(self, most: Returns | None) -> PredictionConfig:
+        """Return the same, or with less that is returned if `most` is less."""
+        names = get_args(Returns)
+        if most is None or names.index(most) >= names.index(self.returns):
+            return self
+        return self.model_copy(update={"returns": most})
+
+    def __str__(self) -> str:
+        return f"scores rounded to {self.decimals} decimals" if self.returns == "rounded" else self.returns
+
+
 class Job(_Model):
     """The whole agreement."""
 
@@ -188,6 +216,9 @@ class Job(_Model):
     model: ModelConfig = Field(ModelConfig(), description="The network.")
     training: TrainingConfig = Field(
         TrainingConfig(), description="How long, in which order and with which optimisers."
+    )
+    prediction: PredictionConfig = Field(
+        PredictionConfig(), description="What comes back where the parties predict new records together."
     )
 
     @model_validator(mode="after")
@@ -220,6 +251,15 @@ class Job(_Model):
             raise ValueError("model.wide is fitted on noisy labels, and with privacy.gradients 'none' there are none")
         if self.model.wide and self.training.labels == "arriving":
             raise ValueError("model.wide is fitted before the first step: training.labels must be 'stored'")
+        return self
+
+    @model_validator(mode="after")
+    def _new_records_have_their_labels(self) -> Self:
+        if isinstance(self.data, TableData) and self.data.makes_new_records and self.has_late_labels:
+            raise ValueError(
+                "training.labels 'arriving' needs records that are known by id, and an alignment of mode label-only "
+                "makes new ones: take mode both"
+            )
         return self
 
     @property
@@ -264,9 +304,9 @@ class Job(_Model):
         """
         content = self.model_dump(mode="json")
         data = content["data"]
-        for file in [data, *data.get("features", []), data.get("label", {})]:
-            file.pop("path", None)
-            file.pop("unit", None)
+        for file in [*data.get("features", [data]), data.get("label", {})]:
+            for own in ("path", "unit", "alignment"):
+                file.pop(own, None)
         return content
 
     def digest(self) -> str:
@@ -297,9 +337,9 @@ def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> 
     if content is None:
         content = {}
     if not isinstance(content, dict):
-        raise JobError(f"{path}: a job is a mapping with the parts data, privacy, model and training")
+        raise JobError(f"{path}: a job is a mapping with the parts {', '.join(Job.model_fields)}")
     _resolve_paths(content.get("data"), path.parent)
-    return make_job(content, overrides or {}, str(path))
+    return _with_alignments(make_job(content, overrides or {}, str(path)), path.stem)
 
 
 def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], origin: str) -> Job:
@@ -346,8 +386,24 @@ def _resolve_paths(data: Any, folder: Path) -> None:
         return
     features, label = data.get("features"), data.get("label")
     for file in [data, *(features if isinstance(features, list) else []), label]:
-        if isinstance(file, dict) and isinstance(file.get("path"), str):
-            file["path"] = str((folder / file["path"]).absolute())
+        for key in ("path", "alignment"):
+            if isinstance(file, dict) and isinstance(file.get(key), str):
+                file[key] = str((folder / file[key]).absolute())
+
+
+def _with_alignments(job: Job, name: str) -> Job:
+    """Say where each party's alignment is, for a job that has one: alignments/JOB-PARTY in the current folder."""
+    data = job.data
+    if not isinstance(data, TableData) or data.alignment is None:
+        return job
+
+    def placed(file: AnyFile, party: str) -> AnyFile:
+        place = file.alignment or Path("alignments", f"{name}-{party}").absolute()
+        return file.model_copy(update={"alignment": place})
+
+    features = tuple(placed(file, file.party) for file in data.features)
+    found = data.model_copy(update={"features": features, "label": placed(data.label, LABEL_PARTY)})
+    return job.model_copy(update={"data": found})
 
 
 def _first_difference(a: Any, b: Any, name: str) -> str | None:

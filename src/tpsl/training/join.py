@@ -51,7 +51,7 @@ def join(
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
             return finished
-        data = own_data(job, party, local.data).data
+        data = own_data(job, party, local.data, local.alignment).data
         side = load_feature_party(data, party, watching.progress, source=setup.source(party))
         setup.say_what_is_loaded(data, side)
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.

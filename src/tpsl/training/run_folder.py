@@ -22,7 +22,6 @@ Everything under RUN/label depends on the label party's data and stays there.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,8 +36,8 @@ from safetensors.numpy import load, save
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
-from tpsl.data.id_digest import ids_digest
 from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
+from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
@@ -170,9 +169,10 @@ class RunFolder:
         return EncoderState.load(self.party(party) / _ENCODER)
 
     def note_records(self, party: str, ids: Any) -> None:
-        """Note which records a run was trained on: their number, and a digest that tells nothing of the handshake's."""
-        digest = hashlib.sha256(b"tpsl records of a run" + ids_digest(ids)).hexdigest()
-        _write(self.party(party) / _RECORDS, {"records": len(ids), "digest": digest})
+        """Note which records a run was trained on: their number and a digest, another than that of the handshake."""
+        digest = TextsDigest(b"tpsl records of a run")
+        digest.update(ids)
+        _write(self.party(party) / _RECORDS, {"records": len(ids), "digest": digest.digest().hex()})
 
     def records_digest(self, party: str) -> str:
         """Return the digest of the run's records as this party has noted it."""

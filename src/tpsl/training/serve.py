@@ -54,7 +54,7 @@ def serve(
         if finished is not None and confirmed and is_complete(run, job):
             setup.say_finished()
             return finished
-        data = own_data(job, LABEL_PARTY, local.data).data
+        data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         late, source = job.has_late_labels, setup.source(LABEL_PARTY)
         side = load_label_party(data, watching.progress, late_labels=late, source=source)
         setup.say_what_is_loaded(data, side)

@@ -33,7 +33,8 @@ async def label(role: LabelRole) -> None:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
     if role.result is None:
         if role.job.trains:
-            _keep_what_predicts(role)
+            _keep_weights(role)
+        _keep_encoder(role)
         role.run.note_records(role.name, role.records.ids)
         role.result = _label_result(role)
         role.run.finish(role.result)
@@ -46,7 +47,8 @@ async def label(role: LabelRole) -> None:
 
 async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
-    _keep_what_predicts(role)
+    _keep_weights(role)
+    _keep_encoder(role)
     role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
@@ -66,13 +68,17 @@ async def feature(role: FeatureRole) -> None:
     role.observer.event("finished")
 
 
-def _keep_what_predicts(role: Role) -> None:
-    """Write the averaged weights, and how records are encoded."""
+def _keep_weights(role: Role) -> None:
+    """Write the averaged weights, which predict."""
     if role.recorder:
         role.recorder.sync()
     for part, (half, optimizer) in role.halves.items():
         with optimizer.averaged():
             write_atomically(role.folder / f"{part}.safetensors", save(half.state_dict()))
+
+
+def _keep_encoder(role: Role) -> None:
+    """Write how records are encoded, for those that come later."""
     if role.encoder is not None:
         role.run.save_encoder(role.name, role.encoder)
 
