@@ -86,9 +86,9 @@ def job_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job
 
 @pytest.fixture(scope="session")
 def run(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a finished run with two members, a wide part and a local head."""
+    """Return a finished run with two members and a wide part."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train(job_of_tables({"members": 2, "wide": True}, head="local"), folder)
+    train(job_of_tables({"members": 2, "wide": True}), folder)
     return folder
 
 

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from tpsl.data.party_file import encode_file
 from tpsl.export.card import feature_facts
 from tpsl.export.formats import ExportError
 from tpsl.export.half import export_half
-from tpsl.prediction.halves import PredictionError, load_bottom, load_top
-from tpsl.prediction.local_head import load_predictor
+from tpsl.prediction.halves import load_bottom, load_top
 from tpsl.training.run_folder import RunFolder
 
 # Runs exported scripts as a user does, in one process to import PyTorch once; whoever imports tpsl there fails.
@@ -120,34 +118,6 @@ def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path
     both = [json.loads((exported / party / "card.json").read_text()) for party in ("shop", "label")]
     for same in ("job", "records", "versions"):
         assert both[0][same] == both[1][same]
-
-
-def test_the_local_head_is_written_apart_and_marked(run: Path, tmp_path: Path) -> None:
-    card = export_half(run, "label", tmp_path / "out", head="local")
-    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["NOT-PRIVATE"]
-    assert card["title"].startswith("NOT PRIVATE") and not card["privacy"]["private"]
-    assert card["metrics"] == RunFolder(run).local_head()
-    assert (tmp_path / "out" / "NOT-PRIVATE" / "MODEL_CARD.md").read_text().startswith("# NOT PRIVATE")
-    assert set(card["files"].values()) == {"written"}
-    draw = np.random.default_rng(0)
-    features = RunFolder(run).encoder("label").features(np.ones((5, 1), np.int32), np.ones((5, 1), np.float32))
-    share = torch.from_numpy(draw.normal(size=(5, 18)).astype(np.float32))
-    graph = torch.export.load(tmp_path / "out" / "NOT-PRIVATE" / "half.pt2").module()
-    found = graph(share, torch.from_numpy(features.categorical), torch.from_numpy(features.numeric))
-    shares = {"shop": share, "label": load_bottom(run, "label").embed(features)}
-    expected = load_predictor(run, local_head=True).probabilities(shares)
-    np.testing.assert_allclose(found.detach(), expected, atol=1e-6)
-
-
-def test_a_local_head_is_refused_to_everybody_else(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="stays with the label party: shop has none"):
-        export_half(run, "shop", tmp_path / "out", head="local")
-    without = tmp_path / "run"
-    shutil.copytree(run, without)
-    shutil.rmtree(without / "label" / "NOT-PRIVATE")
-    with pytest.raises(PredictionError, match="the run has no local head"):
-        export_half(without, "label", tmp_path / "out", head="local")
-    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_exported_is_one_sentence(

@@ -30,11 +30,15 @@ def export(
     from tpsl.export.half import export_half
 
     notice(f"exporting the half of {party}")
-    card = export_half(run, party, out, head=head)
+    exported = export_half(run, party, out, head=head)
+    folder, card = exported.folder, exported.card
     if head == "local":
         warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")
     for file, state in card["files"].items():
         if state != "written":
-            warn(f"{out / file}: {state}")
-    lines = [f"{card['title']}: {out}", *(f"  {file}" for file, state in card["files"].items() if state == "written")]
-    answer(json, {"folder": str(out), "card": card}, lines)
+            warn(f"{folder / file}: {state}")
+    lines = [
+        f"{card['title']}: {folder}",
+        *(f"  {file}" for file, state in card["files"].items() if state == "written"),
+    ]
+    answer(json, {"folder": str(folder), "card": card}, lines)

@@ -57,6 +57,14 @@ Head = Literal["private", "local"]
 
 
 @dataclass(frozen=True)
+class Exported:
+    """Where a half was written, and its card."""
+
+    folder: Path
+    card: Card
+
+
+@dataclass(frozen=True)
 class _Half:
     """What is exported: a graph, an example of its inputs, and the facts of its card."""
 
@@ -67,8 +75,10 @@ class _Half:
     facts: Card
 
 
-def export_half(run_path: Path, party: str, out: Path, *, head: Head = "private", own: OwnParts | None = None) -> Card:
-    """Write a party's half of a finished run into a new folder, and return its card.
+def export_half(
+    run_path: Path, party: str, out: Path, *, head: Head = "private", own: OwnParts | None = None
+) -> Exported:
+    """Write a party's half of a finished run into a new folder.
 
     The run folder need hold no other party's half. The label party's local head goes into a folder of its own in it,
     `NOT-PRIVATE`. `own` are the party's parts, if they were objects. A half that PyTorch cannot export is written as
@@ -86,7 +96,7 @@ def export_half(run_path: Path, party: str, out: Path, *, head: Head = "private"
     half = _label_half(run, head, own) if party == LABEL_PARTY else _feature_half(run, party, own)
     folder = out / NOT_PRIVATE if head == "local" else out
     make_private_folder(folder)
-    return _write(half, folder)
+    return Exported(folder, _write(half, folder))
 
 
 def _feature_half(run: RunFolder, party: str, own: OwnParts | None) -> _Half:
