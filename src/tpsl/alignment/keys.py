@@ -16,6 +16,7 @@ and the normalised value; a value that is missing is in no list.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +89,14 @@ def _exact(texts: Any, key: AlignmentKey) -> Any:
 
 
 def _id(texts: Any, key: AlignmentKey) -> Any:
-    return _where(pc.utf8_normalize(pc.utf8_trim_whitespace(texts), form="NFC"), r"^.")
+    return _where(_composed(pc.utf8_trim_whitespace(texts)), r"^.")
+
+
+def _composed(texts: Any) -> Any:
+    """Return texts in normalisation form C, by Python: some versions of PyArrow decompose instead."""
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return texts
+    return pa.array([text and unicodedata.normalize("NFC", text) for text in texts.to_pylist()], pa.string())
 
 
 def _email(texts: Any, key: AlignmentKey) -> Any:

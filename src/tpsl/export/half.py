@@ -29,7 +29,7 @@ from tpsl.export.formats import ONNX, PT2, RECORDS, WEIGHTS, ExportError, requir
 from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.batches import Batches
-from tpsl.prediction.halves import has_features, inputs_like_those_of_training
+from tpsl.prediction.halves import has_label_features, inputs_like_those_of_training
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
@@ -113,7 +113,7 @@ def _label_half(run: RunFolder, head: Head, own: OwnParts | None) -> _Half:
     if head == "local":
         about = {"title": "NOT PRIVATE: the local head", "half": "local head", "summary": _ABOUT_LOCAL_HEAD}
         facts = local_head_facts(run)
-    has_own = has_features(run, LABEL_PARTY)
+    has_own = has_label_features(run)
     bottom = load_embedder(run.path, LABEL_PARTY, own) if has_own else None
     inputs, encoder = _reads(run, LABEL_PARTY, own) if has_own else ({}, None)
     widths = {party: width for party, width in predictor.widths.items() if party != LABEL_PARTY}

@@ -131,14 +131,18 @@ def _description(job: Job, classes: int) -> str:
 
 
 def _total_under(vault: Vault, description: str) -> LedgerTotal | None:
-    """Return the most that any record has spent in all which had this release; None if none had."""
+    """Return the most that any record has spent in all which had this release; None if none had.
+
+    In a vault that goes by unit it is the most that any unit has spent.
+    """
     index_of, histories = vault.histories()
     found = None
     for history, count in zip(histories, np.bincount(index_of, minlength=len(histories)).tolist(), strict=True):
         if count and any(entry.description == description for entry in history):
             part = total_of(history, count)
             found = part.joined(found) if found else part
-    return found
+    unit = vault.ledger().largest_unit if found and vault.by_unit else None
+    return found.joined(LedgerTotal(unit.epsilon, unit.delta, by_unit=True)) if found and unit else found
 
 
 def _absent(noted: dict[str, Any] | None) -> str:

@@ -32,6 +32,8 @@ class RunSetup:
     record_steps: int = 0
     """The number of steps, from the first, that are recorded in the transcript."""
     watching: Watching = UNWATCHED
+    keeps_epochs: bool = False
+    """Whether what predicts is kept after each epoch, and not only after the last."""
 
     def own_parts(self, party: str) -> OwnParts:
         """Return what a party brings itself."""
