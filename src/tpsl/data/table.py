@@ -1,6 +1,7 @@
 """Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
 
-from tpsl.data.config import LabelFile, TableData, TableFile
+from tpsl.data.config import LabelFile, TableData, TableFile, in_time
+from tpsl.data.encoder import EncoderState
 from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.preparation import Preparation
 from tpsl.data.relabelling import Relabelling
@@ -10,12 +11,16 @@ from tpsl.tables.reading import dialect_of
 
 
 def feature_side(
-    config: TableData, party: str, progress: Progress = no_progress, relabelling: Relabelling | None = None
+    config: TableData,
+    party: str,
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> FeatureSide:
-    """Load a feature party's side from its file."""
+    """Load a feature party's side from its file; an `encoder` of an earlier run encodes it, if there is one."""
     file = next(file for file in config.features if file.party == party)
     described = party_file(file, config, Labels(config.label.label, config.class_names, relabelling=relabelling))
-    return Preparation.of(config).load_feature_side(party, described, progress)
+    return Preparation.of(config, encoder=encoder).load_feature_side(party, described, progress)
 
 
 def label_side(
@@ -24,10 +29,12 @@ def label_side(
     *,
     late_labels: bool = False,
     relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> LabelSide:
-    """Load the label party's side from its file; `late_labels` may be missing."""
+    """Load the label party's side from its file; `late_labels` may be missing, `encoder` is that of an earlier run."""
     labels = Labels(config.label.label, config.class_names, late_labels, relabelling)
-    return Preparation.of(config).load_label_side(party_file(config.label, config, labels), labels.classes, progress)
+    file = party_file(config.label, config, labels)
+    return Preparation.of(config, encoder=encoder).load_label_side(file, labels.classes, progress)
 
 
 def party_file(file: TableFile, config: TableData, labels: Labels) -> PartyFile:
@@ -37,7 +44,8 @@ def party_file(file: TableFile, config: TableData, labels: Labels) -> PartyFile:
         file.path,
         columns | dict.fromkeys(file.dates, "date"),
         file.id,
-        file.time if config.split == "chronological" else None,
+        file.time if in_time(config) else None,
+        since=config.since,
         unit=file.unit if isinstance(file, LabelFile) else None,
         labels=labels if file.path == config.label.path else None,
         missing=file.missing,
