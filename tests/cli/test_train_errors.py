@@ -28,8 +28,8 @@ def test_a_job_file_that_is_not_there(tpsl: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("- a\n- b\n", "a job is a mapping with the parts data, privacy, model and training"),
-        ("just words\n", "a job is a mapping with the parts data, privacy, model and training"),
+        ("- a\n- b\n", "a job is a mapping with the parts data, privacy, model, training, prediction"),
+        ("just words\n", "a job is a mapping with the parts data, privacy, model, training, prediction"),
         ("data: {source: flights\n", "is not YAML"),
         ("nonsense: 1\n", "nonsense: "),
         ("training: 7\n", "training: "),

@@ -8,9 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpsl.data.encoder import (
-    FIRST_VALUE,
-    MISSING,
-    UNSEEN,
     Categories,
     EncoderState,
     HashedCategories,
@@ -19,6 +16,7 @@ from tpsl.data.encoder import (
 )
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN
 from tpsl.data.rawtable import RawTable
 
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=4, max_size=60)

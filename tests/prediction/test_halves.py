@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.halves import PredictionError, load_halves, predict
+from tpsl.prediction.halves import PredictionError, load_bottom, load_halves, load_top, predict
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
@@ -136,3 +136,33 @@ def test_weights_decide(trained: tuple[Path, Dataset], tmp_path: Path) -> None:
     weights["members.0.output.bias"] += 1.0
     save_file(weights, path)
     assert (predict(copy, data) > predict(run, data)).all()
+
+
+def test_each_party_loads_its_half_from_a_folder_of_its_own(tmp_path: Path) -> None:
+    job = agreed(NATURAL, {"wide": True, "members": 2}, averaging=0.5)
+    data = load(job.data)
+    train(job, tmp_path / "run", data=data)
+    for party in ("feature", "label"):
+        (tmp_path / party).mkdir()
+        shutil.copy(tmp_path / "run" / "job.yaml", tmp_path / party)
+        shutil.copytree(tmp_path / "run" / party, tmp_path / party / party)
+    shutil.copy(tmp_path / "run" / "result.json", tmp_path / "label")
+    top, own = load_top(tmp_path / "label"), load_bottom(tmp_path / "label", "label")
+    bottom = load_bottom(tmp_path / "feature", "feature")
+    assert data.label_features is not None
+    shares = {
+        "feature": bottom.embed(data.feature_parties["feature"], data.test),
+        "label": own.embed(data.label_features, data.test),
+    }
+    assert {party: share.shape[1] for party, share in shares.items()} == dict(top.widths)
+    assert np.array_equal(top.probabilities(shares), predict(tmp_path / "run", data, data.test))
+    with pytest.raises(PredictionError, match="the part of 'label' in the run is not finished"):
+        load_bottom(tmp_path / "feature", "label")
+
+
+def test_a_run_whose_halves_learned_nothing_has_no_top_half(tmp_path: Path) -> None:
+    job = make_job({"data": NATURAL, "privacy": {"gradients": "none"}, "training": {"head": "local"}}, {}, "test")
+    train(job, tmp_path / "run")
+    with pytest.raises(PredictionError, match=r"privacy\.gradients 'none': only its local head has learned"):
+        load_top(tmp_path / "run")
+    assert load_bottom(tmp_path / "run", "feature").width == job.model.cut_width("feature")

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.mechanisms import gaussian, identity, laplace, optimized_unary, randomized_response, subset_selection
 from tpsl.perturb import LOSSES, cross_entropy
-from tpsl.training.job import Job, JobError, PrivacyConfig, load_job, make_job
+from tpsl.training.job import Job, JobError, PredictionConfig, PrivacyConfig, Returns, load_job, make_job
 
 TABLE = {
     "source": "table",
@@ -68,6 +68,7 @@ def another(value: Any) -> Any:
         "shuffled": "arrival",
         "float32": "bfloat16",
         "adam": "sgd",
+        "nothing": "score",
         None: 12,
     }[value]
 
@@ -231,3 +232,19 @@ def test_a_file_that_is_no_yaml_is_named(tmp_path: Path, text: bytes) -> None:
 def test_unknown_losses_and_optimisers_are_refused_with_the_known_ones(training: dict[str, Any], reason: str) -> None:
     with pytest.raises(JobError, match=reason):
         job_of({"training": training})
+
+
+@pytest.mark.parametrize(
+    ("agreed", "most", "returned"),
+    [
+        ("score", None, "score"),
+        ("score", "rounded", "scores rounded to 3 decimals"),
+        ("rounded", "score", "scores rounded to 3 decimals"),
+        ("rounded", "nothing", "nothing"),
+        ("nothing", "score", "nothing"),
+    ],
+)
+def test_a_side_narrows_what_is_returned_and_never_widens_it(
+    agreed: Returns, most: Returns | None, returned: str
+) -> None:
+    assert str(PredictionConfig(returns=agreed, decimals=3).at_most(most)) == returned

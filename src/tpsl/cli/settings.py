@@ -171,7 +171,7 @@ JOB_FLAGS = {
 }
 LIMIT_FLAGS = {"max_epsilon": "local.max_epsilon", "not_private": "local.not_private"}
 RELEASE_FLAGS = {"vault": "local.vault", **LIMIT_FLAGS, "compose": "local.compose"}
-ALL_PARTS = ("data", "privacy", "model", "training", LOCAL)
+ALL_PARTS = ("data", "privacy", "model", "training", "prediction", LOCAL)
 
 
 def settings_command(*parts: str, **flags: str) -> type[SettingsCommand]:

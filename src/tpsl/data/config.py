@@ -18,6 +18,7 @@ SplitSeed = Annotated[Seed, Field(description="Seed of the random split.")]
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 Classes = Annotated[int, Field(ge=2, description="Number of classes of the label.")]
 SOURCE = "Which data: a set with a name, or tables of your own."
+KeyRule = Literal["exact", "id", "email", "phone", "sha256"]
 DataPath = Annotated[Path, Field(strict=False), AfterValidator(Path.absolute)]
 """A path is taken from the folder where the configuration is made, and holds wherever a run is used later."""
 
@@ -115,6 +116,62 @@ class SyntheticData(_Model):
         return self
 
 
+class AlignmentKey(_Model):
+    """A key by which parties find their common records, and the rule that makes two spellings of it one."""
+
+    name: str = Field(min_length=1, description="What the key is called in `keys` of each party's file.")
+    rule: KeyRule = Field(
+        description="How values are normalised before they are compared: 'exact', 'id' (trimmed, Unicode NFC), 'email' "
+        "(trimmed, lower case), 'phone' (E.164) or 'sha256' (hashed by yourself: 64 hexadecimal digits)."
+    )
+    country: int | None = Field(
+        default=None, ge=1, le=999, description="'phone': the country code of numbers that are written without one."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_rule_alone(cls, value: object) -> object:
+        return {"name": value, "rule": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _only_telephones_have_a_country(self) -> Self:
+        if self.country is not None and self.rule != "phone":
+            raise ValueError(f"{self.name}: only a key of the rule phone takes a country")
+        return self
+
+
+class AlignmentConfig(_Model):
+    """How `tpsl align` finds the records that the parties have in common, and who learns which they are."""
+
+    mode: Literal["label-only", "both", "size"] = Field(
+        default="label-only",
+        description="'label-only': only the label party learns which records it knows, and the others get class 0; "
+        "'both': all learn the common records; 'size': all learn their number only, and nothing can be trained.",
+    )
+    keys: Annotated[tuple[AlignmentKey, ...], Field(strict=False, min_length=1)] = Field(
+        default=("id",),
+        validate_default=True,
+        description="The keys that are compared, in order of preference: rules, as [email, phone], or mappings with "
+        "`name`, `rule` and `country`.",
+    )
+    engine: Literal["ecdh", "plain"] = Field(
+        default="ecdh",
+        description="'ecdh': private set intersection; 'plain': salted hashes, which who guesses an id can test.",
+    )
+    order: Literal["random", "time"] = Field(
+        default="random",
+        description="Order of the common records: 'random', or 'time': by the first feature party's `time` column.",
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [key.name for key in self.keys]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"keys: {name!r} appears {names.count(name)} times: give each key its own `name`")
+        return self
+
+
 class TableFile(_Model):
     """One party's table: a CSV file with a header line or a Parquet file, and the role of its columns."""
 
@@ -137,6 +194,21 @@ class TableFile(_Model):
     missing: Names = Field(
         default=("",), description="Texts that stand for a missing value in a CSV file or text column."
     )
+    keys: dict[str, str] = Field(
+        default_factory=dict,
+        description="With `data.alignment`: the column of each of its keys, as {email: mail}; that of the key `id` is "
+        "the id column if not given.",
+    )
+    alignment: DataPath | None = Field(
+        default=None,
+        description="With `data.alignment`: the folder that `tpsl align` made; alignments/JOB-PARTY if not given. Each "
+        "party's own affair.",
+    )
+
+    @property
+    def key_columns(self) -> dict[str, str]:
+        """The column of each key that the file has."""
+        return {"id": self.id, **self.keys}
 
     @model_validator(mode="after")
     def _one_role_per_column(self) -> Self:
@@ -155,7 +227,11 @@ class LabelFile(TableFile):
     """The label party's table: ids, labels, and features of its own if it has any."""
 
     party: str = Field(default="label", min_length=1, description="Name of the party that holds the file.")
-    label: str = Field(default="label", description="Column with the label.")
+    label: str | None = Field(
+        default="label",
+        description="Column with the label; null, with an alignment of mode label-only: the records that the label "
+        "party knows are class 1, all others class 0.",
+    )
     unit: str | None = Field(
         default=None,
         description="Column that says whom a record is about (a customer): the ledger then states the largest ε of "
@@ -169,7 +245,7 @@ class LabelFile(TableFile):
         return self
 
     def _role_columns(self) -> list[str]:
-        return [*super()._role_columns(), self.label]
+        return [*super()._role_columns(), *([] if self.label is None else [self.label])]
 
 
 class TableData(_Model):
@@ -197,6 +273,9 @@ class TableData(_Model):
     )
     min_count: int = Field(default=2, ge=1, description="'index': rarer values share the row of unseen values.")
     hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
+    alignment: AlignmentConfig | None = Field(
+        default=None, description="Find the common records with `tpsl align` first; if not given, ids must be the same."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -211,13 +290,41 @@ class TableData(_Model):
                 raise ValueError(
                     f"{file.path}: the file of party {file.party!r} names no categorical, numeric or date column"
                 )
-        if in_time(self):
+        if self.alignment is not None:
+            self._check_alignment(self.alignment)
+        elif self.label.label is None:
+            raise ValueError("label.label: no label column means that membership is the label; that needs `alignment`")
+        elif in_time(self):
             for file in (*self.features, self.label):
                 if file.time is None:
                     what = "a chronological split" if self.split == "chronological" else "`since`"
                     raise ValueError(f"{file.path}: {what} needs `time`, the column with the time of a record")
         _check_class_values(self.class_values, self.classes)
         return self
+
+    def _check_alignment(self, alignment: AlignmentConfig) -> None:
+        if self.since is not None:
+            raise ValueError("since: is for records that share an id; of an alignment, align those that are new")
+        for file in (*self.features, self.label):
+            for key in alignment.keys:
+                if key.name not in file.key_columns:
+                    raise ValueError(f"{file.path}: `keys` names no column for the key {key.name!r} of the alignment")
+        if alignment.order == "time" and self.features[0].time is None:
+            raise ValueError(f"{self.features[0].path}: alignment.order time needs `time`, the column to order by")
+        if self.split == "chronological" and alignment.order != "time":
+            raise ValueError("a chronological split of aligned records needs alignment.order: time")
+        if self.makes_new_records and (self.label.categorical or self.label.numeric or self.label.dates):
+            raise ValueError(
+                f"{self.label.path}: in an alignment of mode label-only the label party can have no features of its "
+                "own: they would be missing where it does not know a record, and what is computed from them would tell"
+            )
+        if self.label.label is None and (alignment.mode != "label-only" or self.classes != 2):
+            raise ValueError("label.label: membership can be the label only in mode label-only, with two classes")
+
+    @property
+    def makes_new_records(self) -> bool:
+        """Whether each alignment makes records with new ids, so that whom they are about is known by unit alone."""
+        return self.alignment is not None and self.alignment.mode == "label-only"
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ version, beside the code that reads the old one. A version or kind that is not k
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,11 @@ from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS
 from tpsl.data.parquetfile import new_parquet
+from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Standard, stable_hash
 from tpsl.data.rawtable import Order, RawTable
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import Progress, no_progress
-
-VERSION = 1
-UNSEEN, MISSING, FIRST_VALUE = 0, 1, 2
-
-# A training value is at most sqrt(rows) deviations from the mean, so this cuts none of up to 100 million; a test value
-# further away is an accident that would overflow in the network.
-MOST_DEVIATIONS = 1e4
 
 _STATE, _VOCABULARIES = "encoder.json", "vocabularies.parquet"
 
@@ -107,39 +101,6 @@ Categories = IndexedCategories | HashedCategories
 
 
 @dataclass(frozen=True)
-class Standard:
-    """What standardises a number: mean and deviation in training, and whether one was missing there."""
-
-    mean: float
-    deviation: float
-    indicated: bool
-
-    @classmethod
-    def learn(cls, values: npt.NDArray[np.float64]) -> "Standard":
-        """Learn from the values of the training rows."""
-        missing = np.isnan(values)
-        known = values[~missing]
-        mean, deviation = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
-        return cls(mean, deviation, bool(missing.any()))
-
-    def column_names(self, name: str) -> tuple[str, ...]:
-        """Return the names of the encoded columns that `name` becomes."""
-        return (name, f"{name} missing") if self.indicated else (name,)
-
-    def columns(self, values: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float32]]:
-        """Return the standardised values, and the indicator if there is one."""
-        missing = np.isnan(values)
-        # A column that is constant up to rounding carries nothing: dividing by its deviation would only amplify dust.
-        scale = self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
-        standardised = values - self.mean
-        standardised /= scale
-        np.clip(standardised, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=standardised)
-        standardised[missing] = 0.0
-        encoded = standardised.astype(np.float32)
-        return [encoded, missing.astype(np.float32)] if self.indicated else [encoded]
-
-
-@dataclass(frozen=True)
 class EncoderState:
     """All that was learned from one party's training rows: enough to encode any record as they were encoded.
 
@@ -178,15 +139,27 @@ class EncoderState:
 
     def digest(self) -> str:
         """Return a SHA-256 that is equal for two states exactly if they encode alike."""
-        learned = hashlib.sha256(json.dumps([list(self._content().items())]).encode())
-        for part in self.categories.values():
-            if isinstance(part, Vocabulary):
-                learned.update("\0".join(part.values.to_pylist()).encode())
-        return learned.hexdigest()
+        return hashlib.sha256(json.dumps(self.plain()).encode()).hexdigest()
 
     def features(self, categorical: npt.NDArray[np.int32], numeric: npt.NDArray[np.float32]) -> Features:
         """Return arrays that this state has encoded as features."""
         return Features(categorical, numeric, self.embedding_rows, tuple(self.categories), self.numeric_fields)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the state as JSON can hold it, for a `PlainEncoder`."""
+        return self._described(lambda vocabulary: {"values": vocabulary.values.to_pylist()})
+
+    def _described(self, described: Callable[[Vocabulary], dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "columns": dict(self.columns),
+            "missing": list(self.missing),
+            "categories": {
+                name: described(part) if isinstance(part, Vocabulary) else asdict(part)
+                for name, part in self.categories.items()
+            },
+            "numbers": {name: asdict(standard) for name, standard in self.numbers.items()},
+        }
 
     def save(self, folder: Path) -> None:
         """Write the state into a folder, for its owner only; it is whole once `encoder.json` is there."""
@@ -197,21 +170,9 @@ class EncoderState:
             for name, values in indexed.items():
                 names = pa.repeat(pa.scalar(name), len(values))
                 writer.write_table(pa.table([names, values.cast(pa.string())], schema=schema))
-        content = {**self._content(), "vocabularies": _digest(folder / _VOCABULARIES)}
+        content = self._described(lambda vocabulary: {"index": len(vocabulary.values)})
+        content["vocabularies"] = _digest(folder / _VOCABULARIES)
         write_atomically(folder / _STATE, json.dumps(content, indent=1, ensure_ascii=False).encode())
-
-    def _content(self) -> dict[str, Any]:
-        """Return all but the values of vocabularies, ready for JSON."""
-        return {
-            "version": VERSION,
-            "columns": dict(self.columns),
-            "missing": list(self.missing),
-            "categories": {
-                name: {"index": len(part.values)} if isinstance(part, Vocabulary) else asdict(part)
-                for name, part in self.categories.items()
-            },
-            "numbers": {name: asdict(standard) for name, standard in self.numbers.items()},
-        }
 
     @classmethod
     def load(cls, folder: Path) -> "EncoderState":
@@ -306,11 +267,6 @@ class _Encoding:
     def _tell(self) -> None:
         self._added += 1
         self._progress(self._added, self._fields, self._what)
-
-
-def stable_hash(text: str) -> int:
-    """Return the 64-bit hash that bucket numbers come from: the same in every process, version and language."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def codes_and_values(values: Any) -> tuple[npt.NDArray[np.int32], Any]:

@@ -16,7 +16,6 @@ saved encoders name kinds (`tpsl.data.encoder`). A new rule is a new kind.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.data.plain_encoder import DAYS_A_YEAR, MICROSECONDS_A_DAY, moment_of_hour
 from tpsl.tables.columns import (
     Place,
     dates,
@@ -39,9 +39,6 @@ from tpsl.tables.columns import (
 
 Numbers = npt.NDArray[np.float64]
 Missing = tuple[str, ...]
-
-_MICROSECONDS_A_DAY = 86_400_000_000
-_DAYS_A_YEAR = 365.25
 
 
 @dataclass(frozen=True)
@@ -119,19 +116,12 @@ def _hours(column: Any, place: Place, missing: Missing) -> Any:
         return dates(column, place)
 
     def canonical(values: Any) -> Any:
-        return pa.array([text if _moment(text) else None for text in values.to_pylist()], pa.string())
+        return pa.array([text if moment_of_hour(text) else None for text in values.to_pylist()], pa.string())
 
     encoded = _spelled(column, place, (), canonical, "an hour as YYMMDDHH")
-    return pa.array([_moment(text) for text in encoded.dictionary.to_pylist()], pa.timestamp("us")).take(
+    return pa.array([moment_of_hour(text) for text in encoded.dictionary.to_pylist()], pa.timestamp("us")).take(
         encoded.indices
     )
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%y%m%d%H") if len(text) == 8 else None
-    except ValueError:
-        return None
 
 
 def _category_of(part: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -139,11 +129,11 @@ def _category_of(part: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _days(moments: Any) -> Numbers:
-    return _as_numbers(moments.cast(pa.int64())) / _MICROSECONDS_A_DAY
+    return _as_numbers(moments.cast(pa.int64())) / MICROSECONDS_A_DAY
 
 
 def _of_year(wave: Callable[[Numbers], Numbers]) -> Callable[[Any], Numbers]:
-    return lambda moments: wave(_as_numbers(pc.day_of_year(moments)) * (2 * np.pi / _DAYS_A_YEAR))
+    return lambda moments: wave(_as_numbers(pc.day_of_year(moments)) * (2 * np.pi / DAYS_A_YEAR))
 
 
 _CLOCK = {" hour": _category_of(pc.hour), " weekday": _category_of(pc.day_of_week)}

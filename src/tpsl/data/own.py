@@ -46,6 +46,13 @@ def label_side(
     return LabelSide(records, TrueLabels(labels[order], names))
 
 
+def source_records(party: str, given: Any) -> tuple[Any, SourceInputs]:
+    """Return ids and inputs of all records of a party's source, in the source's own order; it needs no labels."""
+    name, source = _made(party, given)
+    ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
+    return ids, SourceInputs(name, source, np.arange(len(ids), dtype=np.int64))
+
+
 def _made(party: str, given: Any) -> tuple[str, Any]:
     """Return what errors call a source, and the source."""
     name = f"the inputs of {party!r}"

@@ -1,7 +1,8 @@
-"""Predicting with a finished run, in one process that holds every party's features.
+"""The trained halves of a finished run: one party's alone, or all of them in one process.
 
-Only the private halves are read, so what comes out is post-processing of the vault's release. The local head
-(`head: local`) was trained on true labels and never leaves the label party: no function here reads it.
+`TrainedBottom` turns a party's inputs into its share of the cut, `TrainedTop` turns all shares into probabilities, and
+`TrainedHalves` is both. Only private halves are read, so what comes out is post-processing of the vault's release. The
+local head (`head: local`) was trained on true labels and never leaves the label party: no function here reads it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from torch import nn
+from torch import Tensor, nn
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
+from tpsl.data.own import source_records
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models.halves import Bottom
@@ -33,7 +35,7 @@ from tpsl.training.schedule import TEST_ROWS_AT_ONCE
 from tpsl.training.stages.wide import load_wide
 from tpsl.transport.peers import LABEL_PARTY
 
-_BOTTOM = "bottom.safetensors"
+_BOTTOM, _TOP = "bottom.safetensors", "top.safetensors"
 Probabilities = npt.NDArray[np.float32]
 
 
@@ -42,45 +44,129 @@ class PredictionError(ValueError):
 
 
 @dataclass(frozen=True)
+class TrainedBottom:
+    """One party's bottom half, with its wide part if the network has one."""
+
+    party: str
+    bottom: Bottoms
+    wide: AdditiveModel | None = None
+
+    @property
+    def width(self) -> int:
+        """The width of the party's share of the cut."""
+        return self.bottom.width
+
+    @torch.no_grad()
+    def embed(self, inputs: Features | Inputs, rows: Rows | None = None) -> Tensor:
+        """Return the party's share of the cut for these rows of its inputs (all, if None): float32 `[n, width]`.
+
+        Guarantee: bit for bit what the party sends in a run when the same rows are evaluated at once; with a wide part,
+        for rows that it was not fitted on.
+        """
+        self._check(inputs)
+        if rows is None:
+            rows = np.arange(len(inputs), dtype=np.int64)
+        if self.wide is not None and isinstance(inputs, Features):
+            inputs, rows = newly_scored_features(inputs.take(rows), self.wide), np.arange(len(rows), dtype=np.int64)
+        share: Tensor = self.bottom(*Batches(inputs).batch(rows))
+        return share
+
+    def _check(self, inputs: Features | Inputs) -> None:
+        """Raise unless the half can read these inputs; a half of the party's own sees for itself."""
+        half = self.bottom.members[0]
+        if not isinstance(half, Bottom):
+            return
+        if isinstance(inputs, Features):
+            fields = (inputs.categorical.shape[1], inputs.numeric.shape[1] + (self.wide is not None))
+            if (inputs.embedding_rows if fields[0] else 0, *fields) == half.reads:
+                return
+        raise PredictionError(f"the party {self.party!r} has other features than the network was trained with")
+
+
+@dataclass(frozen=True)
+class TrainedTop:
+    """The label party's top half."""
+
+    top: Tops
+    loss: Loss
+    classes: int
+    widths: Mapping[str, int]
+    """The width of each party's share of the cut, in the order of the shares: feature parties, then the label party."""
+
+    @torch.no_grad()
+    def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
+        """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k classes.
+
+        Guarantee: bit for bit what the label party computes in a run from the same shares of as many records.
+        """
+        z = self.top([shares[party] for party in self.widths])
+        return self.loss.probabilities(z.mean(dim=0)).numpy()
+
+
+@dataclass(frozen=True)
 class TrainedHalves:
     """The halves of one trained network: a bottom half for each party with features, and the top half."""
 
-    bottoms: Mapping[str, Bottoms]
+    bottoms: Mapping[str, TrainedBottom]
     """By party, in the order of their shares of the cut: the feature parties as in the job, then the label party."""
-    top: Tops
-    loss: Loss
-    wide: Mapping[str, AdditiveModel]
-    """The wide part of each party with features, by its name; empty if the network has none."""
+    top: TrainedTop
 
-    @torch.no_grad()
     def probabilities(self, inputs: Mapping[str, Features | Inputs], rows: Rows | None = None) -> Probabilities:
         """Return the probabilities of these rows (all, if None): of class 1 for two classes (`[n]`), of each for k.
 
         `inputs` are those of every party that has a bottom half. The probabilities are, bit for bit, those that the
         label party computes in a run for the same rows; with a wide part, for rows that it was not fitted on.
         """
-        held = {party: self._read(party, inputs.get(party)) for party in self.bottoms}
-        batches = {party: Batches(read) for party, read in held.items()}
-        wanted = np.arange(len(next(iter(held.values()))), dtype=np.int64) if rows is None else rows
+        for party in self.bottoms:
+            if party not in inputs:
+                raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
+        wanted = np.arange(len(inputs[next(iter(self.bottoms))]), dtype=np.int64) if rows is None else rows
         parts = []
         for start in range(0, max(1, len(wanted)), TEST_ROWS_AT_ONCE):
             part = wanted[start : start + TEST_ROWS_AT_ONCE]
-            z = self.top([bottom(*batches[party].batch(part)) for party, bottom in self.bottoms.items()])
-            parts.append(self.loss.probabilities(z.mean(dim=0)).numpy())
+            shares = {party: bottom.embed(inputs[party], part) for party, bottom in self.bottoms.items()}
+            parts.append(self.top.probabilities(shares))
         return np.concatenate(parts)
 
-    def _read(self, party: str, inputs: Features | Inputs | None) -> Features | Inputs:
-        """Return a party's inputs as its half reads them, if they are there and of the right kind."""
-        if inputs is None:
-            raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
-        half = self.bottoms[party].members[0]
-        if not isinstance(half, Bottom):
-            return inputs
-        if isinstance(inputs, Features):
-            fields = (inputs.categorical.shape[1], inputs.numeric.shape[1] + (party in self.wide))
-            if (inputs.embedding_rows if fields[0] else 0, *fields) == half.reads:
-                return newly_scored_features(inputs, self.wide[party]) if party in self.wide else inputs
-        raise PredictionError(f"the party {party!r} has other features than the network was trained with")
+
+def load_bottom(
+    run_path: Path, party: str, own: OwnParts | None = None, inputs: Features | Inputs | None = None
+) -> TrainedBottom:
+    """Return a party's trained bottom half from a folder that need hold no other party's.
+
+    Its dimensions are those of the saved encoder; where a party's own half reads inputs of its own, those of the source
+    that it trained with. `own` replaces the noted factories if they were objects, `inputs` like those of the training
+    replace the encoder or the source; their values are not looked at.
+    """
+    run = RunFolder(run_path)
+    job = run.job()
+    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
+    if finished is None:
+        raise PredictionError(f"{run_path}: the part of {party!r} in the run is not finished, so it cannot predict")
+    parts = own or run.own_parts(party)
+    read = _inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
+    as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
+    bottom = build_feature_party(job, party, as_read, own=parts).bottom.eval()
+    _load_into(bottom, run.party(party) / _BOTTOM)
+    try:
+        return TrainedBottom(party, bottom, load_wide(run.party(party)) if job.model.wide else None)
+    except ValueError as error:
+        raise PredictionError(str(error)) from error
+
+
+def load_top(run_path: Path, own: OwnParts | None = None) -> TrainedTop:
+    """Return the trained top half from the label party's folder; `own` replaces the noted factory of an object."""
+    run = RunFolder(run_path)
+    job, result = run.job(), run.result()
+    if result is None:
+        raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
+    if not job.trains:
+        raise PredictionError(f"{run_path}: was trained with privacy.gradients 'none': only its local head has learned")
+    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_label_features(run) else [])]
+    top = build_top(job, shares, result.classes, own or run.own_parts(LABEL_PARTY)).eval()
+    _load_into(top, run.label / _TOP)
+    widths = {party: job.model.cut_width(party) for party in shares}
+    return TrainedTop(top, job.training.build_loss(result.classes), result.classes, widths)
 
 
 def load_halves(
@@ -94,35 +180,27 @@ def load_halves(
     The folder must hold every party's half: one process trained the run, or the folders were put together. A party's
     own parts are made by the factories that are noted there; `own` replaces the notes of parties that gave objects.
     """
-    run = RunFolder(run_path)
-    job, result = run.job(), run.result()
-    if result is None:
-        raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
+    run, own = RunFolder(run_path), own or {}
+    top = load_top(run_path, own.get(LABEL_PARTY))
     inputs = {}
-    for name in feature_party_names(job.data):
+    for name in feature_party_names(run.job().data):
         if name not in feature_parties:
             raise PredictionError(
                 f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
             )
         inputs[name] = feature_parties[name]
-    if (run.label / _BOTTOM).exists() != (label_inputs is not None):
+    if has_label_features(run) != (label_inputs is not None):
         has = "has no" if label_inputs is not None else "has"
         raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
     if label_inputs is not None:
         inputs[LABEL_PARTY] = label_inputs
-    parts = {name: (own or {}).get(name) or run.own_parts(name) for name in (*inputs, LABEL_PARTY)}
-    bottoms = {}
-    for name, held in inputs.items():
-        as_read = unscored_features(held) if job.model.wide and isinstance(held, Features) else held
-        bottoms[name] = build_feature_party(job, name, as_read, own=parts[name]).bottom.eval()
-        _load_into(bottoms[name], run.party(name) / _BOTTOM)
-    top = build_top(job, list(inputs), result.classes, parts[LABEL_PARTY]).eval()
-    _load_into(top, run.label / "top.safetensors")
-    try:
-        wide = {name: load_wide(run.party(name)) for name in inputs} if job.model.wide else {}
-    except ValueError as error:
-        raise PredictionError(str(error)) from error
-    return TrainedHalves(bottoms, top, job.training.build_loss(result.classes), wide)
+    bottoms = {name: load_bottom(run_path, name, own.get(name), held) for name, held in inputs.items()}
+    return TrainedHalves(bottoms, top)
+
+
+def has_label_features(run: RunFolder) -> bool:
+    """Return whether the label party has features of its own in this run."""
+    return (run.label / _BOTTOM).exists()
 
 
 def predict(
@@ -136,6 +214,15 @@ def predict(
     halves = load_halves(run_path, data.feature_parties, data.label_features, own)
     label = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
     return halves.probabilities({**data.feature_parties, **label}, rows)
+
+
+def _inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
+    make_source = parts.source(party)
+    if make_source is not None:
+        return source_records(party, make_source)[1]
+    encoder = run.encoder(party)
+    nothing = np.empty((0, len(encoder.categories)), np.int32), np.empty((0, len(encoder.numeric_fields)), np.float32)
+    return encoder.features(*nothing)
 
 
 def _load_into(half: nn.Module, path: Path) -> None:

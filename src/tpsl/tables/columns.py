@@ -69,6 +69,14 @@ def record_ids(column: Any, place: Place, what: str = "id") -> Any:
     return ids
 
 
+def key_texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
+    """Return keys as text, as `record_ids` does; null, the empty text and those in `missing` are null."""
+    kind = value_type(column)
+    if not (pa.types.is_integer(kind) or is_text(kind)):
+        raise place.wrong_type(kind, "and keys must be integers or text")
+    return _without(("", *missing), _as_text(column, place))
+
+
 def texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     """Return categories as a dictionary array of text; null and the texts in `missing` are null."""
     if pa.types.is_dictionary(column.type) and is_text(column.type.value_type) and not missing:

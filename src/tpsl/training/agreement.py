@@ -7,11 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from tpsl.data.dataset import feature_party_names
+from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import TOPICS
@@ -21,7 +18,6 @@ from tpsl.transport.handshake import Agreement
 PROTOCOL = 4
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
-_IDS_AT_ONCE = 1 << 20
 _LONGEST = 200
 
 
@@ -49,15 +45,9 @@ def limits(job: Job, schedule: Schedule) -> Limits:
 
 def ids_digest(ids: Any) -> bytes:
     """Return a SHA-256 of the record ids in their order; it stays at home."""
-    lengths, texts = hashlib.sha256(), hashlib.sha256()
-    for start in range(0, len(ids), _IDS_AT_ONCE):
-        part = ids.slice(start, _IDS_AT_ONCE)
-        part = part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
-        encoded = pc.cast(part, pa.large_string())
-        offsets = np.frombuffer(encoded.buffers()[1], dtype="<i8")[encoded.offset : encoded.offset + len(encoded) + 1]
-        lengths.update(np.diff(offsets).astype("<i8").tobytes())
-        texts.update(memoryview(encoded.buffers()[2])[offsets[0] : offsets[-1]])
-    return hashlib.sha256(b"tpsl record ids" + lengths.digest() + texts.digest()).digest()
+    digest = TextsDigest(b"tpsl record ids")
+    digest.update(ids)
+    return digest.digest()
 
 
 def _flat(content: Any, name: str) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import json
 import re
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -178,6 +178,30 @@ class TrainingConfig(_Model):
         return self
 
 
+Returns = Literal["nothing", "rounded", "score"]
+"""What a feature party gets back of predictions, from the least to the most."""
+
+
+class PredictionConfig(_Model):
+    """What a feature party gets back where the parties predict new records together."""
+
+    returns: Returns = Field(
+        "nothing",
+        description="What a feature party gets back for each record: nothing, its score rounded, or its score.",
+    )
+    decimals: int = Field(2, ge=1, le=6, description="'rounded': the decimal places of a score that is returned.")
+
+    def at_most(self, most: Returns | None) -> PredictionConfig:
+        """Return the same, or with less that is returned if `most` is less."""
+        names = get_args(Returns)
+        if most is None or names.index(most) >= names.index(self.returns):
+            return self
+        return self.model_copy(update={"returns": most})
+
+    def __str__(self) -> str:
+        return f"scores rounded to {self.decimals} decimals" if self.returns == "rounded" else self.returns
+
+
 class Job(_Model):
     """The whole agreement."""
 
@@ -188,6 +212,9 @@ class Job(_Model):
     model: ModelConfig = Field(ModelConfig(), description="The network.")
     training: TrainingConfig = Field(
         TrainingConfig(), description="How long, in which order and with which optimisers."
+    )
+    prediction: PredictionConfig = Field(
+        PredictionConfig(), description="What comes back where the parties predict new records together."
     )
 
     @model_validator(mode="after")
@@ -258,9 +285,9 @@ class Job(_Model):
         """
         content = self.model_dump(mode="json")
         data = content["data"]
-        for file in [data, *data.get("features", []), data.get("label", {})]:
-            file.pop("path", None)
-            file.pop("unit", None)
+        for file in [*data.get("features", [data]), data.get("label", {})]:
+            for own in ("path", "unit", "alignment"):
+                file.pop(own, None)
         return content
 
     def digest(self) -> str:
@@ -291,7 +318,7 @@ def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> 
     if content is None:
         content = {}
     if not isinstance(content, dict):
-        raise JobError(f"{path}: a job is a mapping with the parts data, privacy, model and training")
+        raise JobError(f"{path}: a job is a mapping with the parts {', '.join(Job.model_fields)}")
     _resolve_paths(content.get("data"), path.parent)
     return make_job(content, overrides or {}, str(path))
 

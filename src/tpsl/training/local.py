@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tpsl.data.config import AvazuData, CriteoData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
-from tpsl.training.job import Job
+from tpsl.training.job import Job, Returns
 from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
@@ -99,6 +99,9 @@ class Local(BaseModel):
     )
     bottom: Factory | None = Field(None, description="Makes this party's own bottom half of the network.")
     top: Factory | None = Field(None, description="Label party: makes its own top half of the network.")
+    returns: Returns | None = Field(
+        None, description="Predicting: the most that a feature party gets back, whatever the job allows."
+    )
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     wait: Seconds = Field(

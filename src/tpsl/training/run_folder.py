@@ -9,6 +9,8 @@
                               request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/encoder/  what was learned to encode the party's table: vocabularies, means, deviations
+    RUN/<any party>/versions.json    which halves belong together: the version of the party's half, at the label party
+                              those of the feature parties' halves that its top half was trained with
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -41,7 +43,7 @@ from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 
-_OWN_PARTS, _LEDGER, _ENCODER = "own_parts.json", "ledger.json", "encoder"
+_OWN_PARTS, _LEDGER, _ENCODER, _VERSIONS = "own_parts.json", "ledger.json", "encoder", "versions.json"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -162,6 +164,26 @@ class RunFolder:
         if not (self.party(party) / _ENCODER).is_dir():
             raise RunError(f"{self.party(party)}: no encoder was saved: the run is not finished, or has no such table")
         return EncoderState.load(self.party(party) / _ENCODER)
+
+    def note_versions(self, party: str, versions: Mapping[str, str]) -> None:
+        """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""
+        _write(self.party(party) / _VERSIONS, dict(versions))
+
+    def version(self, party: str) -> str:
+        """Return the version of a feature party's half in this folder (`tpsl.training.versions`)."""
+        return self._noted_versions(party, [party])[party]
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the feature parties' halves that the label party's half was trained with."""
+        return self._noted_versions(LABEL_PARTY, feature_party_names(self.job().data))
+
+    def _noted_versions(self, holder: str, parties: Collection[str]) -> dict[str, str]:
+        """Return what was noted in a party's folder of the halves of these parties."""
+        path = self.party(holder) / _VERSIONS
+        noted = _read(path, lambda content: {party: str(content[party]) for party in parties})
+        if noted is None:
+            raise RunError(f"{path}: is missing, so nobody can tell which halves belong together")
+        return noted
 
     def all_own_parts(self) -> dict[str, OwnParts]:
         """Return what every party has brought itself to this run, by its name."""

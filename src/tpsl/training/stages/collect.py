@@ -1,6 +1,8 @@
 """After the last step, if the job has a local head: the label party collects embeddings of all records for it.
 
-Nothing comes back. What the label party learns from them with true labels stays there (`tpsl.training.after_training`).
+Nothing comes back. Where the halves do not learn nothing else is evaluated, and the first part is what both sides note
+as the version of the half that sent it. What the label party learns from the embeddings with true labels stays there
+(`tpsl.training.after_training`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages.prepare import pretrained
+from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.messages import TensorMessage
 
 HEAD_EMBEDDINGS = "head embeddings"
@@ -29,6 +32,8 @@ async def label(role: LabelRole) -> None:
     with naming_what_does_not_fit(folder / "inputs.f32"), open_private(folder / ".inputs.new", "wb") as file:
         for part, rows in enumerate(role.schedule.head_parts()):
             received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.job.head_width)
+            if part == 0 and not role.job.trains:
+                note_received(role, received)
             if is_kept:
                 file.write(torch.cat([*received, *_own(role, rows, received, untrained)], dim=1).numpy().tobytes())
     if is_kept:
@@ -50,6 +55,8 @@ async def feature(role: FeatureRole) -> None:
         embeddings = role.party.embed(rows)
         if frozen is not None:
             embeddings = torch.cat([frozen.embed(rows), embeddings], dim=1)
+        if part == 0 and not role.job.trains:
+            note_sent(role, embeddings)
         await role.channel.send(TensorMessage(HEAD_EMBEDDINGS, role.done, part, embeddings))
 
 

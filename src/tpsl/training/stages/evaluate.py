@@ -1,6 +1,7 @@
 """After each epoch: the network predicts held-out and test records, and noisy labels judge it by the held-out ones.
 
-True labels have no part in it: the predictions are kept, and `tpsl.training.after_training` compares those of test
+The first part of the embeddings is what each side notes as the version of the half that sent it. True labels have no
+part in all this: the predictions are kept, and `tpsl.training.after_training` compares those of test
 records with true labels when nobody can see how long that takes.
 """
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.validation import noisy_validation
+from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.messages import TensorMessage
 
 TEST_EMBEDDINGS = "test embeddings"
@@ -23,6 +25,8 @@ async def label(role: LabelRole) -> None:
     predicted = []
     for part, rows in enumerate(role.schedule.test_parts()):
         received = await role.tensors(TEST_EMBEDDINGS, role.done, part, len(rows), role.job.model.cut_width)
+        if part == 0:
+            note_received(role, received)
         predicted.append(role.party.predict(rows, received).cpu().numpy())
     probabilities = np.concatenate(predicted)
     if not np.isfinite(probabilities).all():
@@ -43,5 +47,8 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Send the embeddings of held-out and test records; no gradient comes back."""
     for part, rows in enumerate(role.schedule.test_parts()):
-        await role.channel.send(TensorMessage(TEST_EMBEDDINGS, role.done, part, role.party.embed(rows)))
+        embeddings = role.party.embed(rows)
+        if part == 0:
+            note_sent(role, embeddings)
+        await role.channel.send(TensorMessage(TEST_EMBEDDINGS, role.done, part, embeddings))
     role.observer.event("epoch", epoch=role.schedule.epoch_of(role.done - 1))

@@ -1,0 +1,184 @@
+"""The records that parties have in common: what `tpsl align` leaves at each of them, and a table seen through it.
+
+The folder of an alignment holds no data, only which rows of this party's own file are the common records, in the common
+order:
+
+    alignment.json     whose it is, the mode, the keys, the digest that all parties share, the file that was aligned
+    rows.npy           the row (from 0) of this party's file for each record; -1: the label party does not know it
+    matched_keys.npy   mode `both`: a digest of the key by which each record was found, the same at all parties
+"""
+
+from __future__ import annotations
+
+import binascii
+import io
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tpsl.data.config import TableData, TableFile
+from tpsl.data.errors import DataError
+from tpsl.data.key_columns import KeySource, source_now
+from tpsl.data.party_file import numbered_ids
+from tpsl.data.split import Rows
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.progress import Progress, no_progress
+
+VERSION = 1
+"""Rises when an older reader would misread what is written; fields may be added without that."""
+UNKNOWN = -1
+"""The row of a record that the label party does not know."""
+
+_CARD, _ROWS, _MATCHED_KEYS = "alignment.json", "rows.npy", "matched_keys.npy"
+_ID_BYTES = 16
+_LABEL = "label"
+
+KeyDigests = npt.NDArray[np.uint8]
+"""A SHA-256 for each key: [n, 32]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """One party's view of the common records; `digest` is that of the alignment, the same at all parties.
+
+    In mode `label-only` an id says nothing but the alignment and the position, for known and unknown records alike:
+    each alignment makes new records. If known ones kept their ids they would keep their noise from alignment to
+    alignment while that of unknown ones is drawn again, and comparing two runs would tell who is known. In mode `both`
+    ids are made of the matched keys where all parties share one, so that a later alignment finds the same records.
+    """
+
+    party: str
+    mode: str
+    digest: str
+    keys: tuple[str, ...]
+    source: KeySource
+    rows: Rows = field(repr=False)
+    matched: int | None = None
+    """How many of the records the label party knows, where this party may know that."""
+    matched_keys: KeyDigests | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def ids(self) -> Any:
+        """Return the ids of the records as a `pa.Array` of text."""
+        if self.matched_keys is None:
+            return pc.binary_join_element_wise(self.digest[:_ID_BYTES], numbered_ids(0, len(self)), "-")
+        texts = binascii.hexlify(np.ascontiguousarray(self.matched_keys[:, :_ID_BYTES]).tobytes())
+        return pa.array(np.frombuffer(texts, f"S{2 * _ID_BYTES}")).cast(pa.string())
+
+    def labels(self, own: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:
+        """Return the class of each record: that of its row in this party's file, and 0 if it is unknown.
+
+        Without labels of its own, membership is the label: 1 for known records.
+        """
+        known = self.rows != UNKNOWN
+        return known.astype(np.int64) if own is None else np.where(known, own[self.rows], 0)
+
+    def units(self, own: Any) -> Any:
+        """Return whom each record is about: as its row in this party's file says; an unknown one is its own unit."""
+        return pc.if_else(pa.array(self.rows != UNKNOWN), own.take(pa.array(np.maximum(self.rows, 0))), self.ids())
+
+    def save(self, folder: Path) -> None:
+        """Write the alignment into a folder, for its owner only; it is whole once `alignment.json` is there."""
+        make_private_folder(folder)
+        (folder / _CARD).unlink(missing_ok=True)
+        _write_array(folder / _ROWS, self.rows.astype("<i8", copy=False))
+        if self.matched_keys is not None:
+            _write_array(folder / _MATCHED_KEYS, self.matched_keys)
+        card = {
+            "version": VERSION,
+            **{name: getattr(self, name) for name in ("party", "mode", "digest", "keys", "matched")},
+            "records": len(self),
+            "has_matched_keys": self.matched_keys is not None,
+            "source": asdict(self.source),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        write_atomically(folder / _CARD, json.dumps(card, indent=1, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read an alignment; one that is missing, unfinished or damaged is an error."""
+        if not (folder / _CARD).is_file():
+            raise DataError(
+                f"{folder}: there is no finished alignment; make it with `tpsl align`, or name its folder as "
+                "`alignment` in the local file"
+            )
+        try:
+            card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+            if card["version"] != VERSION:
+                raise DataError(f"{folder}: is of version {card['version']}, and this program reads version {VERSION}")
+            matched_keys = None
+            if card["has_matched_keys"]:
+                matched_keys = _read_array(folder / _MATCHED_KEYS, np.dtype(np.uint8), (card["records"], 32))
+            alignment = cls(
+                *(str(card[name]) for name in ("party", "mode", "digest")),
+                tuple(card["keys"]),
+                KeySource(**card["source"]),
+                _read_array(folder / _ROWS, np.dtype("<i8"), (card["records"],)),
+                card["matched"],
+                matched_keys,
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{folder}: cannot be read, it is no alignment ({error})") from error
+        alignment._require_rows(folder)
+        return alignment
+
+    def _require_rows(self, folder: Path) -> None:
+        known = self.rows[self.rows != UNKNOWN]
+        may_be_unknown = self.mode == "label-only" and self.party == _LABEL
+        fit = len(known) == 0 or 0 <= known.min() <= known.max() < self.source.rows
+        if not fit or len(np.unique(known)) < len(known) or not (may_be_unknown or len(known) == len(self)):
+            raise DataError(f"{folder / _ROWS}: is damaged, it does not hold rows of a file of {self.source.rows:,}")
+
+
+def alignment_of(config: TableData, file: TableFile, progress: Progress = no_progress) -> Alignment | None:
+    """Return the alignment through which a party of a job sees its file; None: the job has none.
+
+    One of another job or party, or of a file whose keys have changed since, is an error.
+    """
+    if config.alignment is None:
+        return None
+    if config.alignment.mode == "size":
+        raise DataError("data.alignment.mode is size: only the number of common records was found, nothing to train on")
+    party = _LABEL if file is config.label else file.party
+    if file.alignment is None:
+        raise DataError(f"{party!r} needs the folder of its alignment: `alignment` in its local file")
+    found, folder = Alignment.load(file.alignment), file.alignment
+    names = tuple(key.name for key in config.alignment.keys)
+    for what, is_now, wanted in (
+        ("party", found.party, party),
+        ("mode", found.mode, config.alignment.mode),
+        ("keys", ", ".join(found.keys), ", ".join(names)),
+    ):
+        if is_now != wanted:
+            raise DataError(f"{folder}: is an alignment of {what} {is_now}, and the job has {wanted}: align again")
+    untouched = found.source.is_untouched(file.path)
+    if not untouched and not found.source.has_same_keys(source_now(file, names, progress)):
+        raise DataError(
+            f"{file.path}: has other keys or rows than when {folder} was made from {found.source.rows:,} rows: "
+            "align again"
+        )
+    return found
+
+
+def _write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    write_atomically(path, content.getvalue())
+
+
+def _read_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
+    return array
