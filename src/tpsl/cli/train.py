@@ -13,6 +13,7 @@ from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 from tpsl.cli.settings import (
     JOB_FLAGS,
     RELEASE_FLAGS,
+    START_FLAGS,
     LocalsOption,
     LogOption,
     RecordTranscriptFlag,
@@ -24,7 +25,7 @@ from tpsl.cli.termination import stoppable
 if TYPE_CHECKING:
     from tpsl.training.result import TrainResult
 
-COMMAND = settings_command(**JOB_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
+COMMAND = settings_command(**JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
 
 
 def train(
@@ -43,8 +44,9 @@ def train(
 
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
-    from tpsl.training.one_process import ALL_STEPS
-    from tpsl.training.one_process import train as run_job
+    from tpsl.training.one_process import ALL_STEPS, train_together
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
 
     parties = Settings.of(context).load_parties(job, local)
@@ -56,15 +58,10 @@ def train(
         progress_bar("training") as progress,
         run_logger(agreed, run, LABEL_PARTY, notice, log) as logger,
     ):
-        result = run_job(
-            agreed,
-            run,
-            vault=at_label.vault_choice(),
-            own=parties.own,
-            device=torch.device(at_label.device),
-            record_steps=ALL_STEPS if record_transcript else 0,
-            watching=Watching(logger, progress, notice),
-        )
+        device, record_steps = torch.device(at_label.device), ALL_STEPS if record_transcript else 0
+        watching, start = Watching(logger, progress, notice), at_label.starting_point()
+        setup = RunSetup(agreed, RunFolder(run), parties.own, device, record_steps, watching, start)
+        result = train_together(setup, at_label.vault_choice())
     show_result(result, json)
 
 

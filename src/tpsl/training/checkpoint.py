@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
 
@@ -104,6 +105,18 @@ def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
             raise CheckpointError(f"{target}: holds the weights of another {name} half than that of now") from error
         optimizer.load_state(load(contents[f"{name}-optimizer.safetensors"]), description["optimizer_settings"][name])
     _tidy(folder)
+
+
+def load_weights(half: nn.Module, path: Path, error: type[ValueError]) -> None:
+    """Put the weights in a file into a half; a file that is damaged, or of another network, is this error."""
+    try:
+        half.load_state_dict(load(path.read_bytes()))
+    except OSError as reason:
+        raise error(f"{path}: cannot be read ({reason.strerror})") from reason
+    except SafetensorError as reason:
+        raise error(f"{path}: is damaged ({reason})") from reason
+    except RuntimeError:
+        raise error(f"{path}: holds weights of another network than job and features describe") from None
 
 
 def _read(file: Path) -> bytes:

@@ -32,6 +32,8 @@ class Agreement:
 
     fields: Mapping[str, str]
     ids: bytes = field(repr=False)
+    of_each: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Further fields that concern one feature party alone, by its name."""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -39,6 +41,10 @@ class Agreement:
         # What the other side could not read is an error here, not there.
         hello = wire_pb2.Header(hello=wire_pb2.Hello(nonce=bytes(_NONCE_BYTES), fields=_fields(self)))
         decode(encode_control(hello), _NO_TENSOR, "float32", sender="this job's agreement")
+
+    def towards(self, party: str) -> Agreement:
+        """Return what the label party and this feature party must hold."""
+        return Agreement({**self.fields, **self.of_each.get(party, {})}, self.ids)
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class LabelHandshake:
         if hello.party not in self._parties:
             raise Refused(f"{hello.party!r} is not a feature party of this job; they are {', '.join(self._parties)}")
         self.party = hello.party
-        self._other = _checked_nonce(hello.nonce, self.party)
+        self._other, self._agreement = _checked_nonce(hello.nonce, self.party), self._agreement.towards(self.party)
         _require_agreement(hello.fields, self._agreement, mine=LABEL_PARTY, theirs=self.party)
         challenge = wire_pb2.Challenge(nonce=self._own, fields=_fields(self._agreement))
         return encode_control(wire_pb2.Header(challenge=challenge))
