@@ -36,9 +36,9 @@ docs: $(READY)
 
 # Generated code asks for a protobuf at least as new as its compiler; it does not need one, so the question goes.
 proto: $(READY)
-	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tpsl/transport/wire.proto
-	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/wire_pb2.py
-	$(BIN)/ruff format --quiet src/tpsl/transport/wire_pb2.py src/tpsl/transport/wire_pb2.pyi
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tpsl/transport/*.proto
+	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/*_pb2.py
+	$(BIN)/ruff format --quiet src/tpsl/transport/*_pb2.py src/tpsl/transport/*_pb2.pyi
 
 $(READY): pyproject.toml research/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

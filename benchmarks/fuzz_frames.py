@@ -22,6 +22,7 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, decode, encode_control, encode_message
 from tpsl.transport.messages import (
+    Announcement,
     Bye,
     Finished,
     Message,
@@ -62,6 +63,7 @@ def honest_frames(dtype: WireDtype) -> list[bytes]:
         Position(1, (0, 200, 400)),
         Start(1, 200),
         Verdict(400, best=True, stop=True),
+        Announcement(bytes(range(32)), (1_000_000, 2_000_000)),
         Finished(400),
         Bye(),
         Stop("the label party's vault is empty"),

@@ -119,10 +119,17 @@ def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 
         predicted, hit = by_class[:, 1], truth == 1
     else:
         predicted, hit = by_class.max(axis=1), by_class.argmax(axis=1) == truth
-    # Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
-    bin_of = (_share_below(predicted, np.sort(predicted)) * bins).astype(np.intp)
+    bin_of = rank_bins(predicted, bins)
     gaps = np.bincount(bin_of, weights=predicted) - np.bincount(bin_of, weights=hit)
     return float(np.abs(gaps).sum() / len(predicted))
+
+
+def rank_bins(predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
+    """Return the bin of each prediction: equally filled but for equal predictions, which share one.
+
+    Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
+    """
+    return (_share_below(predicted, np.sort(predicted)) * bins).astype(np.intp)
 
 
 def _checked(probabilities: Floats, labels: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:

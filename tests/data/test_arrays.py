@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpsl.data import arrays
-from tpsl.data.arrays import ColumnStack, cache_folder, cached, keep, mapped, release_pages
+from tpsl.data.arrays import ColumnStack, RowStack, cache_folder, cached, is_mapped, keep, mapped, release_pages
 from tpsl.data.errors import DataError
 
 
@@ -26,6 +26,24 @@ def test_columns_become_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ro
         assert found.dtype == np.float32
         assert np.array_equal(found, whole)
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+@pytest.mark.parametrize("large_bytes", [100, 1 << 20], ids=["on disk", "in memory"])
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_rows_become_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large_bytes: int, width: int) -> None:
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(arrays, "LARGE_BYTES", large_bytes)
+    pieces = [np.random.default_rng(number).random((number, width), np.float32) for number in (5, 0, 70, 1)]
+    stack = RowStack(np.float32, width)
+    for piece in pieces:
+        stack.add(piece)
+    found = stack.finish()
+    assert found.dtype == np.float32 and found.shape == (76, width)
+    assert np.array_equal(found, np.concatenate(pieces))
+    assert is_mapped(found) == (large_bytes == 100 and width > 0)
+    release_pages(found)
+    assert np.array_equal(found, np.concatenate(pieces))
+    assert not list((tmp_path / "cache").glob("*")) and RowStack(np.int32, 2).finish().shape == (0, 2)
 
 
 def test_an_array_is_not_overwritten(tmp_path: Path) -> None:

@@ -4,15 +4,20 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpsl.data.dataset import load_label_party
+from tpsl.mechanisms import randomized_response
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data, write_page
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.shared_evaluation import SHARED_METRICS, evaluate_for_sharing
+from tpsl.vault import ReleasePolicy
 
 
 def test_a_view_is_the_same_whatever_the_label_party_holds(copied: Callable[[str], Path], tmp_path: Path) -> None:
@@ -73,6 +78,24 @@ def test_it_has_what_the_party_knows(runs: Path) -> None:
     for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records"):
         assert view[unknown] is None  # type: ignore[literal-required]
     assert view["curves"] == []
+
+
+def test_metrics_are_shown_only_where_the_label_party_has_handed_them_over(copied: Callable[[str], Path]) -> None:
+    run = copied("discrete")
+    folder = RunFolder(run)
+    side, half = load_label_party(folder.job().data), randomized_response(0.5, 2)
+    found = evaluate_for_sharing(folder, side, half, folder.vault(), ReleasePolicy(), lambda text: None)
+    (run / SHARED_METRICS).write_bytes(found.to_json())
+    words = read_run(run)["shared_words"]
+    assert "Estimated from noisy labels of 240 test records, discrete (ε = 0.5), which every party may know" in words
+    assert f"log loss {found.metrics.log_loss.value:.4f} ± {found.metrics.log_loss.standard_error:.4f}" in words
+    assert words.endswith("These records have spent ε = 0.5 in all.")
+    assert read_feature_run(run, "feature")["shared_words"] == ""
+    shutil.copy(run / SHARED_METRICS, run / "feature")
+    assert read_feature_run(run, "feature")["shared_words"] == words
+    (run / "feature" / SHARED_METRICS).write_bytes(replace(found, job="another").to_json())
+    with pytest.raises(ValueError, match=r"feature/shared_metrics\.json: speaks of a run of another job$"):
+        read_feature_run(run, "feature")
 
 
 def test_it_says_what_is_proved_about_labels_and_that_nothing_is_about_features(runs: Path, tmp_path: Path) -> None:

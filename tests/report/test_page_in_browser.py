@@ -414,6 +414,29 @@ def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any
     assert browser.console() == []
 
 
+def test_curves_that_differ_by_rounding_alone_are_drawn(browser: Any, views: list[RunView], tmp_path: Path) -> None:
+    """Two runs of one ranking: the same AUC, summed up in another order."""
+    parts: list[RunView] = []
+    for view, area in zip(views[1:3], (0.2569444444444445, 0.2569444444444444), strict=True):
+        parts.append({**view, "curves": [{"epoch": 1, "test_auc": area}]})
+    write_page(tmp_path / "page.html", parts, title="A page")
+    browser.open(tmp_path / "page.html")
+    low, high = browser.run("return document.querySelector('#chart-curves .plot')._fullLayout.yaxis.range")
+    assert low < 0.25 < 0.26 < high
+    assert browser.console() == []
+
+
+def test_metrics_that_every_party_may_know_are_said_beside_the_cost(browser: Any, runs: Path, tmp_path: Path) -> None:
+    from tpsl.report.feature_view import read_feature_run
+
+    view: RunView = {**read_feature_run(runs / "laplace", "feature"), "shared_words": "AUC <b>0.7</b>"}
+    write_page(tmp_path / "page.html", [view], title="A page")
+    browser.open(tmp_path / "page.html")
+    said = "return document.querySelector('section#cost:not([hidden]) #shared').textContent"
+    assert browser.run(said) == "laplace: AUC <b>0.7</b>"
+    assert browser.console() == []
+
+
 def test_a_large_delta_does_not_wear_the_badge_of_a_private_run(
     browser: Any, views: list[RunView], tmp_path: Path
 ) -> None:

@@ -92,7 +92,7 @@ def job(**data: Any) -> Job:
         "data": {"source": "own", "parties": ["camera"], "classes": CLASSES, **data},
         "privacy": {"mechanism": "discrete", "epsilon": 3.0},
         "model": {"cut": {"camera": 5, "label": 4}},
-        "training": {"epochs": 2, "batch_size": 64, "head": "local"},
+        "training": {"epochs": 4, "batch_size": 64, "head": "local"},
     }
     return make_job(content, {}, "test")
 
@@ -109,7 +109,7 @@ def test_predictions_are_those_of_the_run_and_better_than_chance(trained: tuple[
     data = load_records(agreed, OWN)
     assert (reveal(data.labels) == TRUE[[int(text) for text in data.ids.to_pylist()]]).all()
     found = predict(run, data, data.test)
-    assert np.array_equal(found, RunFolder(run).predictions(2)["test"])
+    assert np.array_equal(found, RunFolder(run).predictions(4)["test"])
     result = RunFolder(run).result()
     assert result is not None and result.test_auc > 0.6
 

@@ -20,10 +20,10 @@ from tpsl.transport.in_process import pair, run_together
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.linked import linked_pair
-from tpsl.transport.messages import WireDtype
+from tpsl.transport.messages import WireType
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
-Transport = Callable[[Role, Role, WireDtype], tuple[Any, Any]]
+Transport = Callable[[Role, Role, WireType], tuple[Any, Any]]
 
 TOPICS = ("embeddings", "gradients", "estimates", "test embeddings", "head embeddings")
 LIMITS = Limits(rows=8192, width=512, topics=TOPICS)
@@ -36,13 +36,13 @@ def in_two_threads(label: Coroutine[Any, Any, Any], feature: Coroutine[Any, Any,
         return ends[0].result(), ends[1].result()
 
 
-def in_process(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
+def in_process(label: Role, feature: Role, dtype: WireType) -> tuple[Any, Any]:
     label_end, feature_end = pair(("label", "airport"), dtype)
     label_result, feature_result = run_together(label(label_end), feature(feature_end))
     return label_result, feature_result
 
 
-def through_links(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
+def through_links(label: Role, feature: Role, dtype: WireType) -> tuple[Any, Any]:
     label_end, feature_end = linked_pair(("label", "airport"), dtype, LIMITS, lambda frame: None)
     label_result, feature_result = run_together(label(label_end), feature(feature_end))
     return label_result, feature_result
@@ -60,7 +60,7 @@ def certificate_folders() -> tempfile.TemporaryDirectory[str]:
     return made
 
 
-def over_grpc(label: Role, feature: Role, dtype: WireDtype) -> tuple[Any, Any]:
+def over_grpc(label: Role, feature: Role, dtype: WireType) -> tuple[Any, Any]:
     """Over loopback with mutual TLS."""
     folder = Path(certificate_folders().name)
     server, client = Certificates.load(folder / "label").server(), Certificates.load(folder / "airport").channel()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tpsl.transport.channel import Channel
 from tpsl.transport.messages import (
+    Announcement,
     Bye,
     Finished,
     Message,
@@ -23,6 +24,7 @@ from tpsl.transport.messages import (
     TensorMessage,
     Verdict,
     WireDtype,
+    WireType,
 )
 
 Embeddings = partial(TensorMessage, "embeddings")
@@ -32,7 +34,7 @@ TestEmbeddings = partial(TensorMessage, "test embeddings")
 HeadEmbeddings = partial(TensorMessage, "head embeddings")
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
-Transport = Callable[[Role, Role, WireDtype], tuple[Any, Any]]
+Transport = Callable[[Role, Role, WireType], tuple[Any, Any]]
 DTYPES: tuple[WireDtype, ...] = get_args(WireDtype)
 
 
@@ -58,11 +60,11 @@ def receiver(count: int) -> Role:
     return role
 
 
-def sent_across(transport: Transport, message: Message, dtype: WireDtype = "float32") -> Message:
+def sent_across(transport: Transport, message: Message, dtype: WireType = "float32") -> Message:
     return transport(sender([message]), receiver(1), dtype)[1][0]
 
 
-def tensor_across(transport: Transport, tensor: Tensor, dtype: WireDtype = "float32") -> Tensor:
+def tensor_across(transport: Transport, tensor: Tensor, dtype: WireType = "float32") -> Tensor:
     received = sent_across(transport, Gradients(1, 0, tensor), dtype)
     assert isinstance(received, TensorMessage) and received.topic == "gradients"
     return received.tensor
@@ -107,6 +109,8 @@ def every_kind() -> list[Message]:
         HeadEmbeddings(9, 2, numbers),
         Verdict(0, best=False, stop=False),
         Verdict(400, best=True, stop=True),
+        Announcement(b"", ()),
+        Announcement(bytes(range(32)), (0, 2**40)),
         Finished(0),
         Finished(400),
         Stop("the vault's budget is spent: ε = 1"),
@@ -123,6 +127,13 @@ def test_every_kind_of_message_arrives_equal_and_in_order(transport: Transport, 
         assert_same(received, sent)
     for received, sent in zip(transport(receiver(len(messages)), sender(messages), dtype)[0], messages, strict=True):
         assert_same(received, sent)
+
+
+def test_bytes_arrive_as_they_are(transport: Transport) -> None:
+    rows = torch.arange(4096, dtype=torch.int64).to(torch.uint8).view(-1, 32)
+    received = tensor_across(transport, rows, "uint8")
+    assert received.dtype == torch.uint8
+    assert received.tolist() == rows.tolist()
 
 
 def test_each_end_knows_the_other_by_name(transport: Transport) -> None:

@@ -28,6 +28,7 @@ from tpsl.transport.frames import (
     largest_frame,
 )
 from tpsl.transport.messages import (
+    Announcement,
     Bye,
     Finished,
     Message,
@@ -38,6 +39,7 @@ from tpsl.transport.messages import (
     TensorMessage,
     Verdict,
     WireDtype,
+    WireType,
 )
 
 Embeddings = partial(TensorMessage, "embeddings")
@@ -54,7 +56,7 @@ NUMBERS = st.one_of(UINT64, st.sampled_from([0, 1, 127, 128, 2**16, 2**31, 2**32
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def read(data: bytes, dtype: WireDtype = "float32", limits: Limits = LIMITS) -> Decoded:
+def read(data: bytes, dtype: WireType = "float32", limits: Limits = LIMITS) -> Decoded:
     return decode(data, limits, dtype, sender="airport")
 
 
@@ -99,6 +101,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Position, UINT64, st.lists(UINT64, max_size=LIST_ENTRIES).map(tuple)),
     st.builds(Start, UINT64, UINT64),
     st.builds(Verdict, UINT64, st.booleans(), st.booleans()),
+    st.builds(Announcement, st.binary(max_size=SECRET_BYTES), st.lists(UINT64, max_size=LIST_ENTRIES).map(tuple)),
     st.builds(Finished, UINT64),
     st.builds(Bye),
     st.builds(Stop, st.text(printable, max_size=200)),
@@ -160,6 +163,23 @@ def test_a_message_comes_back_as_it_was(message: Message, sequence: int, acknowl
     assert_equal(frame.message, message)
     assert len(data) <= largest_frame(LIMITS, dtype)
     assert wire_pb2.Frame.FromString(data).SerializeToString(deterministic=True) == data
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.binary(max_size=LIMITS.rows * LIMITS.width), st.integers(1, LIMITS.width))
+def test_bytes_come_back_as_they_were_and_only_where_bytes_are_due(content: bytes, width: int) -> None:
+    rows = torch.tensor(list(content[: len(content) // width * width]), dtype=torch.uint8).view(-1, width)[:8]
+    data = encode_message(Embeddings(3, 1, rows), 7, 6, "uint8")
+    received = read(data, "uint8").message
+    assert isinstance(received, TensorMessage) and received.tensor.dtype == torch.uint8
+    assert received.tensor.tolist() == rows.tolist()
+    for dtype in DTYPES:
+        with pytest.raises(BadMessage, match="in another type of number"):
+            read(data, dtype)
+        with pytest.raises(BadMessage, match="in another type of number"):
+            read(encode_message(Embeddings(3, 1, rows.float()), 7, 6, dtype), "uint8")
+        with pytest.raises(ValueError, match="crosses as rows of float32, not as uint8"):
+            encode_message(Embeddings(3, 1, rows), 7, 6, dtype)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

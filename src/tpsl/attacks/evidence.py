@@ -29,7 +29,10 @@ class LabelReading:
     evidence: Floats
     """As `Evidence` returns it."""
     readable: npt.NDArray[np.bool_]
-    """False where the cut moves the logits in too few directions, so that nothing can be read."""
+    """False where nothing can be read, because the gradient would be the same for every noisy label.
+
+    With k classes and noise on each coordinate, also where the cut moves the logits in fewer than k - 1 directions.
+    """
     logits: Floats
     """What the label party's network predicts: `[n]` for two classes, `[n, k]` for k."""
 
@@ -39,11 +42,12 @@ class Evidence:
 
     Two classes: `λ = ln P(t | 1) / P(t | 0)`, shape `[n]`, 0 where nothing can be read. It is snapped to the values
     that it can have; else rounding errors, which depend on the features, would decide between equal ones. k classes:
-    `ln P(t | y = j)` up to a number of each record's own, shape `[n, k]`; all 0 where nothing can be read.
+    `ln P(t | y = j)` up to a number of each record's own, shape `[n, k]`; all 0 where nothing can be read. Where
+    several t explain the gradient, it is the probability of all of them.
     """
 
     def __init__(self, white_box: WhiteBox, mechanism: Mechanism, estimator: Estimator) -> None:
-        self._white_box, self._mechanism = white_box, mechanism
+        self._white_box, self._mechanism, self._estimator = white_box, mechanism, estimator
         # Without noise w is the label itself under every estimator, however sure of another the network is.
         self._posterior = estimator == "posterior" and math.isfinite(mechanism.epsilon)
         self.exact = mechanism.classes == 2 or self._posterior or not mechanism.outcome_shape
@@ -63,9 +67,13 @@ class Evidence:
     def read(self, seen: TranscriptStep) -> LabelReading:
         """Read one step; attacks that look at the same step share the work."""
         if self._last is None or self._last[0] != seen.step:
-            of_classes = self._of_two_classes if self._mechanism.classes == 2 else self._of_many_classes
-            self._last = seen.step, of_classes(seen)
+            self._last = seen.step, self._read(seen)
         return self._last[1]
+
+    def _read(self, seen: TranscriptStep) -> LabelReading:
+        if self._mechanism.classes == 2:
+            return self._of_two_classes(seen)
+        return self._of_coordinates(seen) if self._mechanism.outcome_shape else self._of_outcomes(seen)
 
     def _of_two_classes(self, seen: TranscriptStep) -> LabelReading:
         reading = self._white_box.read(seen)
@@ -79,7 +87,15 @@ class Evidence:
             found = self._ratios[order][_nearest(self._values[order], reading.weights)]
         return LabelReading(np.where(reading.readable, found, 0.0), reading.readable, reading.logits)
 
-    def _of_many_classes(self, seen: TranscriptStep) -> LabelReading:
+    def _of_outcomes(self, seen: TranscriptStep) -> LabelReading:
+        """Read k classes by trying every outcome."""
+        logits, explains = self._white_box.explained_by(seen, self._mechanism, self._estimator)
+        of_outcomes = np.exp(self._mechanism.log_likelihood(np.arange(self._mechanism.outcomes)))
+        readable = explains.sum(axis=1) < self._mechanism.outcomes
+        return _of_many_classes(np.log(np.maximum(explains @ of_outcomes, 1e-30)), readable, logits)
+
+    def _of_coordinates(self, seen: TranscriptStep) -> LabelReading:
+        """Read k classes with noise on each coordinate: the outcomes are too many to try."""
         logits, weights = self._white_box.logits_and_weights(seen)
         readable = ~np.isnan(weights[:, 0])  # all of a record or none
         weights = np.where(readable[:, None], weights, 1.0 / self._mechanism.classes)
@@ -87,20 +103,16 @@ class Evidence:
             # w = softmax(z + λ)
             evidence = np.log(np.maximum(weights, 1e-30)) - logits
         else:
-            coordinates = bool(self._mechanism.outcome_shape)
-            outcomes = _nearest(self._values, weights) if coordinates else _nearest_vector(self._values, weights)
-            evidence = self._mechanism.log_likelihood(outcomes)
-        evidence -= evidence.max(axis=1, keepdims=True)
-        found = np.where(readable[:, None], np.maximum(evidence, -_LARGEST).round(3), 0.0)
-        return LabelReading(found, readable, logits)
+            evidence = self._mechanism.log_likelihood(_nearest(self._values, weights))
+        return _of_many_classes(evidence, readable, logits)
+
+
+def _of_many_classes(evidence: Floats, readable: npt.NDArray[np.bool_], logits: Floats) -> LabelReading:
+    """Return a reading whose evidence is 0 for the likeliest class."""
+    evidence = np.maximum(evidence - evidence.max(axis=1, keepdims=True), -_LARGEST).round(3)
+    return LabelReading(np.where(readable[:, None], evidence, 0.0), readable, logits)
 
 
 def _nearest(levels: Floats, values: Floats) -> npt.NDArray[np.intp]:
     """Return for each value the index of the nearest of the ascending levels."""
     return np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
-
-
-def _nearest_vector(levels: Floats, vectors: Floats) -> npt.NDArray[np.intp]:
-    """Return for each vector the index of the nearest of the levels, which are vectors too."""
-    nearest: npt.NDArray[np.intp] = (vectors @ levels.T - (levels**2).sum(axis=1) / 2).argmax(axis=1)
-    return nearest

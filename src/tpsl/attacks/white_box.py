@@ -7,6 +7,10 @@ for `unbiased`, and the model's probabilities times `P(t | j)`, for two classes 
 units of `‖g_1 - g_0‖²`, `‖g̃ - g_0‖² - ‖g̃ - g_1‖² = 2w - 1`: the shortest-distance attack (section 3.1) guesses 1
 exactly if w > ½.
 
+With k classes w has k - 1 unknowns, and g̃ shows them only if J has that rank: not if the cut is narrow, nor where few
+units of a ReLU layer are active. Where the noisy label has few outcomes none of that is needed: the attacker compares
+g̃ with what the label party would have sent for each of them.
+
 All of it takes the logits of a record to depend on its own cut alone; of a top half with batch normalisation it is an
 approximation.
 """
@@ -21,6 +25,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tpsl.mechanisms import Estimator, Mechanism
+from tpsl.perturb import LogitGradient
 from tpsl.training.build import NO_PARTS, build_top
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
@@ -28,8 +34,8 @@ from tpsl.training.transcript import Trajectory, TranscriptStep
 
 Floats = npt.NDArray[np.float64]
 
-_SMALLEST_DIRECTION = 1e-5
-"""Directions of J that are weaker than this, against its strongest, drown in float32's rounding."""
+_ROUNDING = 1e-5
+"""What is smaller than this part of the whole drowns in float32's rounding."""
 _RECORDS_AT_ONCE = 1024
 """With k classes a record needs k gradients; a batch is taken in pieces of this many records."""
 
@@ -107,7 +113,7 @@ class WhiteBox:
             v_0, v_1 = self._loss.derivatives(z.detach().double())
             predicted = v_0 + torch.sigmoid(logits) * (v_1 - v_0)  # 0 for cross-entropy, and v_0 - v_1 is 1
             apart = v_0 - v_1
-            readable &= apart.abs() > _SMALLEST_DIRECTION
+            readable &= apart.abs() > _ROUNDING
             received = (at_logit.double() - predicted) / apart.where(readable, 1)
             self._last = Reading(seen.step, logits.numpy(), received.numpy(), readable.numpy())
         return self._last
@@ -128,6 +134,26 @@ class WhiteBox:
             parts.append(2 * torch.einsum("nd,nkd->nk", received, of_labels) - of_labels.square().sum(dim=2))
         return torch.cat(parts).numpy()
 
+    def explained_by(
+        self, seen: TranscriptStep, mechanism: Mechanism, estimator: Estimator
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Return the log-odds for k classes, `[n, k]`, and which outcomes explain what was received: `[n, outcomes]`.
+
+        What the label party would have sent for an outcome is computed as it does it: by back-propagation, in float32.
+        The nearest explains the received gradient, and so does each that rounding cannot tell from it.
+        """
+        seen, gradient = self.of_one_member(seen), LogitGradient(mechanism, estimator, self._loss)
+        z, embeddings = self._forward(seen)
+        received, distances, margins = torch.from_numpy(seen.gradients).double(), [], []
+        for evidence in gradient.evidence(np.arange(mechanism.outcomes, dtype=np.uint32)):
+            at_logits = gradient(z.detach(), evidence.expand_as(z))
+            sent = torch.autograd.grad(z, embeddings, at_logits, retain_graph=True)[0].double()
+            distances.append((received - sent).norm(dim=1))
+            margins.append(_ROUNDING * sent.norm(dim=1))
+        distance, margin = torch.stack(distances, dim=1), torch.stack(margins, dim=1)
+        explains = distance <= distance.amin(dim=1, keepdim=True) + margin
+        return self._loss.log_odds(z.detach().double()).numpy(), explains.numpy()
+
     def logits_and_weights(self, seen: TranscriptStep) -> tuple[Floats, Floats]:
         """Return the log-odds and w for k classes, w by least squares from `g̃ = Σ_j w_j g_j`: both `[n, k]`.
 
@@ -139,7 +165,7 @@ class WhiteBox:
             last = of_labels[:, -1:]
             directions = (of_labels[:, :-1] - last).transpose(1, 2)
             wanted = (received - last.squeeze(1)).unsqueeze(2)
-            solved = torch.linalg.lstsq(directions, wanted, rcond=_SMALLEST_DIRECTION, driver="gelsy")
+            solved = torch.linalg.lstsq(directions, wanted, rcond=_ROUNDING, driver="gelsy")
             others = solved.solution.squeeze(2)
             found = torch.cat([others, 1 - others.sum(dim=1, keepdim=True)], dim=1)
             found[solved.rank < z.shape[1] - 1] = torch.nan
@@ -163,7 +189,8 @@ class WhiteBox:
     def _forward(self, seen: TranscriptStep) -> tuple[Tensor, Tensor]:
         self._load_weights(seen.step)
         embeddings = torch.from_numpy(seen.embeddings).requires_grad_()
-        return self._top(embeddings).reshape(len(embeddings)), embeddings
+        z = self._top(embeddings)
+        return z.squeeze(1) if z.shape[1:] == (1,) else z, embeddings
 
     def _load_weights(self, step: int) -> None:
         if self._trajectory is not None:

@@ -17,8 +17,11 @@ from tpsl.cli import (
     data,
     data_check,
     demo,
+    embed,
+    evaluate,
     list_keys,
     report,
+    score,
     train,
     tune,
     two_parties,
@@ -64,6 +67,9 @@ app = typer.Typer(
 _TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
 app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
 app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
+two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
+two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
+two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
 app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
 app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
 app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from tpsl.cli.live_state import LiveState
-from tpsl.report.browsers import is_asked_from_here
+from tpsl.transport.browsers import is_asked_from_here
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -126,7 +126,7 @@ class Settings:
             found[local.party] = local
         found[LABEL_PARTY] = self._in_place(found[LABEL_PARTY])
         for party, local in found.items():
-            job = own_data(job, party, local.data)
+            job = own_data(job, party, local.data, local.alignment)
         return Parties(job, found[LABEL_PARTY], {party: local.own_parts() for party, local in found.items()})
 
     def _in_place(self, local: Local) -> Local:

@@ -20,6 +20,11 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM has come; all that Ctrl-C would close is closed on the way out."""
 
 
+def exit_status(ended_by: signal.Signals) -> int:
+    """Return the exit status of a service that has ended in order: by SIGTERM as `stoppable` has it, by Ctrl-C none."""
+    return STATUS if ended_by == signal.SIGTERM else 0
+
+
 @contextmanager
 def stoppable(advice: str, *, log_json: bool = False) -> Iterator[None]:
     """Let SIGTERM end the block as Ctrl-C does, with the advice as the last line; its exit status is 143.

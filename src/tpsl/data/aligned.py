@@ -119,7 +119,9 @@ class Alignment:
             if card["has_matched_keys"]:
                 matched_keys = _read_array(folder / _MATCHED_KEYS, np.dtype(np.uint8), (card["records"], 32))
             alignment = cls(
-                *(str(card[name]) for name in ("party", "mode", "digest")),
+                card["party"],
+                card["mode"],
+                card["digest"],
                 tuple(card["keys"]),
                 KeySource(**card["source"]),
                 _read_array(folder / _ROWS, np.dtype("<i8"), (card["records"],)),
@@ -139,6 +141,11 @@ class Alignment:
         fit = len(known) == 0 or 0 <= known.min() <= known.max() < self.source.rows
         if not fit or len(np.unique(known)) < len(known) or not (may_be_unknown or len(known) == len(self)):
             raise DataError(f"{folder / _ROWS}: is damaged, it does not hold rows of a file of {self.source.rows:,}")
+
+
+def is_aligned(folder: Path) -> bool:
+    """Return whether a folder holds a finished alignment."""
+    return (folder / _CARD).is_file()
 
 
 def alignment_of(config: TableData, file: TableFile, progress: Progress = no_progress) -> Alignment | None:

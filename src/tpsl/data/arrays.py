@@ -1,4 +1,4 @@
-"""Arrays too large for memory: made column by column, kept on disk row by row, read as memory maps."""
+"""Arrays too large for memory: made column by column or row by row, kept on disk row by row, read as memory maps."""
 
 import fcntl
 import hashlib
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.errors import DataError
-from tpsl.files import make_private_folder, open_private, sync_folder
+from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, sync_folder
 
 LARGE_BYTES = 1 << 28
 """What takes more than this is kept on disk."""
@@ -62,6 +62,40 @@ class ColumnStack:
             os.fsync(file.fileno())
         columns.unlink()
         return mapped(self._path)
+
+
+class RowStack:
+    """Rows of one type and width that become an array [rows, width]: in memory, or memory-mapped once they are large.
+
+    What lies on disk has no name any more when it is mapped, so it goes with the array.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, width: int) -> None:
+        self._dtype, self._width, self._bytes = np.dtype(dtype), width, 0
+        self._waiting: list[Array] = []
+        self._draft: Draft | None = None
+
+    def add(self, rows: Array) -> None:
+        """Add the next rows."""
+        self._waiting.append(np.ascontiguousarray(rows, dtype=self._dtype).reshape(len(rows), self._width))
+        self._bytes += self._waiting[-1].nbytes
+        if self._draft is not None or self._bytes > LARGE_BYTES:
+            self._draft = self._draft or Draft()
+            self._write(self._draft.path / "rows")
+
+    def finish(self) -> Array:
+        """Return the array."""
+        if self._draft is None:
+            return np.concatenate([np.empty((0, self._width), self._dtype), *self._waiting])
+        found = np.memmap(self._draft.path / "rows", self._dtype, "c").reshape(-1, self._width)
+        self._draft.remove()
+        return np.asarray(found)
+
+    def _write(self, path: Path) -> None:
+        with naming_what_does_not_fit(path), open_private(path, "ab") as file:
+            for rows in self._waiting:
+                file.write(rows.data)
+        self._waiting = []
 
 
 def mapped(path: Path) -> Array:

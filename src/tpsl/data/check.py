@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data import clicklog, table
+from tpsl.data.aligned import Alignment, alignment_of
 from tpsl.data.column_check import ColumnCheck, Hashes, LabelLeak, hashes_of
 from tpsl.data.config import AvazuData, CriteoData, DataConfig, OwnData, TableData
 from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.party_file import Labels, PartyFile
-from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.party_file import PartyFile, numbered_ids
+from tpsl.data.rawtable import FIND_COMMON_RECORDS, NO_LABEL
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
@@ -111,6 +112,7 @@ def check_data(
     `sources` are the parties' own, as `tpsl.data.dataset.load` takes them.
     """
     report, found = DataReport(), dict[str, _Records]()
+    alignments = _alignments(config, report, progress)
     if isinstance(config, OwnData):
         for party in (LABEL, *config.parties):
             if party in sources:
@@ -120,15 +122,49 @@ def check_data(
     else:
         for party, file in _files(config, late_labels).items():
             if file.path.is_file():
-                found |= _FileCheck(party, file, report, found.get(LABEL)).run(progress)
+                label = found.get(LABEL)
+                if alignments is not None and label is not None:
+                    label = _labels_by_row(config, alignments, party, label)
+                found |= _FileCheck(party, file, report, label).run(progress)
             else:
                 report.not_here.append(party)
     for party, records in found.items():
-        if party != LABEL and LABEL in found:
+        if party != LABEL and LABEL in found and alignments is None:
             _compare_ids(party, records.ids, found[LABEL].ids, report)
     if report.not_here and not (report.parties or report.findings):
         raise DataError(f"there is nothing to check: the data of {', '.join(report.not_here)} is not here")
     return report
+
+
+def _alignments(config: DataConfig, report: DataReport, progress: Progress) -> dict[str, Alignment] | None:
+    """Return the alignments of the parties whose files are here; None if the job has none."""
+    if not isinstance(config, TableData) or config.alignment is None:
+        return None
+    found: dict[str, Alignment] = {}
+    for party, file in {LABEL: config.label, **{file.party: file for file in config.features}}.items():
+        if not file.path.is_file():
+            continue
+        try:
+            found |= {party: alignment} if (alignment := alignment_of(config, file, progress)) else {}
+        except DataError as error:
+            report.error(party, str(error))
+    for party, alignment in found.items():
+        if LABEL in found and alignment.digest != found[LABEL].digest:
+            report.error(party, f"{party!r} and the label party hold different alignments: align all of them again")
+            del found[LABEL]
+            break
+    return found
+
+
+def _labels_by_row(config: DataConfig, alignments: Mapping[str, Alignment], party: str, label: _Records) -> _Records:
+    """Return the labels of a feature party's rows, by the numbers that stand for ids; none for rows not in common."""
+    assert isinstance(config, TableData)
+    if not {party, LABEL} <= alignments.keys() or (label.labels is None and config.label.label is not None):
+        return _Records(label.ids)
+    seen = alignments[party]
+    labels = np.full(seen.source.rows, NO_LABEL)
+    labels[seen.rows] = alignments[LABEL].labels(label.labels)
+    return _Records(hashes_of(numbered_ids(1, len(labels) + 1)), labels)
 
 
 def _files(config: DataConfig, late_labels: bool) -> dict[str, PartyFile]:
@@ -137,7 +173,7 @@ def _files(config: DataConfig, late_labels: bool) -> dict[str, PartyFile]:
         return {LABEL: clicklog.label_file(config), clicklog.FEATURE_PARTY: clicklog.feature_file(config)}
     if not isinstance(config, TableData):
         return {}
-    labels = Labels(config.label.label, config.class_names, late_labels)
+    labels = table.label_column(config, late_labels)
     files = {LABEL: table.party_file(config.label, config, labels)}
     for file in config.features:
         files[file.party] = replace(table.party_file(file, config, labels), labels=None)
@@ -304,5 +340,5 @@ def _compare_ids(party: str, ids: Hashes, of_label: Hashes, report: DataReport) 
         party,
         f"{party!r} and the label party must have the same ids, but {int(only_here.sum()):,} of {len(ids):,} are only "
         f"at {party!r} and {int(only_there.sum()):,} of {len(of_label):,} only at the label party, "
-        f"for example that of record {int(record) + 1:,} of {owner!r}",
+        f"for example that of record {int(record) + 1:,} of {owner!r}; {FIND_COMMON_RECORDS}",
     )

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tpsl.data.config import AvazuData, ClickData, CriteoData
 from tpsl.data.encoder import EncoderState
-from tpsl.data.parquetfile import new_parquet
+from tpsl.data.new_files import new_parquet
 from tpsl.data.party_file import Labels, PartyFile, side_by_side
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import sorted_by_id

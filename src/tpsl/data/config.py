@@ -115,6 +115,11 @@ class SyntheticData(_Model):
             raise ValueError("numeric_fields and categorical_fields are both 0: there is nothing to learn from")
         return self
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes in order, as text."""
+        return tuple(str(number) for number in range(self.classes))
+
 
 class AlignmentKey(_Model):
     """A key by which parties find their common records, and the rule that makes two spellings of it one."""
@@ -240,7 +245,7 @@ class LabelFile(TableFile):
 
     @model_validator(mode="after")
     def _unit_is_neither_id_nor_label(self) -> Self:
-        if self.unit in (self.id, self.label):
+        if self.unit is not None and self.unit in (self.id, self.label):
             raise ValueError(f"{self.path}: column {self.unit!r} is the id or the label and cannot be the unit")
         return self
 

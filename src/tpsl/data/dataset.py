@@ -91,6 +91,15 @@ def feature_party_names(config: DataConfig) -> tuple[str, ...]:
     return tuple(file.party for file in config.features)
 
 
+def class_names(config: DataConfig) -> tuple[str, ...]:
+    """Return the classes of the label in words, in their order."""
+    if isinstance(config, FlightsData):
+        return flights.TASKS[config.task][1]
+    if isinstance(config, CriteoData | AvazuData):
+        return clicklog.CLASS_NAMES
+    return config.class_names
+
+
 def taken_on_trust(config: DataConfig) -> str | None:
     """Return what a split assumes of the data that nobody can check, in a sentence; None if it assumes nothing."""
     if isinstance(config, CriteoData) and config.split == "chronological":

@@ -29,7 +29,7 @@ from tpsl.data.arrays import ColumnStack
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS
-from tpsl.data.parquetfile import new_parquet
+from tpsl.data.new_files import new_parquet
 from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Standard, stable_hash
 from tpsl.data.rawtable import Order, RawTable
 from tpsl.data.split import Rows

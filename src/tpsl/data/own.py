@@ -46,11 +46,16 @@ def label_side(
     return LabelSide(records, TrueLabels(labels[order], names))
 
 
-def source_records(party: str, given: Any) -> tuple[Any, SourceInputs]:
-    """Return ids and inputs of all records of a party's source, in the source's own order; it needs no labels."""
+def source_ids(party: str, given: Any) -> Any:
+    """Return the ids of all records of a party's source, in the source's own order."""
     name, source = _made(party, given)
-    ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
-    return ids, SourceInputs(name, source, np.arange(len(ids), dtype=np.int64))
+    return record_ids(_column(name, source, "ids"), Place(name, "ids"))
+
+
+def source_inputs(party: str, given: Any) -> SourceInputs:
+    """Return the inputs of all records of a party's source, in the source's own order; it needs no labels."""
+    name, source = _made(party, given)
+    return SourceInputs(name, source, np.arange(len(source.ids), dtype=np.int64))
 
 
 def _made(party: str, given: Any) -> tuple[str, Any]:

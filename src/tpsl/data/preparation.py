@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tpsl.data import arrays
+from tpsl.data.aligned import Alignment
 from tpsl.data.arrays import cached, keep, mapped
 from tpsl.data.config import ClickData, TableData
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
@@ -30,7 +32,7 @@ class Preparation:
     """What all parties do to their own raw tables, as the shared configuration says.
 
     Records are in the canonical order, or in that of the file where all parties hold the same one (`in_file_order`);
-    then a chronological split needs times that ascend.
+    then a chronological split needs times that ascend. With an `alignment` they are its records, in its order.
     """
 
     split: Literal["random", "chronological"]
@@ -38,17 +40,23 @@ class Preparation:
     split_seed: int
     categories: Categories
     in_file_order: bool = False
+    alignment: Alignment | None = None
     encoder: EncoderState | None = field(default=None, repr=False)
     """What an earlier run has learned: it encodes these records too, and nothing is learned from them."""
 
     @classmethod
     def of(
-        cls, config: TableData | ClickData, in_file_order: bool = False, encoder: EncoderState | None = None
+        cls,
+        config: TableData | ClickData,
+        in_file_order: bool = False,
+        alignment: Alignment | None = None,
+        encoder: EncoderState | None = None,
     ) -> "Preparation":
         """Return what a configuration of tables says."""
         hashed = config.categories == "hash"
         categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
-        return cls(config.split, config.test_fraction, config.split_seed, categories, in_file_order, encoder)
+        split = config.split, config.test_fraction, config.split_seed
+        return cls(*split, categories, in_file_order, alignment, encoder)
 
     def load_feature_side(self, party: str, file: PartyFile, progress: Progress = no_progress) -> FeatureSide:
         """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""
@@ -59,7 +67,7 @@ class Preparation:
     def load_label_side(self, file: PartyFile, class_names: tuple[str, ...], progress: Progress) -> LabelSide:
         """Read the label party's file; encoded features that do not fit into memory are kept in the cache."""
         place = self._place(file)
-        raw = file.read(label=True, features=not place.is_dir(), progress=progress)
+        raw = file.read(label=file.labels is not None, features=not place.is_dir(), progress=progress)
         return self.label_side(raw, class_names, place, progress)
 
     def feature_side(
@@ -68,7 +76,7 @@ class Preparation:
         """Order, split and encode a feature party's table; `place` is where encoded features may be kept."""
         order, train, test = self._rows(raw)
         encoder, features = self._encoded(raw, order, train, place, progress)
-        return FeatureSide(party, _taken(raw.ids, order), features, train, test, encoder)
+        return FeatureSide(party, self._ids(raw, order), features, train, test, encoder)
 
     def label_side(
         self,
@@ -78,19 +86,34 @@ class Preparation:
         progress: Progress = no_progress,
     ) -> LabelSide:
         """Order, split and encode the label party's table; `place` is where encoded features may be kept."""
-        if raw.labels is None:
-            raise ValueError(f"{raw.name}: the label party's table has no labels")
         order, train, test = self._rows(raw)
         has_features = bool(raw.columns or raw.categorical or raw.numeric)
         encoder, features = self._encoded(raw, order, train, place, progress) if has_features else (None, None)
-        ids, units = _taken(raw.ids, order), None if raw.units is None else _taken(raw.units, order)
-        records = LabelRecords(ids, features, class_names, train, test, units, encoder)
-        return LabelSide(records, TrueLabels(raw.labels if order is None else raw.labels[order], class_names))
+        records = LabelRecords(
+            self._ids(raw, order), features, class_names, train, test, self._units(raw, order), encoder
+        )
+        return LabelSide(records, TrueLabels(self._labels(raw, order), class_names))
+
+    def _ids(self, raw: RawTable, order: Order | None) -> Any:
+        return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
+
+    def _units(self, raw: RawTable, order: Order | None) -> Any | None:
+        if raw.units is None:
+            return None
+        return _taken(raw.units, order) if self.alignment is None else self.alignment.units(raw.units)
+
+    def _labels(self, raw: RawTable, order: Order | None) -> npt.NDArray[np.int64]:
+        if self.alignment is not None:
+            return self.alignment.labels(raw.labels)
+        if raw.labels is None:
+            raise ValueError(f"{raw.name}: the label party's table has no labels")
+        return raw.labels if order is None else raw.labels[order]
 
     def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
-        order = None if self.in_file_order else raw.canonical_order()
-        rows = len(raw) if order is None else len(order)
-        train, test = split_rows(rows, self.split, self.test_fraction, self.split_seed)
+        """Return which rows of the table are the records, None for all in their order, and the split of the records."""
+        order = self.alignment.rows if self.alignment else None if self.in_file_order else raw.canonical_order()
+        records = len(raw) if order is None else len(order)
+        train, test = split_rows(records, self.split, self.test_fraction, self.split_seed)
         if not self.in_file_order:
             return order, train, test
         sorted_by_id(raw.name, raw.ids, raw.dialect)

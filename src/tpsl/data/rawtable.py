@@ -20,6 +20,9 @@ from tpsl.tables.reading import PLAIN, Dialect
 
 Order = npt.NDArray[np.int64]
 
+FIND_COMMON_RECORDS = "`tpsl align` brings the parties to the records that they have in common"
+"""What helps parties whose records are not the same."""
+
 
 class Fields(Mapping[str, Any]):
     """Fields that are made of a table's columns when they are asked for, and not kept."""
@@ -119,7 +122,7 @@ def same_ids_or_error(name: str, ids: Any, other_name: str, other_ids: Any, chro
         raise DataError(
             f"{name} and {other_name} must have the same ids, but {len(only_here)} of {len(ids)} are only in the first "
             f"and {len(only_there)} of {len(other_ids)} only in the second, "
-            f"for example {example.as_py()!r} only in {place}"
+            f"for example {example.as_py()!r} only in {place}; {FIND_COMMON_RECORDS}"
         )
     at = int(np.flatnonzero(pc.not_equal(ids, other_ids).to_numpy(zero_copy_only=False))[0])
     reason = "the times disagree" if chronological else "the order disagrees"

@@ -55,6 +55,16 @@ class LabelRecords:
         """Whom each training record is about; None where the data does not say."""
         return None if self.units is None else self.units.take(pa.array(self.train))
 
+    @cached_property
+    def test_ids(self) -> Any:
+        """The ids of the test records."""
+        return self.ids.take(pa.array(self.test))
+
+    @cached_property
+    def test_units(self) -> Any | None:
+        """Whom each test record is about; None where the data does not say."""
+        return None if self.units is None else self.units.take(pa.array(self.test))
+
 
 @dataclass(frozen=True)
 class LabelSide:

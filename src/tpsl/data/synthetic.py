@@ -189,9 +189,8 @@ def label_side(
         labels[chunk.first : chunk.first + len(chunk)] = chunk.labels
         optimum.add(chunk.probabilities)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
-    class_names = tuple(str(number) for number in range(config.classes))
-    records = LabelRecords(record_ids(0, config.rows), None, class_names, train, test)
-    return LabelSide(records, TrueLabels(labels, class_names, optimum.facts()))
+    records = LabelRecords(record_ids(0, config.rows), None, config.class_names, train, test)
+    return LabelSide(records, TrueLabels(labels, config.class_names, optimum.facts()))
 
 
 def record_ids(first: int, stop: int) -> pa.Array:

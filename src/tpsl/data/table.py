@@ -1,11 +1,13 @@
 """Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
 
+from tpsl.data.aligned import alignment_of
 from tpsl.data.config import LabelFile, TableData, TableFile, in_time
 from tpsl.data.encoder import EncoderState
 from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.preparation import Preparation
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.reading import dialect_of
 
@@ -19,8 +21,9 @@ def feature_side(
 ) -> FeatureSide:
     """Load a feature party's side from its file; an `encoder` of an earlier run encodes it, if there is one."""
     file = next(file for file in config.features if file.party == party)
-    described = party_file(file, config, Labels(config.label.label, config.class_names, relabelling=relabelling))
-    return Preparation.of(config, encoder=encoder).load_feature_side(party, described, progress)
+    preparation = Preparation.of(config, alignment=alignment_of(config, file, progress), encoder=encoder)
+    labels = label_column(config, relabelling=relabelling)
+    return preparation.load_feature_side(party, party_file(file, config, labels), progress)
 
 
 def label_side(
@@ -32,22 +35,40 @@ def label_side(
     encoder: EncoderState | None = None,
 ) -> LabelSide:
     """Load the label party's side from its file; `late_labels` may be missing, `encoder` is that of an earlier run."""
-    labels = Labels(config.label.label, config.class_names, late_labels, relabelling)
-    file = party_file(config.label, config, labels)
-    return Preparation.of(config, encoder=encoder).load_label_side(file, labels.classes, progress)
+    preparation = Preparation.of(config, alignment=alignment_of(config, config.label, progress), encoder=encoder)
+    # Where records that the label party does not know have a label too, it is not in the file that all are changed.
+    in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
+    file = party_file(config.label, config, label_column(config, late_labels, in_file))
+    side = preparation.load_label_side(file, config.class_names, progress)
+    if afterwards is None:
+        return side
+    return LabelSide(side.records, TrueLabels(afterwards(reveal(side.labels), config.classes), config.class_names))
 
 
-def party_file(file: TableFile, config: TableData, labels: Labels) -> PartyFile:
-    """Return what a party's file holds; a relabelling changes the label column, whoever reads it."""
+def party_file(file: TableFile, config: TableData, labels: Labels | None) -> PartyFile:
+    """Return what a party's file holds; a relabelling changes the label column, whoever reads it.
+
+    Aligned records take their ids and their order from the alignment.
+    """
     columns = dict.fromkeys(file.categorical, "category") | dict.fromkeys(file.numeric, "number")
+    aligned = config.alignment is not None
+    unit = None
+    if isinstance(file, LabelFile):
+        unit = file.unit or (file.id if config.makes_new_records else None)
     return PartyFile(
         file.path,
         columns | dict.fromkeys(file.dates, "date"),
-        file.id,
-        file.time if in_time(config) else None,
+        None if aligned else file.id,
+        file.time if in_time(config) and not aligned else None,
         since=config.since,
-        unit=file.unit if isinstance(file, LabelFile) else None,
+        unit=unit,
         labels=labels if file.path == config.label.path else None,
         missing=file.missing,
         dialect=dialect_of(file.path),
     )
+
+
+def label_column(config: TableData, late: bool = False, relabelling: Relabelling | None = None) -> Labels | None:
+    """Return the label column; None where membership is the label."""
+    column = config.label.label
+    return None if column is None else Labels(column, config.class_names, late, relabelling)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tpsl.data import flights, synthetic
 from tpsl.data.bayes import BayesOptimum, Facts
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
-from tpsl.data.parquetfile import new_parquet
+from tpsl.data.new_files import new_parquet
 from tpsl.data.rawtable import RawTable
 from tpsl.progress import Progress, no_progress
 

@@ -7,8 +7,9 @@ it exists. Whoever gets this head, or its scores, gets something of every traini
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,23 @@ class LocalHead(nn.Module):
         self.parts = nn.ModuleList(parts)
         self.register_buffer("private", torch.from_numpy(private))
         self.register_buffer("weights", torch.tensor([0.0] * (len(parts) - 1) + [1.0] + [0.0] * (len(private) > 0)))
+
+    @classmethod
+    def of(cls, state: Mapping[str, Tensor]) -> Self:
+        """Return the head whose `state_dict` this is."""
+        numbers = sorted({int(name.split(".")[1]) for name in state if name.startswith("parts.")})
+        output = 2 * len(WIDTHS)
+        parts = [
+            HeadPart(
+                state[f"parts.{number}.columns"].numpy(),
+                len(state[f"parts.{number}.layers.{output}.bias"]),
+                torch.Generator(),
+            )
+            for number in numbers
+        ]
+        head = cls(parts, state["private"].numpy())
+        head.load_state_dict(state)
+        return head
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Return the logits of each part and, at last, of the private head: shape `[J, n, k]`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
-from tpsl.data.own import source_records
+from tpsl.data.own import source_inputs
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models.halves import Bottom
@@ -29,9 +30,11 @@ from tpsl.party.batches import Batches
 from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.perturb import Loss
 from tpsl.training.build import build_feature_party, build_top
+from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import TEST_ROWS_AT_ONCE
+from tpsl.training.schedule import in_parts
+from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.training.stages.wide import load_wide
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -41,6 +44,28 @@ Probabilities = npt.NDArray[np.float32]
 
 class PredictionError(ValueError):
     """A run that cannot predict these records; the message names the file or the party."""
+
+
+class Embedder(Protocol):
+    """What turns one party's inputs into what it hands over to the label party."""
+
+    @property
+    def width(self) -> int:
+        """The width of a record's share."""
+
+    def embed(self, inputs: Features | Inputs, rows: Rows | None = None) -> Tensor:
+        """Return the share of these rows (of all, if None): float32 `[n, width]`."""
+
+
+class Predictor(Protocol):
+    """What turns the shares of all parties into probabilities."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """The width of each party's share, in the order of the shares: feature parties, then the label party."""
+
+    def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
+        """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +124,26 @@ class TrainedTop:
 
         Guarantee: bit for bit what the label party computes in a run from the same shares of as many records.
         """
-        z = self.top([shares[party] for party in self.widths])
-        return self.loss.probabilities(z.mean(dim=0)).numpy()
+        return self.loss.probabilities(self._mean_logits(shares)).numpy()
+
+    @torch.no_grad()
+    def log_odds(self, shares: Mapping[str, Tensor]) -> Tensor:
+        """Return what a sigmoid or a softmax turns into the probabilities: `[n, 1]` for two classes, `[n, k]` for k."""
+        found = self.loss.log_odds(self._mean_logits(shares))
+        return found.reshape(len(found), -1)
+
+    def _mean_logits(self, shares: Mapping[str, Tensor]) -> Tensor:
+        z: Tensor = self.top([shares[party] for party in self.widths])
+        return z.mean(dim=0)
 
 
 @dataclass(frozen=True)
 class TrainedHalves:
     """The halves of one trained network: a bottom half for each party with features, and the top half."""
 
-    bottoms: Mapping[str, TrainedBottom]
+    bottoms: Mapping[str, Embedder]
     """By party, in the order of their shares of the cut: the feature parties as in the job, then the label party."""
-    top: TrainedTop
+    top: Predictor
 
     def probabilities(self, inputs: Mapping[str, Features | Inputs], rows: Rows | None = None) -> Probabilities:
         """Return the probabilities of these rows (all, if None): of class 1 for two classes (`[n]`), of each for k.
@@ -121,16 +155,25 @@ class TrainedHalves:
             if party not in inputs:
                 raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
         wanted = np.arange(len(inputs[next(iter(self.bottoms))]), dtype=np.int64) if rows is None else rows
-        parts = []
-        for start in range(0, max(1, len(wanted)), TEST_ROWS_AT_ONCE):
-            part = wanted[start : start + TEST_ROWS_AT_ONCE]
-            shares = {party: bottom.embed(inputs[party], part) for party, bottom in self.bottoms.items()}
-            parts.append(self.top.probabilities(shares))
-        return np.concatenate(parts)
+        parts = in_parts(wanted) or [wanted]
+        return np.concatenate([self.part(inputs, dict.fromkeys(self.bottoms, part)) for part in parts])
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties whose inputs are needed."""
+        return tuple(self.bottoms)
+
+    def part(self, inputs: Mapping[str, Features | Inputs], rows: Mapping[str, Rows]) -> Probabilities:
+        """Return the probabilities of some records, computed at once; `rows` are theirs in each party's inputs."""
+        shares = {party: bottom.embed(inputs[party], rows[party]) for party, bottom in self.bottoms.items()}
+        return self.top.probabilities(shares)
 
 
 def load_bottom(
-    run_path: Path, party: str, own: OwnParts | None = None, inputs: Features | Inputs | None = None
+    run_path: Path,
+    party: str,
+    own: OwnParts | None = None,
+    inputs: Features | Inputs | None = None,
 ) -> TrainedBottom:
     """Return a party's trained bottom half from a folder that need hold no other party's.
 
@@ -140,18 +183,33 @@ def load_bottom(
     """
     run = RunFolder(run_path)
     job = run.job()
-    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
-    if finished is None:
-        raise PredictionError(f"{run_path}: the part of {party!r} in the run is not finished, so it cannot predict")
-    parts = own or run.own_parts(party)
-    read = _inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
-    as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
-    bottom = build_feature_party(job, party, as_read, own=parts).bottom.eval()
+    bottom = _build_bottom(job, run, party, own, inputs)
     _load_into(bottom, run.party(party) / _BOTTOM)
     try:
         return TrainedBottom(party, bottom, load_wide(run.party(party)) if job.model.wide else None)
     except ValueError as error:
         raise PredictionError(str(error)) from error
+
+
+def load_pretrained_bottom(run_path: Path, party: str, own: OwnParts | None = None) -> TrainedBottom:
+    """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a local head too."""
+    run = RunFolder(run_path)
+    bottom = _build_bottom(run.job().without_wide_part(), run, party, own, None)
+    _load_into(bottom, run.party(party) / PRETRAINED)
+    return TrainedBottom(party, bottom)
+
+
+def _build_bottom(
+    job: Job, run: RunFolder, party: str, own: OwnParts | None, inputs: Features | Inputs | None
+) -> Bottoms:
+    """Return a party's half with weights to be loaded, if it has finished its part in the run."""
+    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
+    if finished is None:
+        raise PredictionError(f"{run.path}: the part of {party!r} in the run is not finished, so it cannot predict")
+    parts = own or run.own_parts(party)
+    read = _inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
+    as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
+    return build_feature_party(job, party, as_read, own=parts).bottom.eval()
 
 
 def load_top(run_path: Path, own: OwnParts | None = None) -> TrainedTop:
@@ -162,7 +220,7 @@ def load_top(run_path: Path, own: OwnParts | None = None) -> TrainedTop:
         raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
     if not job.trains:
         raise PredictionError(f"{run_path}: was trained with privacy.gradients 'none': only its local head has learned")
-    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_label_features(run) else [])]
+    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_features(run, LABEL_PARTY) else [])]
     top = build_top(job, shares, result.classes, own or run.own_parts(LABEL_PARTY)).eval()
     _load_into(top, run.label / _TOP)
     widths = {party: job.model.cut_width(party) for party in shares}
@@ -189,7 +247,7 @@ def load_halves(
                 f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
             )
         inputs[name] = feature_parties[name]
-    if has_label_features(run) != (label_inputs is not None):
+    if has_features(run, LABEL_PARTY) != (label_inputs is not None):
         has = "has no" if label_inputs is not None else "has"
         raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
     if label_inputs is not None:
@@ -198,9 +256,9 @@ def load_halves(
     return TrainedHalves(bottoms, top)
 
 
-def has_label_features(run: RunFolder) -> bool:
-    """Return whether the label party has features of its own in this run."""
-    return (run.label / _BOTTOM).exists()
+def has_features(run: RunFolder, party: str) -> bool:
+    """Return whether a party has features in this run: feature parties have, the label party may have."""
+    return party != LABEL_PARTY or (run.label / _BOTTOM).exists()
 
 
 def predict(
@@ -219,19 +277,24 @@ def predict(
 def _inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
     make_source = parts.source(party)
     if make_source is not None:
-        return source_records(party, make_source)[1]
+        return source_inputs(party, make_source)
     encoder = run.encoder(party)
     nothing = np.empty((0, len(encoder.categories)), np.int32), np.empty((0, len(encoder.numeric_fields)), np.float32)
     return encoder.features(*nothing)
 
 
-def _load_into(half: nn.Module, path: Path) -> None:
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file of weights; one that cannot be read, or is damaged, is an error."""
     try:
-        weights = load(path.read_bytes())
+        return load(path.read_bytes())
     except OSError as error:
         raise PredictionError(f"{path}: cannot be read ({error.strerror})") from error
     except SafetensorError as error:
         raise PredictionError(f"{path}: is damaged ({error})") from error
+
+
+def _load_into(half: nn.Module, path: Path) -> None:
+    weights = load_weights(path)
     try:
         half.load_state_dict(weights)
     except RuntimeError:

@@ -1,11 +1,14 @@
-"""From a run folder to a `RunView`, for a feature party: with nothing that depends on true labels."""
+"""From a run folder to a `RunView`, for a feature party: with nothing that depends on true labels.
+
+Metrics of test records are there only where the label party has handed them over: those of noisy labels.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.report.label_view import classes_of, job_view, last_change
+from tpsl.report.label_view import classes_of, job_view, last_change, shared_words
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
 from tpsl.training.checkpoint import saved_steps
@@ -37,6 +40,7 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         "The ledger is the label party’s; a feature party does not see it. The ε here is that of this run’s own "
         "release; what else was released of the same labels adds to it."
     )
+    view["shared_words"] = shared_words(run.party(party), job, lambda: {party: run.version(party)})
     if result is not None:
         view["state"] = "finished"
         view["step"], view["epoch"] = result.steps, result.epochs

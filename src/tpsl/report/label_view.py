@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
-from tpsl.report.words import FEATURES_TEXT
+from tpsl.report.words import FEATURES_TEXT, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.shared_evaluation import SHARED_METRICS, read_shared
 
 
 def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) -> RunView:
@@ -46,6 +47,7 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
     view["ledger"], view["ledger_note"] = ledger.content, ledger.note
     view["curves"] = curves
+    view["shared_words"] = shared_words(run.path, job, run.versions)
     view["local_head"] = for_json(run.local_head())
     for finding in FINDINGS:
         view[finding] = read_finding(path, finding)
@@ -93,6 +95,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         ledger_note="",
         over_vaults=None,
         test=None,
+        shared_words="",
         local_head=None,
         curves=[],
         attacks=None,
@@ -100,6 +103,12 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         replay=None,
         examination=None,
     )
+
+
+def shared_words(folder: Path, job: Job, versions: Callable[[], Mapping[str, str]]) -> str:
+    """Return what shared metrics in a folder say of this run; nothing where there are none."""
+    file = folder / SHARED_METRICS
+    return shared_text(read_shared(file, job.digest(), versions())) if file.exists() else ""
 
 
 def classes_of(job: Job) -> int:

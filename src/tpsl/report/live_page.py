@@ -24,9 +24,9 @@ from string import Template
 from typing import Any
 from urllib.parse import unquote
 
-from tpsl.report.browsers import is_asked_from_here
 from tpsl.report.page import asset, embedded, page, page_data
 from tpsl.report.watching import Snapshot, WatchedFolder
+from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
 SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js", "live.js")

@@ -94,6 +94,8 @@ class RunView(TypedDict):
     over_vaults: SumOverVaults | None
     """None where only one vault has released these records."""
     test: dict[str, float | None] | None
+    shared_words: str
+    """What was estimated from noisy labels of the test records, for every party to know; or nothing."""
     local_head: dict[str, float | None] | None
     curves: list[dict[str, Any]]
     """The metrics after each epoch, each entry with `epoch`; which other keys there are is up to the training."""

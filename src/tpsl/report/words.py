@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tpsl.report.run_view import RunView, SumOverVaults
+
+if TYPE_CHECKING:
+    from tpsl.training.noisy_metrics import NoisyMetrics
+    from tpsl.training.shared_evaluation import SharedEvaluation
 
 MISSING = "–"
 """Shown where there is no number."""
@@ -76,6 +80,27 @@ def guarantee_text(result: Guarantee) -> str:
 def spent_text(epsilon: float | str, delta: float) -> str:
     """Return ε (a number, or "inf" as JSON has it) and, where it is not zero, δ, rounded up."""
     return f"ε = {rounded_up(float(epsilon), 6)}" + (f", δ = {rounded_up(delta, 3)}" if delta else "")
+
+
+def estimate_texts(metrics: NoisyMetrics) -> dict[str, str]:
+    """Return each metric that was estimated from noisy labels, with its standard error or why there is none."""
+    estimates = {
+        "AUC": metrics.auc,
+        "log loss": metrics.log_loss,
+        "accuracy": metrics.accuracy,
+        "squared calibration error": metrics.squared_calibration_error,
+    }
+    return {name: one.reason or f"{one.value:.4f} ± {one.standard_error:.4f}" for name, one in estimates.items()}
+
+
+def shared_text(found: SharedEvaluation) -> str:
+    """Return what the label party may tell of a run, in a sentence or two."""
+    told = "; ".join(f"{name} {text}" for name, text in estimate_texts(found.metrics).items())
+    return (
+        f"Estimated from noisy labels of {found.test_records:,} test records, {found.mechanism}, which every party may "
+        f"know: {told} (± one standard error). These records have spent "
+        f"{spent_text(found.total_epsilon, found.total_delta)} in all{'' if found.private else ', NOT PRIVATE'}."
+    )
 
 
 def budget_text(view: RunView) -> str:

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job
 from tpsl.training.origin import Origin
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import TOPICS
 from tpsl.transport.frames import Limits
-from tpsl.transport.handshake import Agreement
+from tpsl.transport.handshake import RECORD_IDS, Agreement
 
 PROTOCOL = 4
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
+_RECORDS = "number of records"
 _LONGEST = 200
 
 
@@ -32,14 +34,14 @@ def agreement(job: Job, ids: Any, schedule: Schedule, origin: Origin | None = No
         "protocol version": str(PROTOCOL),
         **dict(_flat(job.agreed(), "job")),
         "digest of the job": job.digest(),
-        "number of records": str(len(ids)),
+        _RECORDS: str(len(ids)),
         "number of training records": str(len(schedule.train)),
         "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in feature_party_names(job.data)),
         "batch plan": schedule.plan.digest(),
     }
     versions = {} if origin is None else origin.versions
     starts = {party: {"version that training starts from": version} for party, version in versions.items()}
-    return Agreement(fields, ids_digest(ids), starts)
+    return Agreement(fields, ids_digest(ids), dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS), starts)
 
 
 def limits(job: Job, schedule: Schedule) -> Limits:

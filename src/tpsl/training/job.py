@@ -11,20 +11,24 @@ import json
 import re
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from tpsl.data.config import DataConfig, FlightsData
+from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
 from tpsl.transport.messages import WireDtype
+from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from tpsl.perturb import Loss
+
+
+AnyFile = TypeVar("AnyFile", bound=TableFile)
 
 
 class _Model(BaseModel):
@@ -249,6 +253,15 @@ class Job(_Model):
             raise ValueError("model.wide is fitted before the first step: training.labels must be 'stored'")
         return self
 
+    @model_validator(mode="after")
+    def _new_records_have_their_labels(self) -> Self:
+        if isinstance(self.data, TableData) and self.data.makes_new_records and self.has_late_labels:
+            raise ValueError(
+                "training.labels 'arriving' needs records that are known by id, and an alignment of mode label-only "
+                "makes new ones: take mode both"
+            )
+        return self
+
     @property
     def has_late_labels(self) -> bool:
         """Whether labels arrive in the vault while the job runs."""
@@ -333,7 +346,7 @@ def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> 
     if not isinstance(content, dict):
         raise JobError(f"{path}: a job is a mapping with the parts {', '.join(Job.model_fields)}")
     _resolve_paths(content.get("data"), path.parent)
-    return make_job(content, overrides or {}, str(path))
+    return _with_alignments(make_job(content, overrides or {}, str(path)), path.stem)
 
 
 def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], origin: str) -> Job:
@@ -382,8 +395,24 @@ def _resolve_paths(data: Any, folder: Path) -> None:
         return
     features, label = data.get("features"), data.get("label")
     for file in [data, *(features if isinstance(features, list) else []), label]:
-        if isinstance(file, dict) and isinstance(file.get("path"), str):
-            file["path"] = str((folder / file["path"]).absolute())
+        for key in ("path", "alignment"):
+            if isinstance(file, dict) and isinstance(file.get(key), str):
+                file[key] = str((folder / file[key]).absolute())
+
+
+def _with_alignments(job: Job, name: str) -> Job:
+    """Say where each party's alignment is, for a job that has one: alignments/JOB-PARTY in the current folder."""
+    data = job.data
+    if not isinstance(data, TableData) or data.alignment is None:
+        return job
+
+    def placed(file: AnyFile, party: str) -> AnyFile:
+        place = file.alignment or Path("alignments", f"{name}-{party}").absolute()
+        return file.model_copy(update={"alignment": place})
+
+    features = tuple(placed(file, file.party) for file in data.features)
+    found = data.model_copy(update={"features": features, "label": placed(data.label, LABEL_PARTY)})
+    return job.model_copy(update={"data": found})
 
 
 def _first_difference(a: Any, b: Any, name: str) -> str | None:

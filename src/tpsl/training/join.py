@@ -53,7 +53,7 @@ def join(
             setup.say_finished()
             return finished
         setup = setup.begun([party])
-        data = own_data(job, party, local.data).data
+        data = own_data(job, party, local.data, local.alignment).data
         encoder = setup.encoders().get(party)
         side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)

@@ -54,7 +54,7 @@ ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data")
+_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment")
 
 
 class Local(BaseModel):
@@ -98,6 +98,10 @@ class Local(BaseModel):
     )
     party: str | None = Field(None, description="Whose file this is: label, or the name of a feature party.")
     data: LocalPath | None = Field(None, description="This party's own file, instead of the job's path for it.")
+    alignment: LocalPath | None = Field(
+        None,
+        description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
+    )
     inputs: Factory | None = Field(
         None, description="Makes this party's own source of records, as package.module:name."
     )
@@ -167,20 +171,23 @@ def require_party(job: Job, party: str) -> None:
         raise LocalError(f"there is no party {party!r} in the job, only {', '.join(names)}")
 
 
-def own_data(job: Job, party: str, path: Path | None) -> Job:
-    """Return the job with this party's own file at `path` (None: where the job says)."""
-    if path is None:
+def own_data(job: Job, party: str, path: Path | None, alignment: Path | None = None) -> Job:
+    """Return the job with this party's own file at `path`, and its alignment at `alignment` (None: as the job says)."""
+    changes = {key: value for key, value in {"path": path, "alignment": alignment}.items() if value is not None}
+    if not changes:
         return job
     data = job.data
     require_party(job, party)
+    if alignment is not None and (not isinstance(data, TableData) or data.alignment is None):
+        raise LocalError(f"the job has no data.alignment, but the folder of one was given: {alignment}")
     if isinstance(data, CriteoData | AvazuData):
-        moved: Any = data.model_copy(update={"path": path})
+        moved: Any = data.model_copy(update=changes)
     elif not isinstance(data, TableData):
         raise LocalError(f"the data {data.source!r} need no file, but a data path was given: {path}")
-    elif party == "label":
-        moved = data.model_copy(update={"label": data.label.model_copy(update={"path": path})})
+    elif party == LABEL_PARTY:
+        moved = data.model_copy(update={"label": data.label.model_copy(update=changes)})
     else:
-        files = [file.model_copy(update={"path": path}) if file.party == party else file for file in data.features]
+        files = [file.model_copy(update=changes) if file.party == party else file for file in data.features]
         moved = data.model_copy(update={"features": tuple(files)})
     return job.model_copy(update={"data": moved})
 

@@ -1,16 +1,21 @@
-"""Training labels into the vault, and their noisy labels out of it."""
+"""Labels of training records, and of test records on request, into the vault, and their noisy labels out of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
+from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice
 from tpsl.training.job import Job
-from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
+from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, ReleaseReport, Vault, VaultError
 
 
 def noisy_labels_for(
@@ -38,11 +43,34 @@ def release_labels(
     ids, draws, seed = records.training_ids, job.privacy.draws, job.privacy.noise_seed
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
-        notice(
-            f"{report.released:,} noisy labels released with {mechanism}, "
-            f"{report.already_released:,} were released before"
-        )
+        notice(_what_was_released(report))
         return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed)
+
+
+def noisy_test_labels(
+    mechanism: Mechanism, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
+) -> tuple[NoisyLabels, LedgerTotal]:
+    """Return the noisy labels of the test records, and what these have spent over all releases of the vault.
+
+    The vault is that of the training records, so that one ledger speaks of all records of a run. The labels are stored
+    there first, as far as they are not there yet. The release happens once: asking again, for this run or another,
+    gives the same noisy labels. What the policy does not permit is an error before anything is stored or drawn.
+    """
+    ids = side.records.test_ids
+    with Vault.open(vault_path) as vault:
+        check_labels(vault, side)
+        vault.check_release(mechanism, ids, policy=policy)
+        _store_test_labels(vault, side, notice)
+        report = vault.release(mechanism, ids=ids, policy=policy)
+        notice(_what_was_released(report))
+        return vault.noisy_labels(mechanism, ids), vault.total(ids)
+
+
+def _what_was_released(report: ReleaseReport) -> str:
+    return (
+        f"{report.released:,} noisy labels released with {report.mechanism}, "
+        f"{report.already_released:,} were released before"
+    )
 
 
 def compared(vault: Vault, side: LabelSide) -> Overlap:
@@ -84,9 +112,39 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
                 raise
     with Vault.open(vault_path) as vault:
         if not check_labels(vault, side, may_be_new=may_be_new):
-            new = ~vault.knows(ids)
-            notice(f"adding {int(new.sum()):,} training labels to the vault {vault_path}")
-            chosen = pa.array(new)
-            vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))])
+            _add_new(vault, "training", ids, labels, units, notice)
         if units is not None:
             vault.require_units(ids, units)
+
+
+def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
+    """Have the labels of the test records in the vault, all of them; nothing is released.
+
+    Labels that arrive late may come in an order that depends on what they are. So as long as one is missing, an
+    evaluation of the others would tell more than their noisy labels do, and is refused.
+    """
+    ids, units = side.records.test_ids, side.records.test_units
+    labels = reveal(side.labels)[side.records.test]
+    overlap = vault.compare(ids, labels)
+    if overlap.differing:
+        raise VaultError(overlap.difference(vault.path, "test records"))
+    missing = int(((labels == NO_LABEL) & ~vault.knows(ids)).sum())
+    if missing:
+        raise VaultError(
+            f"{missing:,} of the {len(ids):,} test records have no label yet, and which of them have one may depend on "
+            "the labels: add theirs to the vault first"
+        )
+    if overlap.known < len(ids):
+        _add_new(vault, "test", ids, labels, units, notice)
+    if units is not None:
+        vault.require_units(ids, units)
+
+
+def _add_new(
+    vault: Vault, what: str, ids: Any, labels: npt.NDArray[np.int64], units: Any | None, notice: Notice
+) -> None:
+    """Add those records that the vault does not know."""
+    new = ~vault.knows(ids)
+    chosen = pa.array(new)
+    notice(f"adding {int(new.sum()):,} {what} labels to the vault {vault.path}")
+    vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))])

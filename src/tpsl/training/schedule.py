@@ -49,15 +49,15 @@ class Schedule:
 
     def test_parts(self) -> list[Rows]:
         """Return the rows of the held-out training records and then of the test records, in parts of bounded size."""
-        return _in_parts(np.concatenate([self.train[self.held_out], self.test]))
+        return in_parts(np.concatenate([self.train[self.held_out], self.test]))
 
     def head_parts(self) -> list[Rows]:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
-        return _in_parts(np.concatenate([self.train, self.test]))
+        return in_parts(np.concatenate([self.train, self.test]))
 
     def trained_parts(self) -> list[Rows]:
         """Return the positions among the training records of those that are trained on, in parts of bounded size."""
-        return _in_parts(self.trained)
+        return in_parts(self.trained)
 
     @property
     def largest_part(self) -> int:
@@ -94,5 +94,6 @@ class Schedule:
         return epochs * self.plan.rows + batches * self.plan.batch_size
 
 
-def _in_parts(rows: Rows) -> list[Rows]:
+def in_parts(rows: Rows) -> list[Rows]:
+    """Return rows in parts of the size that is evaluated and predicted at once."""
     return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]

@@ -56,7 +56,7 @@ def serve(
             setup.say_finished()
             return finished
         setup = setup.begun([LABEL_PARTY])
-        data = own_data(job, LABEL_PARTY, local.data).data
+        data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         late, source = job.has_late_labels, setup.source(LABEL_PARTY)
         encoder = setup.encoders().get(LABEL_PARTY)
         side = load_label_party(data, watching.progress, late_labels=late, source=source, encoder=encoder)

@@ -44,13 +44,8 @@ def noisy_validation(
     `-Σ_j t̂_j ln p_j`. The log-likelihood is `ln Σ_j P(t|j)·p_j`: its expectation is greatest for the true
     probabilities, too, and it varies less.
     """
-    p, by_class = _clipped(probabilities)
-    debiased = np.zeros_like(by_class)
-    unbiased = LogitGradient(mechanism, "unbiased")
-    for outcomes in draws:
-        estimate = unbiased.evidence(outcomes).numpy().astype(np.float64)
-        debiased += np.stack([1 - estimate, estimate], axis=1) if estimate.ndim == 1 else estimate
-    debiased /= len(draws)
+    p, by_class = clipped(probabilities)
+    debiased = debiased_labels(mechanism, draws)
     losses = -(debiased * np.log(by_class)).sum(axis=1)
     return Validation(
         validation_loss=float(losses.mean()),
@@ -60,16 +55,23 @@ def noisy_validation(
     )
 
 
+def debiased_labels(mechanism: Mechanism, draws: Sequence[npt.NDArray[Any]]) -> Floats:
+    """Return t̂ of each record and class (`[n, k]`), the mean of all draws: `E[t̂_j] = 1` for the true class, else 0."""
+    unbiased = LogitGradient(mechanism, "unbiased")
+    estimate: Floats = np.mean([unbiased.evidence(outcomes).numpy().astype(np.float64) for outcomes in draws], axis=0)
+    return np.stack([1 - estimate, estimate], axis=1) if estimate.ndim == 1 else estimate
+
+
 def record_log_likelihoods(
     mechanism: Mechanism, draws: Sequence[npt.NDArray[Any]], probabilities: npt.NDArray[np.floating]
 ) -> Floats:
     """Return `ln Σ_j P(t_i|j)·p_ij` of each record, over all draws: what its noisy label says of the prediction."""
     likelihood = np.sum([mechanism.log_likelihood(outcomes) for outcomes in draws], axis=0)
-    found: Floats = np.logaddexp.reduce(likelihood + np.log(_clipped(probabilities)[1]), axis=1)
+    found: Floats = np.logaddexp.reduce(likelihood + np.log(clipped(probabilities)[1]), axis=1)
     return found
 
 
-def _clipped(probabilities: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+def clipped(probabilities: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
     """Return probabilities a little away from 0 and 1: as they came, and with a column for each class."""
     p = np.clip(np.asarray(probabilities, dtype=np.float64), _SMALLEST, 1 - _SMALLEST)
     return p, np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
@@ -82,11 +84,30 @@ def corrected_auc(scores: Floats, debiased: Floats) -> float:
     over true labels. For randomised response this is the AUC against flipped labels, corrected for the flips. NaN if
     the noise is so large that no positive pairs are seen.
     """
+    return auc_with_parts(scores, debiased)[0]
+
+
+def auc_with_parts(scores: Floats, debiased: Floats) -> tuple[float, Floats]:
+    """Return the corrected AUC, and what each record adds to it: what leaving it out would take away, to first order.
+
+    With W and P the sums above and below the line, and w_i, p_i the terms in them that have record i, its part is
+    `(w_i - AUC·p_i) / P`. Parts add up to 0; the sum of their squares estimates the variance of the AUC.
+    """
     order = np.argsort(scores, kind="stable")
     ranked, positive, negative = scores[order], debiased[order], 1 - debiased[order]
     first, last = np.searchsorted(ranked, ranked, "left"), np.searchsorted(ranked, ranked, "right")
-    below = np.concatenate([[0.0], np.cumsum(negative)])
-    own = positive * negative
-    beaten = (positive * (below[first] + below[last]) / 2).sum() - own.sum() / 2
-    pairs = positive.sum() * negative.sum() - own.sum()
-    return float(beaten / pairs) if pairs > 0 else math.nan
+
+    def below(weights: Floats) -> Floats:
+        """The weights of the records below each one, equal ones and the record itself counted half."""
+        total = np.concatenate([[0.0], np.cumsum(weights)])
+        mean: Floats = (total[first] + total[last]) / 2
+        return mean
+
+    won = positive * (below(negative) - negative / 2)
+    lost = negative * (positive.sum() - below(positive) - positive / 2)
+    of_positive, of_negative = positive * (negative.sum() - negative), negative * (positive.sum() - positive)
+    pairs = of_positive.sum()
+    area = float(won.sum() / pairs) if pairs > 0 else math.nan
+    parts = np.empty_like(ranked)
+    parts[order] = (won + lost - area * (of_positive + of_negative)) / pairs
+    return area, parts

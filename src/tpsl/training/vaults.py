@@ -231,7 +231,9 @@ def _overlaps(run: RunVault, vaults: Iterable[Path]) -> dict[Path, Overlap]:
 def vault_name(job: Job) -> str:
     """A name that says what a vault holds: the data and the label."""
     data = job.data
-    label = data.task if isinstance(data, FlightsData) else data.label.label if isinstance(data, TableData) else ""
+    label: str = data.task if isinstance(data, FlightsData) else ""
+    if isinstance(data, TableData):
+        label = data.label.label or "membership"
     return "-".join(filter(None, [data.source, re.sub(r"[^\w.-]+", "-", label).strip("-.")]))
 
 

@@ -11,8 +11,9 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import grpc
 from cryptography import x509
@@ -90,7 +91,7 @@ def common_name(certificate: x509.Certificate) -> str | None:
     return names[0].value if len(names) == 1 and isinstance(names[0].value, str) else None
 
 
-def peer_name(context: grpc.ServicerContext) -> str | None:
+def peer_name(context: grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any]) -> str | None:
     """Return the party at the other end, by its certificate that TLS has verified; None without one.
 
     A certificate that is not valid now raises CertificateError: a client that resumes a TLS session of an earlier day
@@ -101,14 +102,19 @@ def peer_name(context: grpc.ServicerContext) -> str | None:
     presented = list(properties.get("x509_pem_cert", ()))
     if len(presented) != 1:
         return None
-    try:
-        certificate = x509.load_pem_x509_certificate(presented[0])
-    except ValueError:
-        return None
-    name = common_name(certificate)
-    if name is not None:
+    certificate = _parsed(presented[0])
+    name = common_name(certificate) if certificate is not None else None
+    if certificate is not None and name is not None:
         _require_valid_now(f"the certificate of {name!r}", certificate)
     return name
+
+
+@lru_cache(maxsize=16)  # of a service that looks at the same few certificates in every call
+def _parsed(content: bytes) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError:
+        return None
 
 
 def read_certificates(path: Path) -> tuple[bytes, list[x509.Certificate]]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import WINDOW
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage, WireDtype
+from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage, WireType
 
 HEADER_BYTES = 1 << 16
 FRAME_BYTES = (1 << 31) - 1
@@ -30,8 +30,9 @@ SECRET_BYTES = 64  # of a nonce, a proof or the name of a link
 _PLAIN: dict[str, type[PlainMessage]] = {kind.__name__.lower(): kind for kind in get_args(PlainMessage)}
 """The messages without a tensor: each has the name and the fields of its body in `wire.proto`."""
 
-_TORCH: dict[WireDtype, torch.dtype] = {name: getattr(torch, name) for name in get_args(WireDtype)}
-_NUMBER: dict[WireDtype, wire_pb2.Dtype] = {name: getattr(wire_pb2, name.upper()) for name in get_args(WireDtype)}
+_TORCH: dict[WireType, torch.dtype] = {name: getattr(torch, name) for name in get_args(WireType)}
+_IN_MEMORY: dict[WireType, torch.dtype] = dict.fromkeys(_TORCH, torch.float32) | {"uint8": torch.uint8}
+_NUMBER: dict[WireType, wire_pb2.Dtype] = {name: getattr(wire_pb2, name.upper()) for name in get_args(WireType)}
 _HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
 _SHOWN_TOPIC = 40  # characters
 _FLOAT16_MAX = torch.finfo(torch.float16).max
@@ -66,14 +67,14 @@ class Decoded:
     header: wire_pb2.Header
 
 
-def as_sent(tensor: Tensor, dtype: WireDtype) -> Tensor:
-    """Return float32 rows as they cross the border: on the CPU, row by row, rounded to nearest; float16 saturates.
+def as_sent(tensor: Tensor, dtype: WireType) -> Tensor:
+    """Return rows as they cross the border: on the CPU, row by row, float32 rounded to nearest; float16 saturates.
 
     The result may share the memory of the argument.
     """
-    if tensor.dtype != torch.float32 or tensor.dim() != 2:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise ValueError(f"a tensor crosses as rows of float32, not as {kind} of shape {tuple(tensor.shape)}")
+    if tensor.dtype != _IN_MEMORY[dtype] or tensor.dim() != 2:
+        kind, wanted = (str(each).removeprefix("torch.") for each in (tensor.dtype, _IN_MEMORY[dtype]))
+        raise ValueError(f"a tensor crosses as rows of {wanted}, not as {kind} of shape {tuple(tensor.shape)}")
     tensor = tensor.detach()
     if dtype == "float16":
         limited = tensor.clamp(-_FLOAT16_MAX, _FLOAT16_MAX)
@@ -85,8 +86,8 @@ def as_sent(tensor: Tensor, dtype: WireDtype) -> Tensor:
 
 
 def as_received(tensor: Tensor) -> Tensor:
-    """Return what the receiver computes with: the same numbers as float32."""
-    return tensor.to(torch.float32)
+    """Return what the receiver computes with: the same numbers as float32, or the same bytes."""
+    return tensor if tensor.dtype == torch.uint8 else tensor.to(torch.float32)
 
 
 def as_sentence(text: str) -> str:
@@ -94,12 +95,12 @@ def as_sentence(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text[:TEXT_CHARACTERS])
 
 
-def tensor_bytes(message: Message, dtype: WireDtype) -> int:
+def tensor_bytes(message: Message, dtype: WireType) -> int:
     """Return how many bytes the numbers of a message take on the wire."""
     return message.tensor.numel() * _TORCH[dtype].itemsize if isinstance(message, TensorMessage) else 0
 
 
-def largest_frame(limits: Limits, dtype: WireDtype) -> int:
+def largest_frame(limits: Limits, dtype: WireType) -> int:
     """Return the size in bytes that no frame within the limits exceeds."""
     tensor = limits.rows * limits.width * _TORCH[dtype].itemsize
     size = tensor + HEADER_BYTES + 16  # tags and lengths
@@ -111,7 +112,7 @@ def largest_frame(limits: Limits, dtype: WireDtype) -> int:
     return size
 
 
-def encode_message(message: Message, sequence: int, acknowledged: int, dtype: WireDtype) -> bytes:
+def encode_message(message: Message, sequence: int, acknowledged: int, dtype: WireType) -> bytes:
     """Return the frame of a message; its tensor is copied once."""
     if isinstance(message, TensorMessage):
         return _encode_tensor(message, sequence, acknowledged, dtype)
@@ -126,7 +127,7 @@ def encode_control(header: wire_pb2.Header) -> bytes:
     return _beginning(header, None)
 
 
-def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireDtype) -> bytes:
+def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireType) -> bytes:
     sent = as_sent(message.tensor, dtype)
     rows, width = sent.shape
     body = wire_pb2.Tensor(
@@ -137,7 +138,7 @@ def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dty
     return b"".join((_beginning(header, sent.nbytes), sent.view(torch.uint8).numpy().data))
 
 
-def decode(data: bytes, limits: Limits, dtype: WireDtype, *, sender: str) -> Decoded:
+def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str) -> Decoded:
     """Return what a frame says, or raise BadMessage, and nothing else, in a sentence that names the sender."""
     header = _parsed_header(data, sender)
     kind = header.WhichOneof("body")
@@ -203,7 +204,7 @@ def _parts(value: object, origin: str) -> Iterable[Protobuf]:
     return ()
 
 
-def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireDtype, sender: str) -> int:
+def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireType, sender: str) -> int:
     if tensor.topic not in limits.topics:
         topic = as_sentence(tensor.topic)[:_SHOWN_TOPIC]
         raise BadMessage(f"{sender} sent {topic}, a topic that is not expected here")
@@ -217,11 +218,11 @@ def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireDtype, se
     return tensor.rows * tensor.width * _TORCH[dtype].itemsize
 
 
-def _tensor_message(data: bytes, begin: int, header: wire_pb2.Header, dtype: WireDtype) -> TensorMessage:
+def _tensor_message(data: bytes, begin: int, header: wire_pb2.Header, dtype: WireType) -> TensorMessage:
     """Copy the payload, once, into memory of PyTorch's own, aligned as any other tensor."""
-    body, numbers = header.tensor, torch.empty(0)
+    body, numbers = header.tensor, torch.empty(0, dtype=_IN_MEMORY[dtype])
     if begin < len(data):
-        numbers = torch.frombuffer(data, dtype=_TORCH[dtype], offset=begin).to(torch.float32, copy=True)
+        numbers = torch.frombuffer(data, dtype=_TORCH[dtype], offset=begin).to(_IN_MEMORY[dtype], copy=True)
     return TensorMessage(body.topic, body.step, body.part, numbers.view(body.rows, body.width))
 
 
@@ -230,7 +231,7 @@ def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:
         return None
     make: type[Any] = _PLAIN[kind]
     values = (getattr(getattr(header, kind), field.name) for field in fields(make))
-    message: Message = make(*(value if isinstance(value, int | str) else tuple(value) for value in values))
+    message: Message = make(*(value if isinstance(value, int | str | bytes) else tuple(value) for value in values))
     return message
 
 

@@ -19,6 +19,8 @@ from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, as_sentence, decode, encode_control
 from tpsl.transport.peers import LABEL_PARTY, described
 
+RECORD_IDS = "record ids"
+
 _NONCE_BYTES = 32
 _NO_TENSOR = Limits(0, 0)
 
@@ -27,11 +29,13 @@ _NO_TENSOR = Limits(0, 0)
 class Agreement:
     """What both sides must hold: fields that are compared in this order, and a digest of the record ids, kept at home.
 
-    The first field that differs is the one that a refusal names, with both values.
+    The first field that differs is the one that a refusal names, with both values and what helps, if `advice` has it.
     """
 
     fields: Mapping[str, str]
     ids: bytes = field(repr=False)
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What helps where a field differs, by its name; `RECORD_IDS` for the ids."""
     of_each: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Further fields that concern one feature party alone, by its name."""
 
@@ -44,7 +48,7 @@ class Agreement:
 
     def towards(self, party: str) -> Agreement:
         """Return what the label party and this feature party must hold."""
-        return Agreement({**self.fields, **self.of_each.get(party, {})}, self.ids)
+        return Agreement({**self.fields, **self.of_each.get(party, {})}, self.ids, self.advice)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class FeatureHandshake:
         welcome = self._read(answer, "welcome").welcome
         proof = _proof(self._agreement, LABEL_PARTY, self._party, self._own, self._other)
         if not hmac.compare_digest(proof, welcome.proof):
-            raise Refused(_other_records(LABEL_PARTY))
+            raise Refused(_other_records(LABEL_PARTY, self._agreement))
         if not welcome.link:
             raise BadMessage("the label party sent a welcome without a link")
         return LinkPosition(welcome.link, welcome.received)
@@ -122,7 +126,7 @@ class LabelHandshake:
         answer = _read_header(data, "proof", sender=described(self.party)).proof
         proof = _proof(self._agreement, self.party, self.party, self._other, self._own)
         if not hmac.compare_digest(proof, answer.proof):
-            raise Refused(_other_records(self.party))
+            raise Refused(_other_records(self.party, self._agreement))
         return LinkPosition(answer.link, answer.received)
 
     def welcome(self, position: LinkPosition) -> bytes:
@@ -165,11 +169,16 @@ def _require_agreement(received: Iterable[wire_pb2.Field], own: Agreement, *, mi
                 f"{described(party)} has {'none' if values[party] is None else repr(values[party])}"
                 for party in sorted(values, key=lambda party: party != LABEL_PARTY)
             ]
-            raise Refused(f"{name} differs: {', '.join(texts)}")
+            raise Refused(f"{name} differs: {', '.join(texts)}{_advice(own, name)}")
 
 
-def _other_records(party: str) -> str:
-    return f"the record ids differ: {described(party)} has other ids, or the same in another order"
+def _other_records(party: str, own: Agreement) -> str:
+    difference = f"the record ids differ: {described(party)} has other ids, or the same in another order"
+    return difference + _advice(own, RECORD_IDS)
+
+
+def _advice(own: Agreement, name: str) -> str:
+    return f"; {own.advice[name]}" if name in own.advice else ""
 
 
 def _proof(agreement: Agreement, prover: str, feature_party: str, feature_nonce: bytes, label_nonce: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
 from tpsl.transport.frames import as_received, as_sent, tensor_bytes
-from tpsl.transport.messages import Message, TensorMessage, WireDtype
+from tpsl.transport.messages import Message, TensorMessage, WireType
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ class PairedChannel:
     other: Self
     """The other end, set by `coupled`."""
 
-    def __init__(self, name: str, peer: str, dtype: WireDtype) -> None:
+    def __init__(self, name: str, peer: str, dtype: WireType) -> None:
         self.name, self.peer, self.traffic = name, peer, Traffic()
-        self._dtype: WireDtype = dtype
+        self._dtype: WireType = dtype
         self._inbox: deque[Message] = deque()
 
     async def send(self, message: Message) -> None:
@@ -83,7 +83,7 @@ def coupled(one: Paired, other: Paired) -> tuple[Paired, Paired]:
     return one, other
 
 
-def pair(names: tuple[str, str], dtype: WireDtype) -> tuple[Channel, Channel]:
+def pair(names: tuple[str, str], dtype: WireType) -> tuple[Channel, Channel]:
     """Return the two ends of a channel, the first for the first name; tensors are rounded as on a wire of this type."""
     return coupled(PairedChannel(*names, dtype), PairedChannel(*names[::-1], dtype))
 

@@ -18,7 +18,7 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, decode, encode_control, encode_message, largest_frame, tensor_bytes
-from tpsl.transport.messages import Bye, Message, Stop, WireDtype
+from tpsl.transport.messages import Bye, Message, Stop, TensorMessage, WireType
 from tpsl.transport.peers import described
 
 Watch = Callable[[str, str], None]
@@ -59,7 +59,7 @@ class Terms:
 
     limits: Limits
     """The tensors that are accepted."""
-    dtype: WireDtype
+    dtype: WireType
     """How numbers cross."""
     patience: Patience
     watch: Watch
@@ -350,7 +350,7 @@ class Connection:
         if sequence != link.received + 1:
             raise BadMessage(f"{described(link.peer)} sent message {sequence} where {link.received + 1} was due")
         # In the inbox numbers are float32, whatever they were on the wire.
-        cost = tensor_bytes(message, "float32") + MESSAGE_OVERHEAD
+        cost = (message.tensor.nbytes if isinstance(message, TensorMessage) else 0) + MESSAGE_OVERHEAD
         self._held = True
         while self._attached() and link._inbox and link._inbox_cost + cost > link._window:
             link._inbox_changed.wait()

@@ -16,7 +16,7 @@ from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
 from tpsl.transport.in_process import PairedChannel, coupled
 from tpsl.transport.link import Link, Patience, Terms
-from tpsl.transport.messages import Message, TensorMessage, WireDtype
+from tpsl.transport.messages import Message, TensorMessage, WireType
 
 _ROOMY = 1 << 62
 
@@ -68,7 +68,7 @@ class _LinkedChannel(PairedChannel):
         return SentFrame(self.name, self.peer, kind, step, part, len(frame), hashlib.sha256(frame).hexdigest())
 
 
-def linked_pair(names: tuple[str, str], dtype: WireDtype, limits: Limits, watch: FrameWatch) -> tuple[Channel, Channel]:
+def linked_pair(names: tuple[str, str], dtype: WireType, limits: Limits, watch: FrameWatch) -> tuple[Channel, Channel]:
     """Return the two ends of a channel whose messages are encoded, numbered and checked as on a network.
 
     The first end is for the first name. Every frame is told to `watch`, in order, before the other side sees it.

@@ -1,7 +1,8 @@
 """Every message that crosses the border in a running job; `docs/wire.md` says what each can reveal.
 
 A `TensorMessage` carries numbers: its topic says what they are, and topics belong to the stages of training
-(`tpsl.training.stages`). The others carry none: `Rewind`, `Position` and `Start` agree on the step to go on from;
+(`tpsl.training.stages`) or to the alignment (`tpsl.alignment`). The others carry none: `Announcement` says how many
+records are to be aligned; `Rewind`, `Position` and `Start` agree on the step to go on from;
 `Verdict` says what noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
 Nothing here can carry a loss, a metric or a count that depends on true labels.
 """
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WireDtype = Literal["float32", "bfloat16", "float16"]
-"""The numbers of a tensor while it crosses."""
+"""The numbers of a job's tensors while they cross."""
+
+WireType = Literal[WireDtype, "uint8"]
+"""What a channel carries: numbers that are float32 at both ends, or bytes, which are bytes at both ends."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,17 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Announcement:
+    """Either way, in an alignment: how many records there are, and a random name or a digest for what they belong to.
+
+    A feature party announces its list, the label party all lists, and in the end the common records.
+    """
+
+    identity: bytes
+    records: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Finished:
     """Feature party → label party: all steps are done and the last checkpoint is on disk."""
 
@@ -82,5 +97,5 @@ class Stop:
     reason: str
 
 
-PlainMessage = Rewind | Position | Start | Verdict | Finished | Bye | Stop
+PlainMessage = Rewind | Position | Start | Verdict | Announcement | Finished | Bye | Stop
 Message = TensorMessage | PlainMessage

@@ -11,7 +11,7 @@ from typing import Self
 from tpsl.transport.frames import Limits, largest_frame
 from tpsl.transport.handshake import Agreement
 from tpsl.transport.link import Terms
-from tpsl.transport.messages import WireDtype
+from tpsl.transport.messages import WireType
 
 SERVICE, METHOD = "tpsl.wire.Split", "Connect"
 
@@ -25,7 +25,7 @@ _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 Options = list[tuple[str, int | str]]
 
 
-def stream_options(limits: Limits, dtype: WireDtype) -> Options:
+def stream_options(limits: Limits, dtype: WireType) -> Options:
     """Return the gRPC options of either end; no message is larger than the job's largest.
 
     Larger HTTP/2 windows, frames and buffers made no difference that could be measured, near or far.

@@ -13,11 +13,13 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FLOAT32: _ClassVar[Dtype]
     BFLOAT16: _ClassVar[Dtype]
     FLOAT16: _ClassVar[Dtype]
+    UINT8: _ClassVar[Dtype]
 
 DTYPE_UNSPECIFIED: Dtype
 FLOAT32: Dtype
 BFLOAT16: Dtype
 FLOAT16: Dtype
+UINT8: Dtype
 
 class Frame(_message.Message):
     __slots__ = ("header", "payload")
@@ -45,6 +47,7 @@ class Header(_message.Message):
         "bye",
         "stop",
         "verdict",
+        "announcement",
     )
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +65,7 @@ class Header(_message.Message):
     BYE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     acknowledged: int
     hello: Hello
@@ -78,6 +82,7 @@ class Header(_message.Message):
     bye: Bye
     stop: Stop
     verdict: Verdict
+    announcement: Announcement
     def __init__(
         self,
         sequence: _Optional[int] = ...,
@@ -96,6 +101,7 @@ class Header(_message.Message):
         bye: _Optional[_Union[Bye, _Mapping]] = ...,
         stop: _Optional[_Union[Stop, _Mapping]] = ...,
         verdict: _Optional[_Union[Verdict, _Mapping]] = ...,
+        announcement: _Optional[_Union[Announcement, _Mapping]] = ...,
     ) -> None: ...
 
 class Hello(_message.Message):
@@ -222,6 +228,14 @@ class Verdict(_message.Message):
     def __init__(
         self, step: _Optional[int] = ..., best: _Optional[bool] = ..., stop: _Optional[bool] = ...
     ) -> None: ...
+
+class Announcement(_message.Message):
+    __slots__ = ("identity", "records")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    identity: bytes
+    records: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, identity: _Optional[bytes] = ..., records: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("step",)

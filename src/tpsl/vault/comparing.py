@@ -35,10 +35,10 @@ class Overlap:
         """The records in common are the same ones, maybe with corrected labels: far fewer differ than by chance."""
         return self.same or 2 * self.differing < self.by_chance
 
-    def difference(self, vault: Path) -> str:
+    def difference(self, vault: Path, what: str = "training records") -> str:
         """Say which labels differ, and what to do about it."""
         return (
-            f"{self.differing:,} of the {self.known:,} training records that the vault {vault} knows have another label"
+            f"{self.differing:,} of the {self.known:,} {what} that the vault {vault} knows have another label"
             f" there (the first is {self.first_differing!r}): if labels were corrected, store them with"
             f" `tpsl vault add {vault} FILE`, and the release stays; if these are other records, or another label of"
             " them, name a vault of their own with --vault FOLDER"

@@ -345,6 +345,9 @@ const tpslFigures = (() => {
     const last = Math.max(...shown.map((run) => run.curves.at(-1).epoch));
     const ordered = [...shown].sort((a, b) => (a === selected) - (b === selected));
     const many = shown.length > 8;
+    const values = shown.flatMap((run) => run.curves.map((entry) => entry[metric]).filter(known)), lowest = Math.min(...values);
+    // Plotly cannot draw an axis over numbers that differ by rounding alone.
+    const flat = Math.max(...values) - lowest < 1e-9 ? { range: [lowest - 0.05, lowest + 0.05] } : {};
     const pointTip = (run, entry) => tip(run.name, `epoch ${entry.epoch}: ${significant(entry[metric])}`, interval(entry[`${metric}_low`], entry[`${metric}_high`]));
     // Of many runs all but the chosen one are a single broken line: two hundred of them draw as fast as one.
     const points = shown.filter((run) => run !== selected).flatMap((run) => [...run.curves.filter((entry) => known(entry[metric])).map((entry) => [run, entry]), null]);
@@ -361,7 +364,7 @@ const tpslFigures = (() => {
           line: { color: colour, width: chosen ? 3 : 1.5 }, marker: { size: chosen ? 8 : 5, color: colour },
           text: entries.map((entry) => pointTip(run, entry)), hovertemplate: "%{text}<extra></extra>", customdata: entries.map(() => runs.indexOf(run)) };
       })],
-      layout: base(look, { height: 420, showlegend: true, xaxis: { title: { text: "epoch" }, dtick: Math.max(1, Math.ceil(last / 12)), range: [0.8, Math.max(last, 2) + 0.2] }, yaxis: { title: { text: metricName(metric) } } }),
+      layout: base(look, { height: 420, showlegend: true, xaxis: { title: { text: "epoch" }, dtick: Math.max(1, Math.ceil(last / 12)), range: [0.8, Math.max(last, 2) + 0.2] }, yaxis: { title: { text: metricName(metric) }, ...flat } }),
       columns: ["Run", ...Array.from({ length: last }, (_, i) => `Epoch ${i + 1}`)],
       rows: shown.map((run) => [cell(run.name), ...Array.from({ length: last }, (_, i) => {
         const value = run.curves.find((entry) => entry.epoch === i + 1)?.[metric];

@@ -338,6 +338,11 @@ const tpslReport = (() => {
       `${chosen().name} also has a local head, trained on true labels, which never leaves the label party: test AUC ${figures.auc(head.test_auc)}.`));
   };
 
+  const shared = () => {
+    byId("shared")?.remove();
+    if (chosen().shared_words) part("cost").after(make("p", { class: "intro", id: "shared" }, `${chosen().name}: ${chosen().shared_words}`));
+  };
+
   const contents = () => {
     const sections = [...document.querySelectorAll("main > section:not([hidden])")];
     byId("contents").replaceChildren(...sections.map((section) => make("li", {}, make("a", { href: `#${section.id}` }, section.querySelector("h2").textContent))));
@@ -348,9 +353,10 @@ const tpslReport = (() => {
     byId("run").value = String(state.selected);
     glance();
     promise();
-    byId("cost").hidden = !chosen().local_head && !runs.some((run) => figures.known(figures.testAuc(run)));
+    byId("cost").hidden = !chosen().local_head && !chosen().shared_words && !runs.some((run) => figures.known(figures.testAuc(run)));
     if (!byId("cost").hidden) chart(part("cost"), "cost", () => "Test AUC", (style) => figures.cost(state.data.runs, chosen(), style));
     localHead();
+    shared();
     attacks();
     tradeOff();
     training();

@@ -8,10 +8,11 @@ as the version of the half that sent it. What the label party learns from the em
 from __future__ import annotations
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.split import Rows
-from tpsl.files import naming_what_does_not_fit, open_private
+from tpsl.files import naming_what_does_not_fit, open_private, write_atomically
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.role import FeatureRole, LabelRole
@@ -36,6 +37,8 @@ async def label(role: LabelRole) -> None:
                 note_received(role, received)
             if is_kept:
                 file.write(torch.cat([*received, *_own(role, rows, received, untrained)], dim=1).numpy().tobytes())
+    if untrained is not None:
+        write_atomically(role.folder / "bottom.safetensors", save(untrained.bottom.state_dict()))
     if is_kept:
         (folder / ".inputs.new").replace(folder / "inputs.f32")
     else:

@@ -33,7 +33,8 @@ async def label(role: LabelRole) -> None:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
     if role.result is None:
         if role.job.trains:
-            _keep_what_predicts(role)
+            _keep_weights(role)
+        _keep_encoder(role)
         role.result = _label_result(role)
         role.run.finish(role.result)
     await role.send(Bye())
@@ -45,7 +46,8 @@ async def label(role: LabelRole) -> None:
 
 async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
-    _keep_what_predicts(role)
+    _keep_weights(role)
+    _keep_encoder(role)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or FeatureResult(
@@ -64,13 +66,17 @@ async def feature(role: FeatureRole) -> None:
     role.observer.event("finished")
 
 
-def _keep_what_predicts(role: Role) -> None:
-    """Write the averaged weights, and how records are encoded."""
+def _keep_weights(role: Role) -> None:
+    """Write the averaged weights, which predict."""
     if role.recorder:
         role.recorder.sync()
     for part, (half, optimizer) in role.halves.items():
         with optimizer.averaged():
             write_atomically(role.folder / f"{part}.safetensors", save(half.state_dict()))
+
+
+def _keep_encoder(role: Role) -> None:
+    """Write how records are encoded, for those that come later."""
     if role.encoder is not None:
         role.run.save_encoder(role.name, role.encoder)
 

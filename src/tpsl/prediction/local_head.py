@@ -1,0 +1,125 @@
+"""Predicting with the local head (`head: local`), at the label party alone. It was trained on true labels: NOT PRIVATE.
+
+The head reads what each feature party sends (its share of the cut, after the frozen pre-trained one if there is one),
+the private head's log-odds and the label party's own share, in the order in which they were collected in training
+(`tpsl.training.stages.collect`). Feature parties send the same whichever head is used, so they cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tpsl.data.dataset import feature_party_names
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs
+from tpsl.data.split import Rows
+from tpsl.party.local_head import LocalHead
+from tpsl.prediction.halves import (
+    Embedder,
+    PredictionError,
+    Predictor,
+    Probabilities,
+    TrainedBottom,
+    TrainedTop,
+    has_features,
+    load_bottom,
+    load_pretrained_bottom,
+    load_top,
+    load_weights,
+)
+from tpsl.training.job import Job
+from tpsl.training.own_parts import OwnParts
+from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.transport.peers import LABEL_PARTY
+
+
+@dataclass(frozen=True)
+class FrozenAndTrained:
+    """The share of a feature party that sends its frozen pre-trained embedding before its cut."""
+
+    frozen: TrainedBottom
+    trained: TrainedBottom
+
+    @property
+    def width(self) -> int:
+        """The width of both."""
+        return self.frozen.width + self.trained.width
+
+    def embed(self, inputs: Features | Inputs, rows: Rows | None = None) -> Tensor:
+        """Return the frozen embedding and the share of the cut of these rows, side by side."""
+        return torch.cat([self.frozen.embed(inputs, rows), self.trained.embed(inputs, rows)], dim=1)
+
+
+@dataclass(frozen=True)
+class CutOfShares:
+    """The private head, where feature parties send more than their cut."""
+
+    top: TrainedTop
+    widths: Mapping[str, int]
+
+    def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
+        """Return the probabilities that the private head gives."""
+        return self.top.probabilities(cuts(self.top, shares))
+
+
+@dataclass(frozen=True)
+class TrainedLocalHead:
+    """The local head. NOT PRIVATE: what it says stays with the label party."""
+
+    head: LocalHead
+    top: TrainedTop | None
+    """The private head, whose log-odds it reads; None where nothing was released."""
+    widths: Mapping[str, int]
+
+    def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
+        """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k."""
+        inputs = [shares[party] for party in self.widths if party != LABEL_PARTY]
+        if self.top is not None:
+            inputs.append(self.top.log_odds(cuts(self.top, shares)))
+        if LABEL_PARTY in self.widths:
+            inputs.append(shares[LABEL_PARTY])
+        return self.head.predict(torch.cat(inputs, dim=1).numpy())
+
+
+def cuts(top: TrainedTop, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the top half reads of each party's share: its end."""
+    return {party: shares[party][:, -width:] for party, width in top.widths.items()}
+
+
+def load_embedder(run_path: Path, party: str, own: OwnParts | None = None) -> Embedder:
+    """Return what makes a party's share for prediction: the frozen embedding and the cut, where the job sends both."""
+    trained, job = load_bottom(run_path, party, own), RunFolder(run_path).job()
+    if party == LABEL_PARTY or not _sends_frozen(job):
+        return trained
+    return FrozenAndTrained(load_pretrained_bottom(run_path, party, own), trained)
+
+
+def load_predictor(run_path: Path, *, local_head: bool = False, own: OwnParts | None = None) -> Predictor:
+    """Return what the label party predicts with, from its folder: the private head, or the local one."""
+    run = RunFolder(run_path)
+    job = run.job()
+    if local_head and run.local_head() is None:
+        raise PredictionError(f"{run_path}: the run has no local head; it needs training.head: local")
+    top = load_top(run_path, own) if job.trains or not local_head else None
+    if top is not None and not local_head and not _sends_frozen(job):
+        return top
+    widths = {party: job.head_width(party) for party in feature_party_names(job.data)}
+    if has_features(run, LABEL_PARTY):
+        widths[LABEL_PARTY] = job.model.cut_width(LABEL_PARTY)
+    if top is not None and not local_head:
+        return CutOfShares(top, widths)
+    path = run.label / NOT_PRIVATE / "local_head.safetensors"
+    try:
+        return TrainedLocalHead(LocalHead.of(load_weights(path)), top, widths)
+    except (KeyError, RuntimeError) as error:
+        raise PredictionError(f"{path}: holds no local head ({error})") from error
+
+
+def _sends_frozen(job: Job) -> bool:
+    """Whether feature parties send their frozen pre-trained embeddings too, which only a local head reads."""
+    return job.training.head == "local" and job.sends_frozen

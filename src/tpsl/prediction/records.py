@@ -1,0 +1,119 @@
+"""New records of one party: encoded as the run has learned to encode its table, in memory bounded as in training.
+
+Parties that hold the same ids take the records in the same order without talking to each other, whatever the order of
+their files: sorted by id, as in training, or as an alignment says. Scores are written in the order of the own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tpsl.data.aligned import UNKNOWN
+from tpsl.data.arrays import RowStack
+from tpsl.data.config import DataConfig, OwnData, TableData
+from tpsl.data.features import Features
+from tpsl.data.own import source_ids, source_inputs
+from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
+from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
+from tpsl.data.source import Inputs
+from tpsl.data.split import Rows
+from tpsl.prediction.halves import has_features
+from tpsl.progress import Progress, no_progress
+from tpsl.tables.reading import dialect_of
+from tpsl.training.own_parts import Factory
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import in_parts
+
+
+@dataclass(frozen=True, eq=False)
+class NewRecords:
+    """One party's new records; `name` is the file or source that errors name."""
+
+    name: str
+    ids: Any = field(repr=False)  # pa.Array of text
+    """The party's own ids, in the order of its file."""
+    inputs: Features | Inputs | None = field(repr=False)
+    """None at a label party without features of its own."""
+    order: Rows = field(repr=False)
+    """The row of the own file for each record, in the common order; `UNKNOWN` for one that this party has not."""
+    common_ids: Any = field(repr=False)  # pa.Array of text
+    """What all parties call the records, in the common order."""
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def parts(self) -> list[Rows]:
+        """Return the rows of the own file in the common order, in parts of bounded size."""
+        return in_parts(self.order)
+
+    def numbered(self) -> NewRecords:
+        """Return the same records in the order of the file, each with its number for an id."""
+        rows = np.arange(len(self.ids), dtype=np.int64)
+        return replace(self, order=rows, common_ids=numbered_ids(0, len(rows)))
+
+    def in_file_order(self) -> Rows:
+        """Return the positions in the common order of the records as the own file has them, unknown ones at last."""
+        last = np.iinfo(np.int64).max
+        return np.argsort(np.where(self.order == UNKNOWN, last, self.order), kind="stable")
+
+    def ids_at(self, positions: Rows) -> Any:
+        """Return this party's own ids at these positions of the common order, the common id of an unknown record."""
+        rows = self.order[positions]
+        own = self.ids.take(pa.array(np.maximum(rows, 0)))
+        return pc.if_else(pa.array(rows != UNKNOWN), own, self.common_ids.take(pa.array(positions)))
+
+
+def read_records(run: RunFolder, party: str, source: str, progress: Progress = no_progress) -> NewRecords:
+    """Read a party's new records from a CSV or Parquet file, or from `package.module:name` if the job's data are own.
+
+    Unseen categories, missing values, another order of columns, further columns and no label are all fine; a column
+    that is missing is an error.
+    """
+    if isinstance(run.job().data, OwnData):
+        given = Factory(factory=source).make(f"the source of {party}")
+        own_inputs = source_inputs(party, given) if has_features(run, party) else None
+        return _sorted(source, source_ids(party, given), own_inputs)
+    ids, features = _read_file(run, party, Path(source), progress)
+    return _sorted(source, ids, features)
+
+
+def require_same_records(records: Mapping[str, NewRecords]) -> None:
+    """Raise, with counts and an example, unless all parties have the same records in the same common order."""
+    first, *others = records.values()
+    for other in others:
+        same_ids_or_error(first.name, first.common_ids, other.name, other.common_ids)
+
+
+def _sorted(name: str, ids: Any, inputs: Features | Inputs | None) -> NewRecords:
+    order = sorted_by_id(name, ids)
+    rows = np.arange(len(ids), dtype=np.int64) if order is None else order
+    return NewRecords(name, ids, inputs, rows, ids if order is None else ids.take(pa.array(rows)))
+
+
+def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tuple[Any, Features | None]:
+    """Return ids and features of all records of a file; the features of many records lie on disk."""
+    id_column = _id_column(run.job().data, party)
+    if not has_features(run, party):
+        return PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress).ids, None
+    encoder = run.encoder(party)
+    categorical = RowStack(np.int32, len(encoder.categories))
+    numeric = RowStack(np.float32, len(encoder.numeric_fields))
+    ids = []
+    for block_ids, features in encode_file(encoder, path, id_column, progress):
+        ids.append(block_ids.cast(pa.large_string()))
+        categorical.add(features.categorical)
+        numeric.add(features.numeric)
+    return pa.concat_arrays(ids), encoder.features(categorical.finish(), numeric.finish())
+
+
+def _id_column(data: DataConfig, party: str) -> str:
+    if not isinstance(data, TableData):
+        return "id"
+    return next((file.id for file in data.features if file.party == party), data.label.id)

@@ -1,0 +1,100 @@
+"""Requests that wait at the same moment are computed together.
+
+Nothing waits for a batch to fill: a batch is what has arrived while the one before was computed. It is computed in the
+thread of the event loop. A second thread would save nothing, because PyTorch's small operations take less time than
+two Python threads need to take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.serving.metrics import ServiceMetrics
+from tpsl.serving.refusals import Reason, Refusal
+
+Array = npt.NDArray[Any]
+Arrays = Sequence[Array]
+
+MOST_RECORDS = 1024
+"""Records of one request, and records that are computed at once."""
+MOST_QUEUED_RECORDS = 32 * MOST_RECORDS
+"""Records that wait to be computed; a request beyond them is refused."""
+
+
+class Computes(Protocol):
+    """A model: arrays with one row for each record in, such an array out."""
+
+    def compute(self, arrays: Arrays) -> Array:
+        """Return the result for each record."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    model: Computes
+    arrays: Arrays
+    result: asyncio.Future[Array]
+
+    @property
+    def records(self) -> int:
+        return len(self.arrays[0])
+
+
+class Batcher:
+    """Computes what is submitted, in its order, as many records of one model at once as there are, up to a limit."""
+
+    def __init__(self, metrics: ServiceMetrics) -> None:
+        self._metrics = metrics
+        self._queue: deque[_Work] = deque()
+        self._records = 0
+
+    def submit(self, model: Computes, arrays: Arrays, result: asyncio.Future[Array]) -> None:
+        """Set `result` to what the model makes of these rows, soon; if it was cancelled by then, compute nothing."""
+        work = _Work(model, arrays, result)
+        if self._records + work.records > MOST_QUEUED_RECORDS:
+            raise Refusal(Reason.BUSY, f"{self._records:,} records are waiting to be computed; ask again later")
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._compute)
+        self._queue.append(work)
+        self._records += work.records
+
+    def _compute(self) -> None:
+        batch = self._next_batch()
+        if self._queue:
+            # Not at once: what has arrived in the meantime is read first.
+            asyncio.get_running_loop().call_soon(self._compute)
+        if not batch:
+            return
+        sizes = [work.records for work in batch]
+        self._metrics.batch_records.observe(sum(sizes))
+        try:
+            columns = zip(*(work.arrays for work in batch), strict=True)
+            joined = batch[0].arrays if len(batch) == 1 else [np.concatenate(column) for column in columns]
+            found = batch[0].model.compute(joined)
+        except Exception as error:  # a user's own network may raise anything; its requests fail, the service does not
+            for work in batch:
+                work.result.set_exception(error)
+            return
+        for work, part in zip(batch, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
+            work.result.set_result(part)
+
+    def _next_batch(self) -> list[_Work]:
+        """Take the works of the first one's model off the queue, until another model or the limit comes."""
+        batch: list[_Work] = []
+        total = 0
+        while self._queue:
+            work = self._queue[0]
+            if batch and (work.model is not batch[0].model or total + work.records > MOST_RECORDS):
+                break
+            self._queue.popleft()
+            self._records -= work.records
+            if not work.result.done():
+                batch.append(work)
+                total += work.records
+        return batch

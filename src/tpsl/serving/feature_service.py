@@ -1,0 +1,113 @@
+"""A feature party's service for its own clients: turns records into embeddings, or into scores of the label party."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tpsl.progress import Notice
+from tpsl.serving.batching import Array, Batcher
+from tpsl.serving.common_calls import common_calls, json_object, text_field
+from tpsl.serving.http_door import Answer, HttpDoor
+from tpsl.serving.label_client import LabelClient
+from tpsl.serving.metrics import ServiceMetrics
+from tpsl.serving.models import FeatureModel, Records, checked_records
+from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.running import GRACE_SECONDS, when_free
+from tpsl.serving.versions import Versions
+
+_TRY_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """How a feature party serves."""
+
+    run: Path
+    party: str
+    connect: str
+    credentials: grpc.ChannelCredentials | None
+    """None: no TLS, on loopback only."""
+    http_port: int = 0
+    deadline: float = 5.0
+    """Seconds that a request may take, restarts of the label party included."""
+    take_over: bool = False
+
+
+class FeatureService:
+    """Encodes and embeds records, and asks the label party for their scores."""
+
+    def __init__(self, options: FeatureOptions, notice: Notice) -> None:
+        """Read the model; the port is opened later."""
+        self._options, self._notice = options, notice
+        self._metrics = ServiceMetrics()
+        load = partial(FeatureModel.load, party=options.party)
+        self.versions = Versions(options.run, load, self._metrics, notice)
+        self._unknown_until: dict[str, float] = {}
+        self.http_port = 0
+
+    async def open(self) -> None:
+        """Open the HTTP door; the connection to the label party is made when it is needed."""
+        options = self._options
+        self._batcher = Batcher(self._metrics)
+        self._client = LabelClient(options.connect, options.party, options.credentials, options.deadline)
+        calls = common_calls(self.versions, self._metrics)
+        calls |= {("GET", "/health"): self._health}
+        calls |= {("POST", "/v1/embed"): self._embed, ("POST", "/v1/score"): self._score}
+        self._door = HttpDoor(calls, self._metrics, self._notice)
+        self.http_port = await when_free(lambda: self._door.open(options.http_port), options.take_over, self._notice)
+
+    async def close(self) -> None:
+        """Answer what is under way, and end the connection to the label party."""
+        await self._door.close(GRACE_SECONDS)
+        await self._client.close()
+
+    async def reload(self) -> None:
+        """Read the run folder again."""
+        await self.versions.reload_and_tell()
+
+    async def _health(self, body: bytes) -> Answer:
+        return Answer.of({"status": "serving", "label_party": self._client.is_connected})
+
+    async def _embed(self, body: bytes) -> Answer:
+        records = checked_records(json_object(body).get("records"))
+        model = self.versions.newest
+        share = await self._share(model, records)
+        return Answer.of({"version": model.name, "embeddings": share.tolist()})
+
+    async def _score(self, body: bytes) -> Answer:
+        content = json_object(body)
+        records, key = checked_records(content.get("records")), text_field(content, "key") or secrets.token_hex(16)
+        for model in self._models():
+            try:
+                scores = await self._client.score(model.name, key, await self._share(model, records))
+            except Refusal as refusal:
+                if refusal.reason != Reason.UNKNOWN_VERSION or model is self.versions.held[-1]:
+                    raise
+                # The label party has not taken over the newest model yet, and goes on with the one before it.
+                self._unknown_until[model.name] = time.monotonic() + _TRY_AGAIN_SECONDS
+            else:
+                return Answer.of(_answered(key, scores))
+        raise AssertionError("the last model was refused without a reason")
+
+    def _models(self) -> tuple[FeatureModel, ...]:
+        """Return the models to try: the newest first, unless the label party did not know it a moment ago."""
+        newest, *before = self.versions.held
+        skipped = before and self._unknown_until.get(newest.name, 0.0) > time.monotonic()
+        return tuple(before) if skipped else (newest, *before)
+
+    async def _share(self, model: FeatureModel, records: Records) -> Array:
+        share: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
+        self._batcher.submit(model, model.half.encode(records), share)
+        return await share
+
+
+def _answered(key: str, scores: Array | None) -> dict[str, Any]:
+    return {"key": key, "accepted": True} if scores is None else {"key": key, "scores": scores.tolist()}

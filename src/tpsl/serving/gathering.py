@@ -1,0 +1,211 @@
+"""The label party's requests by key: each is scored when every party with a bottom half has contributed its part.
+
+A request begins with the first part that comes and lives for `deadline` seconds. Scores are computed once; whoever
+asks for them within that time gets the same ones. All of it is bounded: open requests for each party that began them,
+so that none can crowd out another; bytes of shares that wait; scores that are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
+from tpsl.serving.models import LabelModel, Records
+from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.versions import Versions
+from tpsl.transport.peers import LABEL_PARTY, described
+
+MOST_OPEN_PER_PARTY = 2048
+MOST_WAITING_BYTES = 64 << 20
+MOST_KEPT = 16384
+
+_LONGEST_KEY = 128
+_SWEEP_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a feature party sends of a request."""
+
+    party: str
+    version: str
+    key: str
+    records: int
+    numbers: bytes
+    """float32, little endian, record by record."""
+
+
+@dataclass
+class _Request:
+    key: str
+    opener: str
+    expires: float
+    scores: asyncio.Future[Array]
+    model: LabelModel | None = None
+    records: int | None = None
+    shares: dict[str, Array] = field(default_factory=dict)
+    own: Records | None = None
+    contributed: dict[str, bytes] = field(default_factory=dict)
+    """The digest of each party's part; empty for the label party's own."""
+
+    def missing(self) -> list[str]:
+        """Return the parties that have not contributed yet; without any share nobody knows who else is needed."""
+        if self.model is None:
+            return ["any feature party"]
+        needed = [*self.model.versions, *([LABEL_PARTY] if self.model.own is not None else [])]
+        return [described(party) for party in needed if party not in self.contributed]
+
+
+class Gathering:
+    """Collects the parts of requests and lets the batcher score those that are complete."""
+
+    def __init__(self, versions: Versions[LabelModel], batcher: Batcher, deadline: float) -> None:
+        self._versions, self._batcher, self.deadline = versions, batcher, deadline
+        self._requests: dict[str, _Request] = {}
+        """By key, the oldest first."""
+        self._open: Counter[str] = Counter()
+        self._waiting_bytes = 0
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
+    def contribute(self, share: Share) -> tuple[LabelModel, asyncio.Future[Array]]:
+        """Take a feature party's share; returns the model it is for, and the scores to be.
+
+        Whatever it holds is hostile until it has been checked here.
+
+        The same share again is the same request: a caller that has lost its connection may repeat it.
+        """
+        model = self._model(share)
+        numbers = _checked_numbers(share, model.top.widths[share.party])
+        request = self._request(share.key, share.party)
+        if request.model not in (None, model):
+            raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds shares of another version of the model")
+        digest = hashlib.blake2b(share.numbers, digest_size=16).digest()
+        if share.party in request.contributed:
+            if request.contributed[share.party] != digest:
+                raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
+            return model, request.scores
+        self._agree_on_records(request, share.records)
+        if self._waiting_bytes + numbers.nbytes > MOST_WAITING_BYTES:
+            raise Refusal(Reason.BUSY, "too many shares wait for those of other parties; ask again later")
+        self._waiting_bytes += numbers.nbytes
+        request.model, request.shares[share.party], request.contributed[share.party] = model, numbers, digest
+        self._score_if_complete(request)
+        return model, request.scores
+
+    def ask(self, key: str, records: Records | None) -> asyncio.Future[Array]:
+        """Ask for the scores of a key as the label party, with its own records where its half reads some.
+
+        Where they were given already, the first ones count.
+        """
+        needs_records = self._versions.newest.own is not None
+        if needs_records != (records is not None):
+            has = (
+                "has features of its own in this run: send"
+                if needs_records
+                else "has no features of its own: leave out"
+            )
+            raise Refusal(Reason.MALFORMED, f'the label party {has} "records"')
+        request = self._request(key, LABEL_PARTY)
+        if records is not None and LABEL_PARTY not in request.contributed:
+            self._agree_on_records(request, len(records))
+            request.own, request.contributed[LABEL_PARTY] = records, b""
+            self._score_if_complete(request)
+        return request.scores
+
+    def close(self) -> None:
+        """Refuse what is not complete."""
+        self._sweeper.cancel()
+        for request in list(self._requests.values()):
+            self._drop(request, Refusal(Reason.UNREACHABLE, "the label party's service is stopping; ask again"))
+
+    def _model(self, share: Share) -> LabelModel:
+        known = [model.versions[share.party] for model in self._versions.held if share.party in model.versions]
+        if not known:
+            raise Refusal(Reason.FORBIDDEN, f"{share.party!r} is not a feature party of this model")
+        if share.version not in known:
+            names = " and ".join(version[:16] for version in known)
+            raise Refusal(
+                Reason.UNKNOWN_VERSION,
+                f"the half of {share.party!r} has the version {share.version[:16]!r}; this service goes with {names}",
+            )
+        return next(model for model in self._versions.held if model.versions.get(share.party) == share.version)
+
+    def _request(self, key: str, opener: str) -> _Request:
+        if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
+            raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {_LONGEST_KEY} printable characters")
+        found = self._requests.get(key)
+        if found is not None:
+            return found
+        if self._open[opener] >= MOST_OPEN_PER_PARTY:
+            raise Refusal(Reason.BUSY, f"{self._open[opener]:,} requests of {opener} wait for other parties")
+        scores = asyncio.get_running_loop().create_future()
+        request = _Request(key, opener, time.monotonic() + self.deadline, scores)
+        scores.add_done_callback(lambda _: self._close_request(request))
+        self._requests[key] = request
+        self._open[opener] += 1
+        return request
+
+    def _agree_on_records(self, request: _Request, records: int) -> None:
+        if request.records not in (None, records):
+            raise Refusal(
+                Reason.MALFORMED, f"the key {request.key!r} has {request.records} records elsewhere, not {records}"
+            )
+        request.records = records
+
+    def _score_if_complete(self, request: _Request) -> None:
+        if request.missing() or request.scores.done():
+            return
+        assert request.model is not None
+        arrays = [request.shares[party] for party in request.model.versions]
+        try:
+            if request.model.own is not None and request.own is not None:
+                arrays += request.model.own.encode(request.own)
+            self._batcher.submit(request.model, arrays, request.scores)
+        except Refusal as refusal:
+            self._drop(request, refusal)
+
+    def _close_request(self, request: _Request) -> None:
+        """Keep nothing of a request that was scored, or is refused, but the scores and who has contributed."""
+        if not request.scores.cancelled():
+            request.scores.exception()  # asyncio complains of errors that nobody has looked at
+        self._open[request.opener] -= 1
+        self._waiting_bytes -= sum(share.nbytes for share in request.shares.values())
+        request.shares, request.own = {}, None
+
+    def _drop(self, request: _Request, refusal: Refusal) -> None:
+        self._requests.pop(request.key, None)
+        if not request.scores.done():
+            request.scores.set_exception(refusal)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        while self._requests:
+            oldest = next(iter(self._requests.values()))
+            if oldest.expires > now and len(self._requests) <= MOST_KEPT:
+                break
+            missing = " and ".join(oldest.missing())
+            sentence = f"nothing came from {missing} under the key {oldest.key!r} within {self.deadline:g} s"
+            self._drop(oldest, Refusal(Reason.TOO_LATE, sentence))
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
+
+def _checked_numbers(share: Share, width: int) -> Array:
+    """Return a share as an array of its width, if it is one and finite."""
+    if not 0 < share.records <= MOST_RECORDS:
+        raise Refusal(Reason.MALFORMED, f"a request has 1 to {MOST_RECORDS:,} records, not {share.records:,}")
+    if len(share.numbers) != share.records * width * 4:
+        raise Refusal(
+            Reason.MALFORMED,
+            f"a share of {share.records} records of width {width} has {share.records * width * 4:,} bytes, "
+            f"not {len(share.numbers):,}",
+        )
+    numbers = np.frombuffer(share.numbers, dtype="<f4").reshape(share.records, width).copy()
+    if not np.isfinite(numbers).all():
+        raise Refusal(Reason.MALFORMED, "a share holds numbers that are not finite")
+    return numbers

@@ -1,0 +1,117 @@
+"""One party's trained half with all that turns requests into results: what a service computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tpsl.data.encoder import EncoderState
+from tpsl.data.errors import DataError
+from tpsl.data.row_encoder import RowEncoder
+from tpsl.prediction.halves import PredictionError, TrainedBottom, TrainedTop, has_label_features, load_bottom, load_top
+from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
+from tpsl.serving.refusals import Reason, Refusal
+from tpsl.training.job import PredictionConfig, Returns
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
+
+Records = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class TableHalf:
+    """A party's bottom half and the encoder of its table: records → its share of the cut."""
+
+    bottom: TrainedBottom
+    state: EncoderState
+    encoder: RowEncoder
+
+    @classmethod
+    def load(cls, run_path: Path, party: str) -> TableHalf:
+        """Read a party's half of a finished run."""
+        run = RunFolder(run_path)
+        if run.own_parts(party).inputs is not None:
+            raise PredictionError(
+                f"{run_path}: {party!r} has inputs of its own; a service takes records of tables only"
+            )
+        state = run.encoder(party)
+        return cls(load_bottom(run_path, party), state, RowEncoder(state))
+
+    def encode(self, records: Records) -> Arrays:
+        """Return categories and numbers of records; a record that cannot be encoded is refused."""
+        try:
+            features = self.encoder.encode(records)
+        except DataError as error:
+            raise Refusal(Reason.MALFORMED, str(error)) from None
+        return features.categorical, features.numeric
+
+    def compute(self, arrays: Arrays) -> Array:
+        """Return the shares of encoded records, float32 `[n, width]`."""
+        categorical, numeric = arrays
+        return self.bottom.embed(self.state.features(categorical, numeric)).numpy()
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """A feature party's half by the version that the label party knows it by."""
+
+    name: str
+    half: TableHalf
+
+    @classmethod
+    def load(cls, run_path: Path, party: str) -> FeatureModel:
+        """Read a feature party's half of a finished run."""
+        return cls(RunFolder(run_path).version(party), TableHalf.load(run_path, party))
+
+    def compute(self, arrays: Arrays) -> Array:
+        """Return the shares of encoded records, float32 `[n, width]`."""
+        return self.half.compute(arrays)
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """The label party's half: shares of the cut, and own features if it has some → scores."""
+
+    versions: Mapping[str, str]
+    """The version of each feature party's half that this one was trained with."""
+    top: TrainedTop
+    own: TableHalf | None
+    """The label party's own bottom half, if it has features."""
+    prediction: PredictionConfig
+    """What the job lets feature parties know of scores."""
+
+    @classmethod
+    def load(cls, run_path: Path, most_returned: Returns | None) -> LabelModel:
+        """Read the label party's half of a finished run; no more than `most_returned` is for feature parties."""
+        run = RunFolder(run_path)
+        own = TableHalf.load(run_path, LABEL_PARTY) if has_label_features(run) else None
+        return cls(run.versions(), load_top(run_path), own, run.job().prediction.at_most(most_returned))
+
+    def returned(self, scores: Array) -> Array:
+        """Return what a feature party gets of scores where it gets any."""
+        return scores.round(self.prediction.decimals) if self.prediction.returns == "rounded" else scores
+
+    @property
+    def name(self) -> str:
+        """The versions of all feature parties' halves."""
+        return "+".join(self.versions.values())
+
+    def compute(self, arrays: Arrays) -> Array:
+        """Return the scores of records: arrays are the feature parties' shares, then own categories and numbers."""
+        shares = {party: torch.from_numpy(share) for party, share in zip(self.versions, arrays, strict=False)}
+        if self.own is not None:
+            shares[LABEL_PARTY] = torch.from_numpy(self.own.compute(arrays[len(self.versions) :]))
+        return self.top.probabilities(shares)
+
+
+def checked_records(content: Any) -> Records:
+    """Return what a client sent as its records, if it can be that."""
+    if not isinstance(content, list) or not content or not all(isinstance(record, dict) for record in content):
+        raise Refusal(Reason.MALFORMED, '"records" is a list of objects {"column": value}, at least one')
+    if len(content) > MOST_RECORDS:
+        raise Refusal(Reason.TOO_LARGE, f"a request has at most {MOST_RECORDS:,} records, not {len(content):,}")
+    return content

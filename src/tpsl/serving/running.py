@@ -1,0 +1,88 @@
+"""How a service runs: it opens its ports, reads its model again on SIGHUP, and ends in order on SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from tpsl.progress import Notice
+
+GRACE_SECONDS = 10.0
+"""How long requests that are under way may take once a service is told to end."""
+
+_LOOK_AGAIN_SECONDS = 0.02
+Opened = TypeVar("Opened")
+
+
+class PortTaken(ValueError):
+    """A port that another process listens at; the sentence names it."""
+
+
+class Service(Protocol):
+    """What `run` needs of a service."""
+
+    async def open(self) -> None:
+        """Open the ports."""
+
+    async def close(self) -> None:
+        """Take no more requests and answer those under way."""
+
+    async def reload(self) -> None:
+        """Read the model again; an error is told, not raised."""
+
+
+def run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
+    """Serve until the process is told to end; return the signal that said so."""
+    return asyncio.run(_run(service, when_open))
+
+
+async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[signal.Signals] = loop.create_future()
+    reloads: set[asyncio.Task[None]] = set()
+
+    def end(number: signal.Signals) -> None:
+        if not told.done():
+            told.set_result(number)
+
+    def reload() -> None:
+        task = loop.create_task(service.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    opening = asyncio.ensure_future(service.open())
+    await asyncio.wait({opening, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        opening.cancel()
+        return await told
+    opening.result()
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    when_open()
+    gc.collect()
+    gc.freeze()  # what was loaded stays: the collector need not look at it between two requests
+    ended_by = await told
+    await service.close()
+    return ended_by
+
+
+async def when_free(open_port: Callable[[], Awaitable[Opened]], take_over: bool, notice: Notice) -> Opened:
+    """Open a port; with `take_over`, as soon as the process that listens there now has closed it.
+
+    A service is replaced without a gap so: the new process reads its model, waits here, and then the old one is ended.
+    """
+    told = False
+    while True:
+        try:
+            return await open_port()
+        except PortTaken as error:
+            if not take_over:
+                raise
+            if not told:
+                notice(f"ready; waiting until the port is free ({error})")
+            told = True
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)

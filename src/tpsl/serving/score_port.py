@@ -1,0 +1,140 @@
+"""The label party's gRPC port: takes shares of feature parties over mutual TLS, and answers health checks.
+
+A caller is the feature party that its certificate names. What it gets back of the scores the job says
+(`prediction.returns`): where that is nothing, an empty answer at once, which depends on nothing but the caller's share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tpsl.progress import Notice
+from tpsl.serving.gathering import Gathering, Share
+from tpsl.serving.metrics import ServiceMetrics
+from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.running import PortTaken
+from tpsl.transport.credentials import CertificateError, peer_name
+from tpsl.transport.frames import as_sentence
+from tpsl.transport.network import Options, require_loopback
+from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest
+
+SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
+HEALTH, CHECK = "grpc.health.v1.Health", "Check"
+MOST_MESSAGE_BYTES = 1 << 20
+
+_STREAMS_PER_CONNECTION = 256
+_MOST_CALLS = 1024
+_HANDSHAKE_MS = 5_000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def message_options() -> Options:
+    """Return the gRPC options of either end of scoring: small messages, nothing compressed, dead peers noticed."""
+    return [
+        ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.default_compression_algorithm", 0),
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.enable_retries", 0),
+    ]
+
+
+class ScorePort:
+    """Serves feature parties from `open` until `close`. Without credentials names are taken on trust, on loopback."""
+
+    def __init__(
+        self,
+        gathering: Gathering,
+        credentials: grpc.ServerCredentials | None,
+        metrics: ServiceMetrics,
+        notice: Notice,
+    ) -> None:
+        self._gathering, self._credentials = gathering, credentials
+        self._metrics, self._notice = metrics, notice
+        options: Options = [
+            *message_options(),
+            ("grpc.so_reuseport", 0),  # one process at a time: parts of one request must come together
+            ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ]
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, {METHOD: _unary(self._score)}),
+                grpc.method_handlers_generic_handler(HEALTH, {CHECK: _unary(self._check)}),
+            )
+        )
+
+    async def open(self, address: str) -> int:
+        """Listen at an address and return the port; one that is taken is an error."""
+        if self._credentials is None:
+            require_loopback(address)
+        local = grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+        try:
+            port = self._server.add_secure_port(address, self._credentials or local)
+        except RuntimeError as error:
+            raise PortTaken(f"cannot listen at {address}: it is taken, or not an address of this machine") from error
+        await self._server.start()
+        return port
+
+    async def close(self, grace: float) -> None:
+        """Take no more calls, and end those under way after `grace` seconds at the latest."""
+        await self._server.stop(grace)
+
+    async def _score(self, data: bytes, context: Context) -> bytes:
+        started = time.perf_counter()
+        try:
+            model, scores = self._gathering.contribute(self._share(data, context))
+            if model.prediction.returns == "nothing":
+                return b""
+            returned = model.returned(await asyncio.shield(scores))
+            return ScoreAnswer(scores=returned.astype("<f4").tobytes()).SerializeToString()
+        except Refusal as refusal:
+            self._metrics.refused(refusal.reason)
+            await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # its sentence may speak of the label party's own records
+            self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
+            await context.abort(grpc.StatusCode.INTERNAL, "the label party has an error of its own")
+        finally:
+            self._metrics.seconds.labels(METHOD).observe(time.perf_counter() - started)
+
+    def _share(self, data: bytes, context: Context) -> Share:
+        try:
+            request = ScoreRequest.FromString(data)
+        except DecodeError:
+            raise Refusal(Reason.MALFORMED, "this is no request for scores") from None
+        if self._credentials is not None:
+            try:
+                caller = peer_name(context)
+            except CertificateError as error:
+                raise Refusal(Reason.FORBIDDEN, str(error)) from None
+            if caller != request.party:
+                raise Refusal(Reason.FORBIDDEN, f"the certificate is not that of {request.party[:100]!r}")
+        return Share(request.party, request.version, request.key, request.records, request.share)
+
+    async def _check(self, data: bytes, context: Context) -> bytes:
+        try:
+            service = HealthCheckRequest.FromString(data).service
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no health check")
+        if service not in ("", SERVICE):
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        return HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
+
+
+def _unary(method: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    return grpc.unary_unary_rpc_method_handler(method)  # bytes in, bytes out
