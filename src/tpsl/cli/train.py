@@ -23,6 +23,7 @@ from tpsl.cli.settings import (
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
+    from tpsl.training.origin import Origin
     from tpsl.training.result import TrainResult
 
 COMMAND = settings_command(**JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
@@ -70,18 +71,30 @@ def show_result(result: TrainResult, json: bool) -> None:
     from tpsl.report.ledgers import result_now
     from tpsl.training.result import NOTHING_RELEASED
     from tpsl.training.run_folder import RunFolder
+    from tpsl.transport.peers import LABEL_PARTY
 
     run = RunFolder(Path(result.run))
     local, result = run.local_head(), result_now(run, result)
     nothing = {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
+    origin = run.origin(LABEL_PARTY)
     rows = {
         "run": result.run,
+        **({"starts from": _starts_from(origin)} if origin else {}),
         **(nothing if result.mechanism == NOTHING_RELEASED else _private_head(result)),
         **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
         "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
     }
     content = {**result.as_dict(), **({"local_head": local} if local else {})}
+    if origin:
+        content["origin"] = origin.as_dict()
     answer(json, content, (f"{name:<18} {value}" for name, value in rows.items()))
+
+
+def _starts_from(origin: Origin) -> str:
+    from tpsl.report.words import spent_text
+
+    spent = f", {spent_text(origin.ledgered.epsilon, 0.0)} in all" if origin.ledgered else ""
+    return f"{origin.run} ({origin.train_records:,} records{spent}; their labels are in these weights too)"
 
 
 def _test_auc(result: TrainResult) -> str:
