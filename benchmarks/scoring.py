@@ -3,8 +3,8 @@
 Requests of raw JSON records go to the feature party's door at random times with a fixed mean rate. Latency counts from
 the moment that a request was due, so that waiting for a connection counts too. Meanwhile a new model is taken over,
 clients go away in the middle of their request, and each side is replaced by a new process (`--take-over`). A request
-that meets a closed connection or a 503 is sent again, as any client would; one without scores within the deadline is
-an error, and so is one with other scores than those of one of the two models. The baseline is the same work in one
+that meets a closed connection or a 503 is sent again, as any client would; one without its scores within the deadline
+is an error, and so is one with other scores than those of one of the two models. The baseline is the same work in one
 process: JSON, encoder, both halves, JSON.
 """
 
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -204,10 +205,11 @@ class Load:
     async def go_away(self, number: int, after: float) -> None:
         """Send a request after so many seconds and leave before it is answered."""
         await asyncio.sleep(after)
-        _, made = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
-        made.transport.write(self.request(number % len(self.records), f"left-{number}"))
-        await asyncio.sleep(random.uniform(0, 0.004))
-        made.transport.abort()
+        with suppress(OSError):
+            _, made = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
+            made.transport.write(self.request(number % len(self.records), f"left-{number}"))
+            await asyncio.sleep(random.uniform(0, 0.004))
+            made.transport.abort()
         self.found["clients that went away"] += 1
 
 

@@ -121,7 +121,7 @@ def train(
         data = load_records(job, own, encoders=start.encoders() if start else {})
     with _progress_bar(shown=progress) as show:
         device, watching = torch.device(side.device), Watching(progress=show)
-        setup = RunSetup(job, RunFolder(folder), own, device, record_steps, watching, start)
+        setup = RunSetup(job, RunFolder(folder), own, device, record_steps, watching, start=start)
         train_together(setup, side.vault_choice(), data)
     run = Run(folder, own)
     if data is not None:

@@ -57,6 +57,17 @@ def test_the_first_field_that_differs_is_named_with_both_values(theirs: dict[str
     assert str(at_feature.value) == str(at_label.value)
 
 
+def test_a_field_of_one_party_is_compared_with_that_party_alone() -> None:
+    both = Agreement(TERMS, IDS, by_party={"airport": {"version": "a"}, "bank": {"version": "b"}})
+    feature, label = FeatureHandshake("airport", Agreement({**TERMS, "version": "a"}, IDS)), label_side(both)
+    label.proven(feature.proof(label.challenge(feature.hello(), "airport"), NEW))
+    assert feature.welcomed(label.welcome(HERE)) == HERE
+    with pytest.raises(Refused, match="version differs: the label party has 'b', feature party 'bank' has 'a'"):
+        label_side(both).challenge(FeatureHandshake("bank", Agreement({**TERMS, "version": "a"}, IDS)).hello(), "bank")
+    with pytest.raises(Refused, match="version differs: the label party has 'a', feature party 'airport' has none"):
+        label_side(both).challenge(FeatureHandshake("airport", SAME).hello(), "airport")
+
+
 def test_other_record_ids_are_noticed_by_the_label_party() -> None:
     feature, label = FeatureHandshake("airport", Agreement(TERMS, IDS[::-1])), label_side()
     proof = feature.proof(label.challenge(feature.hello(), "airport"), NEW)

@@ -24,7 +24,7 @@ from tpsl.data.aligned import UNKNOWN
 from tpsl.training.receiving import receive
 from tpsl.transport.channel import Channel, Meeting, PeerRestarted
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Announcement, Bye, Finished, Start, TensorMessage
+from tpsl.transport.messages import Announcement, Bye, Start, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY, described
 
 _DIGEST_DOMAIN = b"tpsl alignment: common records\0"
@@ -151,7 +151,7 @@ class LabelSide(Side):
             await channel.send(TensorMessage(POSITIONS, self.terms.rounds, part, batch))
 
     async def _confirmed(self, party: str) -> None:
-        await receive(self._channels[party], self.watching.observer, Finished)
+        await receive(self._channels[party], self.watching.observer, Bye)
 
     @cached_property
     def _common(self) -> Common:
@@ -163,9 +163,12 @@ class LabelSide(Side):
 
     @cached_property
     def _digest(self) -> str:
-        """SHA-256 of the common records' points under the secrets of all: nobody alone can compute it from ids."""
+        """SHA-256 of the common records' points and of a secret of the label party.
+
+        Without the secret a feature party could try whether its records are among the points that it was sent.
+        """
         points = self._final(self.terms.parties[0])[self._common.positions[:, 0]]
-        return hashlib.sha256(_DIGEST_DOMAIN + self.session + points.tobytes()).hexdigest()
+        return hashlib.sha256(_DIGEST_DOMAIN + self.working.salt + points.tobytes()).hexdigest()
 
     def _final(self, owner: str) -> Bytes32:
         return self.points(self.working.list_of(owner, self.terms.rounds))

@@ -23,8 +23,10 @@ POSITION_BYTES = 5
 MOST_RECORDS = (1 << 32) - 1
 """A position crosses as four bytes."""
 
+POINTS_AT_ONCE = 1 << 14
+"""How many points cross in one message."""
+
 _PROTOCOL = "alignment 1"
-_POINTS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class AlignmentTerms:
     @property
     def batch(self) -> int:
         """How many records cross in one message."""
-        return max(1, _POINTS_AT_ONCE // len(self.keys))
+        return max(1, POINTS_AT_ONCE // len(self.keys))
 
     def owner(self, party: str, round_: int) -> str:
         """Return whose list a party blinds in a round."""

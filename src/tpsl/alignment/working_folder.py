@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +55,7 @@ class WorkingFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise AlignmentError(f"{self.folder}: another process is aligning in this folder") from None
+            remove_drafts(self.folder)
             yield
 
     def begin(self, source: KeySource) -> None:
@@ -64,10 +64,10 @@ class WorkingFolder:
         secret = self.path / "secret.json"
         if not secret.exists():
             make_private_folder(self.path)
-            drawn = {"scalar": fresh_scalar().hex(), "identity": os.urandom(IDENTITY_BYTES).hex()}
+            drawn = {name: os.urandom(IDENTITY_BYTES).hex() for name in ("identity", "salt")}
+            drawn["scalar"] = fresh_scalar().hex()
             self._secret = {**drawn, "aligned": aligned, "announced": {}, "records": {}, "is_settled": False}
             self._save()
-        remove_drafts(self.path)
         self._secret = json.loads(secret.read_text())
         if self._secret["aligned"] != aligned:
             raise AlignmentError(
@@ -75,8 +75,10 @@ class WorkingFolder:
             )
 
     def end(self) -> None:
-        """Forget the secrets and the lists: the alignment is done."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Forget the secrets and the lists, all at once: the alignment is done."""
+        if self.is_begun:
+            self.path.rename(self.path.with_name(".working.old"))
+        remove_drafts(self.folder)
 
     @property
     def scalar(self) -> bytes:
@@ -87,6 +89,11 @@ class WorkingFolder:
     def identity(self) -> bytes:
         """A random name of what this party has begun. That of the label party is the alignment's."""
         return bytes.fromhex(self._secret["identity"])
+
+    @property
+    def salt(self) -> bytes:
+        """A secret that makes a digest say nothing to whoever guesses what it is of."""
+        return bytes.fromhex(self._secret["salt"])
 
     @property
     def is_settled(self) -> bool:

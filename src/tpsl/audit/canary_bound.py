@@ -213,8 +213,9 @@ def guess_coins(
 
 def store_labels(vault: Path, data: Dataset) -> None:
     """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
-    batch = (data.label_side.records.training_ids, reveal(data.labels)[data.train], None)
-    Vault.create(vault, classes=data.classes, batches=[batch]).close()
+    records = data.label_side.records
+    batch = (records.training_ids, reveal(data.labels)[data.train], records.training_units)
+    Vault.create(vault, classes=data.classes, batches=[batch], by_unit=records.known_by_unit).close()
 
 
 def judged(found: AuditResult) -> AuditResult:

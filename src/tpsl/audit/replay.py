@@ -154,11 +154,11 @@ def flipped_at_the_source(
 
 def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
     """Have the training labels in the vault, before any of them is asked for; those not known yet are made up."""
-    ids, labels = data.label_side.records.training_ids, reveal(data.labels)[data.train]
+    records, labels = data.label_side.records, reveal(data.labels)[data.train]
     made_up = (words.words(len(labels)) % np.uint64(data.classes)).astype(np.int64)
-    batch = (ids, np.where(labels == NO_LABEL, made_up, labels), None)
+    batch = (records.training_ids, np.where(labels == NO_LABEL, made_up, labels), records.training_units)
     if not Vault.exists(vault):
-        Vault.create(vault, classes=data.classes, batches=[batch]).close()
+        Vault.create(vault, classes=data.classes, batches=[batch], by_unit=records.known_by_unit).close()
         return
     with Vault.open(vault) as opened:
         opened.add([batch])

@@ -5,20 +5,18 @@ from __future__ import annotations
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, say
-from tpsl.cli.score import DeadlineOption, HttpOption, RunArgument, TakeOverFlag
+from tpsl.cli.score import SERVICE_FLAGS, RunArgument, TakeOverFlag
 from tpsl.cli.settings import LocalOption, Settings, settings_command
 from tpsl.cli.termination import exit_status
 from tpsl.cli.two_parties import InsecureLoopbackFlag
 
-COMMAND = settings_command("local", connect="local.connect", party="local.party", certs="local.certificates")
+COMMAND = settings_command("local", connect="local.connect", party="local.party", **SERVICE_FLAGS)
 
 
 def embed(
     context: typer.Context,
     run: RunArgument,
     local: LocalOption = None,
-    http: HttpOption = 0,
-    deadline: DeadlineOption = 5.0,
     take_over: TakeOverFlag = False,
     insecure_loopback: InsecureLoopbackFlag = False,
     json: JsonFlag = False,
@@ -43,7 +41,7 @@ def embed(
         raise LocalError("where does the label party listen? --connect HOST:PORT or `connect` in the local file")
     party = party_of(RunFolder(run).job(), mine, mine.party)
     credentials = None if insecure_loopback else certificates_of(mine, party).channel()
-    options = FeatureOptions(run, party, mine.connect, credentials, http, deadline, take_over)
+    options = FeatureOptions(run, party, mine.connect, credentials, mine.http, mine.deadline, take_over)
     service = FeatureService(options, notice)
 
     def tell() -> None:

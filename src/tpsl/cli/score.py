@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,16 +12,11 @@ from tpsl.cli.settings import LocalOption, Settings, settings_command
 from tpsl.cli.termination import exit_status
 from tpsl.cli.two_parties import InsecureLoopbackFlag
 
-COMMAND = settings_command("local", listen="local.listen", certs="local.certificates", returns="local.returns")
+SERVICE_FLAGS = {"certs": "local.certificates", "http": "local.http", "deadline": "local.deadline"}
+COMMAND = settings_command("local", listen="local.listen", **SERVICE_FLAGS, returns="local.returns")
 
 RunArgument = Annotated[
     Path, typer.Argument(help="The run folder, or a link to it that is moved when there is a newer one.")
-]
-HttpOption = Annotated[
-    int, typer.Option("--http", min=0, max=65535, metavar="PORT", help="Port of 127.0.0.1 for your own applications.")
-]
-DeadlineOption = Annotated[
-    float, typer.Option(min=0.01, metavar="SECONDS", help="How long a request may wait for the other parties.")
 ]
 TakeOverFlag = Annotated[
     bool,
@@ -33,8 +28,10 @@ def score(
     context: typer.Context,
     run: RunArgument,
     local: LocalOption = None,
-    http: HttpOption = 0,
-    deadline: DeadlineOption = 5.0,
+    head: Annotated[
+        Literal["private", "local"],
+        typer.Option(help="'local': the head that was trained on true labels, for your own applications only."),
+    ] = "private",
     take_over: TakeOverFlag = False,
     insecure_loopback: InsecureLoopbackFlag = False,
     json: JsonFlag = False,
@@ -58,7 +55,9 @@ def score(
     if mine.listen is None:
         raise LocalError("the service needs an address to listen at: --listen HOST:PORT or `listen` in the local file")
     credentials = None if insecure_loopback else certificates_of(mine, LABEL_PARTY).server()
-    options = LabelOptions(run, mine.listen, credentials, http, deadline, take_over, mine.returns)
+    options = LabelOptions(
+        run, mine.listen, credentials, mine.http, mine.deadline, take_over, head == "local", mine.returns
+    )
     service = LabelService(options, notice)
 
     def tell() -> None:

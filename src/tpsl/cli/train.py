@@ -61,7 +61,7 @@ def train(
     ):
         device, record_steps = torch.device(at_label.device), ALL_STEPS if record_transcript else 0
         watching, start = Watching(logger, progress, notice), at_label.starting_point()
-        setup = RunSetup(agreed, RunFolder(run), parties.own, device, record_steps, watching, start)
+        setup = RunSetup(agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start)
         result = train_together(setup, at_label.vault_choice())
     show_result(result, json)
 

@@ -36,7 +36,7 @@ def label_side(
 ) -> LabelSide:
     """Load the label party's side from its file; `late_labels` may be missing, `encoder` is that of an earlier run."""
     preparation = Preparation.of(config, alignment=alignment_of(config, config.label, progress), encoder=encoder)
-    # Where records that the label party does not know have a label too, it is not in the file that all are changed.
+    # Records that are not in the label party's file have a label too: there not all of them could be changed.
     in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
     file = party_file(config.label, config, label_column(config, late_labels, in_file))
     side = preparation.load_label_side(file, config.class_names, progress)

@@ -134,7 +134,8 @@ def _description(job: Job, classes: int) -> str:
 def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | None:
     """Return the most that any record has spent in all which had the run's release; None if none had.
 
-    Where the run started from another one, labels of other releases are in its weights: the most of any record.
+    In a vault that goes by unit it is the most that any unit has spent. Where the run started from another one, labels
+    of other releases are in its weights, and it is the most of all records.
     """
     if run.origin(LABEL_PARTY) is not None:
         return vault.total(None)
@@ -144,7 +145,8 @@ def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | N
         if count and any(entry.description == description for entry in history):
             part = total_of(history, count)
             found = part.joined(found) if found else part
-    return found
+    unit = vault.ledger().largest_unit if found and vault.by_unit else None
+    return found.joined(LedgerTotal(unit.epsilon, unit.delta, by_unit=True)) if found and unit else found
 
 
 def _absent(noted: dict[str, Any] | None) -> str:

@@ -81,7 +81,7 @@ class Gathering:
         The same share again is the same request: a caller that has lost its connection may repeat it.
         """
         model = self._model(share)
-        numbers = _checked_numbers(share, model.top.widths[share.party])
+        numbers = _checked_numbers(share, model.predictor.widths[share.party])
         request = self._request(share.key, share.party)
         if request.model not in (None, model):
             raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds shares of another version of the model")

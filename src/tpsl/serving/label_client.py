@@ -17,6 +17,7 @@ from tpsl.transport.network import Options, require_loopback
 from tpsl.transport.scoring_pb2 import ScoreAnswer, ScoreRequest
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 1000
+_OWN_DEADLINE = "Deadline Exceeded"  # what gRPC itself says at this end
 _REASONS = {reason.grpc: reason for reason in Reason}
 
 
@@ -70,7 +71,9 @@ class LabelClient:
         if reason in (Reason.TOO_LATE, Reason.UNREACHABLE) and not self.is_connected:
             where = f"the label party at {self._address}"
             return Refusal(Reason.UNREACHABLE, f"{where} could not be reached within {self._deadline:g} s")
-        return Refusal(reason, f"the label party says: {sentence or error.code().name.lower()}")
+        if sentence in ("", _OWN_DEADLINE):
+            sentence = f"nothing within {self._deadline:g} s" if sentence else error.code().name.lower()
+        return Refusal(reason, f"the label party says: {sentence}")
 
 
 def _checked_scores(answer: bytes, records: int) -> Array | None:

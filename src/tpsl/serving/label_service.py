@@ -35,6 +35,7 @@ class LabelOptions:
     deadline: float = 5.0
     """Seconds that a request waits for all its parts, and that its scores are kept."""
     take_over: bool = False
+    local_head: bool = False
     returns: Returns | None = None
     """The most that a feature party gets back, whatever the job allows."""
 
@@ -46,7 +47,7 @@ class LabelService:
         """Read the model; ports are opened later."""
         self._options, self._notice = options, notice
         self._metrics = ServiceMetrics()
-        load = partial(LabelModel.load, most_returned=options.returns)
+        load = partial(LabelModel.load, local_head=options.local_head, most_returned=options.returns)
         self.versions = Versions(options.run, load, self._metrics, notice)
         self.port, self.http_port = 0, 0
 

@@ -12,7 +12,8 @@ import torch
 from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.row_encoder import RowEncoder
-from tpsl.prediction.halves import PredictionError, TrainedBottom, TrainedTop, has_label_features, load_bottom, load_top
+from tpsl.prediction.halves import Embedder, PredictionError, Predictor
+from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.training.job import PredictionConfig, Returns
@@ -26,7 +27,7 @@ Records = Sequence[Mapping[str, Any]]
 class TableHalf:
     """A party's bottom half and the encoder of its table: records → its share of the cut."""
 
-    bottom: TrainedBottom
+    embedder: Embedder
     state: EncoderState
     encoder: RowEncoder
 
@@ -39,7 +40,7 @@ class TableHalf:
                 f"{run_path}: {party!r} has inputs of its own; a service takes records of tables only"
             )
         state = run.encoder(party)
-        return cls(load_bottom(run_path, party), state, RowEncoder(state))
+        return cls(load_embedder(run_path, party), state, RowEncoder(state))
 
     def encode(self, records: Records) -> Arrays:
         """Return categories and numbers of records; a record that cannot be encoded is refused."""
@@ -52,7 +53,7 @@ class TableHalf:
     def compute(self, arrays: Arrays) -> Array:
         """Return the shares of encoded records, float32 `[n, width]`."""
         categorical, numeric = arrays
-        return self.bottom.embed(self.state.features(categorical, numeric)).numpy()
+        return self.embedder.embed(self.state.features(categorical, numeric)).numpy()
 
 
 @dataclass(frozen=True)
@@ -74,26 +75,32 @@ class FeatureModel:
 
 @dataclass(frozen=True)
 class LabelModel:
-    """The label party's half: shares of the cut, and own features if it has some → scores."""
+    """The label party's half: what feature parties send, and own features if it has some → scores."""
 
     versions: Mapping[str, str]
     """The version of each feature party's half that this one was trained with."""
-    top: TrainedTop
+    predictor: Predictor
     own: TableHalf | None
     """The label party's own bottom half, if it has features."""
     prediction: PredictionConfig
     """What the job lets feature parties know of scores."""
 
     @classmethod
-    def load(cls, run_path: Path, most_returned: Returns | None) -> LabelModel:
-        """Read the label party's half of a finished run; no more than `most_returned` is for feature parties."""
-        run = RunFolder(run_path)
-        own = TableHalf.load(run_path, LABEL_PARTY) if has_label_features(run) else None
-        return cls(run.versions(), load_top(run_path), own, run.job().prediction.at_most(most_returned))
+    def load(cls, run_path: Path, *, local_head: bool, most_returned: Returns | None) -> LabelModel:
+        """Read the label party's half of a finished run; no more than `most_returned` is for feature parties.
 
-    def returned(self, scores: Array) -> Array:
-        """Return what a feature party gets of scores where it gets any."""
-        return scores.round(self.prediction.decimals) if self.prediction.returns == "rounded" else scores
+        Scores of a local head are for the label party alone: where feature parties get any, it is refused.
+        """
+        run = RunFolder(run_path)
+        prediction = run.job().prediction.at_most(most_returned)
+        if local_head and prediction.returns != "nothing":
+            raise PredictionError(
+                f"{run_path}: scores of a local head never leave the label party, and this job returns {prediction} to "
+                "feature parties: forbid that with --returns nothing, or serve the private head"
+            )
+        predictor = load_predictor(run_path, local_head=local_head)
+        own = TableHalf.load(run_path, LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
+        return cls(run.versions(), predictor, own, prediction)
 
     @property
     def name(self) -> str:
@@ -105,7 +112,7 @@ class LabelModel:
         shares = {party: torch.from_numpy(share) for party, share in zip(self.versions, arrays, strict=False)}
         if self.own is not None:
             shares[LABEL_PARTY] = torch.from_numpy(self.own.compute(arrays[len(self.versions) :]))
-        return self.top.probabilities(shares)
+        return self.predictor.probabilities(shares)
 
 
 def checked_records(content: Any) -> Records:

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from tpsl.progress import Notice
+from tpsl.serving.batching import Array
 from tpsl.serving.gathering import Gathering, Share
 from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
@@ -99,18 +100,25 @@ class ScorePort:
             model, scores = self._gathering.contribute(self._share(data, context))
             if model.prediction.returns == "nothing":
                 return b""
-            returned = model.returned(await asyncio.shield(scores))
+            returned = model.prediction.returned(await self._waited_for(scores))
             return ScoreAnswer(scores=returned.astype("<f4").tobytes()).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
             await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
-        except grpc.aio.AbortError:
-            raise
         except Exception as error:  # its sentence may speak of the label party's own records
             self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
             await context.abort(grpc.StatusCode.INTERNAL, "the label party has an error of its own")
         finally:
             self._metrics.seconds.labels(METHOD).observe(time.perf_counter() - started)
+
+    async def _waited_for(self, scores: asyncio.Future[Array]) -> Array:
+        """Return the scores; what is wrong with the label party's own records is not for feature parties to know."""
+        try:
+            return await asyncio.shield(scores)
+        except Refusal as refusal:
+            if refusal.reason == Reason.MALFORMED:
+                raise Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key") from None
+            raise
 
     def _share(self, data: bytes, context: Context) -> Share:
         try:

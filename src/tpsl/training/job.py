@@ -202,6 +202,10 @@ class PredictionConfig(_Model):
             return self
         return self.model_copy(update={"returns": most})
 
+    def returned(self, scores: Any) -> Any:
+        """Return an array of scores as a feature party gets it, if it gets any."""
+        return scores.round(self.decimals) if self.returns == "rounded" else scores
+
     def __str__(self) -> str:
         return f"scores rounded to {self.decimals} decimals" if self.returns == "rounded" else self.returns
 

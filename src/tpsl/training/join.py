@@ -46,7 +46,7 @@ def join(
         )
     address, own = local.connect, {party: local.own_parts()}
     device, start = torch.device(local.device), local.starting_point()
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start)
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     with setup.run.started(job, [party], moved=True, own=own):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
@@ -63,7 +63,7 @@ def join(
         def train() -> FeatureResult:
             role = FeatureRole(setup, side)
             terms = Terms(limits(job, role.schedule), job.training.wire, patience, watching.connections)
-            agreed = agreement(job, side.ids, role.schedule, setup.run.origin(party)).towards(party)
+            agreed = agreement(job, side.ids, role.schedule, setup.run.origin(party)).with_party(party)
             with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
                 return _attend(role, client, watching.notice)
 

@@ -110,6 +110,15 @@ class Local(BaseModel):
     returns: Returns | None = Field(
         None, description="Predicting: the most that a feature party gets back, whatever the job allows."
     )
+    http: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="Scoring: port of 127.0.0.1 for this side's own applications; 0 takes a free one.",
+    )
+    deadline: Seconds = Field(
+        5.0, gt=0, description="Scoring: seconds that a request may take, waiting for other parties included."
+    )
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     wait: Seconds = Field(

@@ -59,8 +59,24 @@ def noisy_test_labels(
     ids = side.records.test_ids
     with Vault.open(vault_path) as vault:
         check_labels(vault, side)
-        vault.check_release(mechanism, ids, policy=policy)
+        vault.check_release(mechanism, ids, units=side.records.test_units, policy=policy)
         _store_test_labels(vault, side, notice)
+        report = vault.release(mechanism, ids=ids, policy=policy)
+        notice(_what_was_released(report))
+        return vault.noisy_labels(mechanism, ids), vault.total(ids)
+
+
+def noisy_labels_of(
+    ids: Any, mechanism: Mechanism, vault_path: Path, notice: Notice, policy: ReleasePolicy
+) -> tuple[NoisyLabels, LedgerTotal]:
+    """Return the noisy labels of records whose labels are in the vault, and what they have spent there in all."""
+    with Vault.open(vault_path) as vault:
+        unknown = int((~vault.knows(ids)).sum())
+        if unknown:
+            raise VaultError(
+                f"{unknown:,} of the {len(ids):,} records have no label in the vault {vault_path}; "
+                f"`tpsl vault add {vault_path} FILE` adds them"
+            )
         report = vault.release(mechanism, ids=ids, policy=policy)
         notice(_what_was_released(report))
         return vault.noisy_labels(mechanism, ids), vault.total(ids)
@@ -87,7 +103,13 @@ def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> 
     overlap, records = compared(vault, side), len(side.records.train)
     if overlap.differing:
         raise VaultError(overlap.difference(vault.path))
-    if not (overlap.known or may_be_new):
+    if side.records.known_by_unit != vault.by_unit:
+        counted, these = ("people", "not those") if vault.by_unit else ("records", "those")
+        raise VaultError(
+            f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
+            "mode label-only, which makes new records of the same people: name another vault with --vault FOLDER"
+        )
+    if not (overlap.known or vault.by_unit or may_be_new):
         raise VaultError(
             f"the vault {vault.path} does not know {records} of the {records} training records: "
             "it holds others, or none"
@@ -105,7 +127,8 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:
-            Vault.create(vault_path, classes=side.records.classes, batches=[(ids, labels, units)]).close()
+            classes, by_unit = side.records.classes, side.records.known_by_unit
+            Vault.create(vault_path, classes=classes, batches=[(ids, labels, units)], by_unit=by_unit).close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it

@@ -9,6 +9,7 @@
                               request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/encoder/  what was learned to encode the party's table: vocabularies, means, deviations
+    RUN/<any party>/epochs/   on request the weights after each epoch, for a committee
     RUN/<any party>/versions.json    which halves belong together: the version of the party's half, at the label party
                               those of the feature parties' halves that its top half was trained with
     RUN/<any party>/start/    what the run has begun with, if it started from an earlier one: weights, encoder and
@@ -60,6 +61,11 @@ NOT_PRIVATE = "NOT-PRIVATE"
 _WARNING = """The local head in this folder was trained on true labels. It is not differentially private.
 Keep it, its scores and everything computed from it at the label party: do not send, export or serve it.
 """
+
+
+def epoch_folder(party_folder: Path, epoch: int) -> Path:
+    """Return where a party keeps its half as it was after an epoch, in a run that keeps them all."""
+    return party_folder / "epochs" / f"{epoch:04d}"
 
 
 class RunError(ValueError):

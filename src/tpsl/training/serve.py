@@ -47,7 +47,7 @@ def serve(
     server = _Port(job, local, insecure_loopback, watching)
     own = {LABEL_PARTY: local.own_parts()}
     device, start = torch.device(local.device), local.starting_point()
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start)
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     run, notice = setup.run, watching.notice
     with run.started(job, [LABEL_PARTY], moved=True, own=own):
         finished = run.result()

@@ -34,6 +34,8 @@ class RunSetup:
     record_steps: int = 0
     """The number of steps, from the first, that are recorded in the transcript."""
     watching: Watching = UNWATCHED
+    keeps_epochs: bool = False
+    """Whether what predicts is kept after each epoch, and not only after the last."""
     start: StartingPoint | None = None
     """What training begins with; None: weights from the job's seed."""
 

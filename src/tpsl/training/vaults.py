@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
@@ -54,14 +55,19 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
+        self._total: LedgerTotal | None = None
 
     def store(self) -> None:
-        """Have the labels of the training records in the vault; nothing is released.
+        """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where a
+        vault counts what people spend, the release takes the longer the more of them were released before, which would
+        tell how many the label party knows; so it happens here.
         """
         store_labels(self._side, self.path, self._notice, may_be_new=self._continues)
         self._stored = True
+        if self.records.known_by_unit:
+            self.noisy()
 
     def check(self) -> None:
         """Raise what the release would raise, before anything is stored or drawn."""
@@ -70,12 +76,21 @@ class RunVault:
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
                 refuse_alike(ids)
-            self.policy.check(total_of([Planned(mechanism, draws, seed)], len(ids)), len(ids))
+            self.policy.check(self._first_release(Planned(mechanism, draws, seed)), len(ids))
             return
         with Vault.open(self.path) as vault:
-            vault.check_release(mechanism, ids, draws=draws, seed=seed, policy=self.policy)
+            units = self.records.training_units
+            vault.check_release(mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
             if not self.job.has_late_labels:
                 check_labels(vault, self._side, may_be_new=self._continues)
+
+    def _first_release(self, planned: Planned) -> LedgerTotal:
+        """What a record, or a unit with all its records, will have spent after the first release of a new vault."""
+        records, units = self.records, self.records.training_units
+        if not records.known_by_unit or units is None:
+            return total_of([planned], len(records.train))
+        most = pc.max(pc.value_counts(units).field("counts")).as_py()
+        return replace(total_of([planned] * most, len(records.train)), by_unit=True)
 
     def compared_with(self, vault: Vault) -> Overlap:
         """Return what another vault has in common with the run's training records."""
@@ -103,8 +118,11 @@ class RunVault:
     def total(self) -> LedgerTotal:
         """Return what the records whose labels are in the weights have spent by now, and note it.
 
-        They are the training records; in a run that started from others all that the vault has released.
+        They are the training records; in a run that started from others all that the vault has released. What people
+        have spent is known at the release.
         """
+        if self.records.known_by_unit and self._total is not None:
+            return self._total
         with Vault.open(self.path) as vault:
             return self._noted(vault.total(None if self._continues else self.records.training_ids))
 
@@ -126,6 +144,7 @@ class RunVault:
             "time": now(),
         }
         self.run.note_ledger(self.path, content)
+        self._total = total
         return total
 
 
@@ -188,9 +207,11 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
 
 
 def _found(run: RunVault, place: Path) -> Path:
-    """The one vault in the place that holds the run's records, or the path of a new one."""
+    """The one vault in the place that holds the run's records, or others of their units, or the path of a new one."""
     overlaps = _overlaps(run, vaults_in(place))
     same = [vault for vault, overlap in overlaps.items() if overlap.same]
+    if run.records.known_by_unit:
+        same = list(_of_same_units(run, vaults_in(place)))
     if len(same) > 1:
         raise VaultError(f"the training records are in several vaults: {_listed(same)}; choose one with --vault FOLDER")
     if same:
@@ -209,13 +230,29 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
         return
     others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
     others.pop(named.resolve(), None)
-    for vault, overlap in _overlaps(run, others.values()).items():
-        if overlap.similar and overlap.released:
+    which = f"of the {len(run.records.train):,} training records"
+    released = {
+        vault: overlap.released for vault, overlap in _overlaps(run, others.values()).items() if overlap.similar
+    }
+    if run.records.known_by_unit:
+        which, released = "records about the same units", _of_same_units(run, others.values())
+    for vault, count in released.items():
+        if count:
             raise VaultError(
-                f"{overlap.released:,} of the {len(run.records.train):,} training records were released by the vault "
-                f"{vault}, so a release by {named} would add its ε to theirs; use that vault, or ask for a second "
-                "release with --compose"
+                f"{count:,} {which} were released by the vault {vault}, so a release by {named} would add its ε to "
+                "theirs; use that vault, or ask for a second release with --compose"
             )
+
+
+def _of_same_units(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
+    """The vaults by unit that have records about units of the run, and how many of those records they have released."""
+    found: dict[Path, int] = {}
+    for path in vaults:
+        with Vault.open(path) as vault:
+            if vault.by_unit and vault.classes == run.records.classes:
+                about = vault.about(run.records.training_units)
+                found |= {path: vault.count_released(about)} if len(about) else {}
+    return found
 
 
 def _overlaps(run: RunVault, vaults: Iterable[Path]) -> dict[Path, Overlap]:

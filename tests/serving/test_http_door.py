@@ -1,0 +1,170 @@
+"""The HTTP door against clients that are odd, rude, slow or gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from tpsl.serving import http_door
+from tpsl.serving.http_door import MOST_BODY_BYTES, Answer, HttpDoor
+from tpsl.serving.metrics import ServiceMetrics
+from tpsl.serving.running import PortTaken
+
+POST = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}"
+
+
+@dataclass
+class Opened:
+    door: HttpDoor
+    port: int
+    cancelled: list[bytes] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def talk(self, *parts: str, answers: int = 1) -> str:
+        """Send parts one after the other, and return as many answers."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        for part in parts:
+            writer.write(part.encode("latin-1"))
+            await asyncio.sleep(0.01)
+        answer = b""
+        while answer.count(b"HTTP/1.1") < answers:
+            answer += await asyncio.wait_for(reader.read(65536), 5)
+        writer.close()
+        return answer.decode()
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Opened]:
+    async def echo(body: bytes) -> Answer:
+        if body == b"slow":
+            try:
+                await found.go_on.wait()
+            except asyncio.CancelledError:
+                found.cancelled.append(body)
+                raise
+        if body == b"defect":
+            raise KeyError("a secret")
+        return Answer(body)
+
+    notices: list[str] = []
+    door = HttpDoor({("POST", "/echo"): echo, ("GET", "/health"): echo}, ServiceMetrics(), notices.append)
+    found = Opened(door, await door.open(0), notices=notices)
+    yield found
+    found.go_on.set()
+    await door.close(1.0)
+
+
+def test_a_connection_serves_one_request_after_the_other() -> None:
+    async def main() -> None:
+        async with opened() as door:
+            both = await door.talk(POST.format(3, "one"), POST.format(3, "two"), answers=2)
+            assert both.count("HTTP/1.1 200 OK") == 2
+            assert both.index("one") < both.index("two")
+            # In pieces, at once, and by an old client that wants it closed.
+            assert "three" in await door.talk(POST.format(5, "thr"), "ee")
+            assert "Connection: close" in await door.talk("GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            at_once = await door.talk(POST.format(1, "a") + POST.format(1, "b"), answers=2)
+            assert at_once.index("\r\n\r\na") < at_once.index("\r\n\r\nb")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status", "sentence"),
+    [
+        ("nonsense\r\n\r\n", 400, "this is no request of HTTP/1.1"),
+        ("GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", 400, "this is no request of HTTP/1.1"),
+        ("GET http://evil/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "this is no request of HTTP/1.1"),
+        ("GET /health HTTP/1.1\r\nHost localhost\r\n\r\n", 400, "not of the form NAME: VALUE"),
+        ("GET /health HTTP/1.1\r\n\r\n", 403, "only under the name of this machine"),
+        ("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403, "only under the name of this machine"),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n", 403, "name of this machine"),
+        ("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, "there is no GET /nothing here"),
+        ("DELETE /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n", 404, "no DELETE /echo"),
+        (POST.format(1, "a").replace("application/json", "text/plain"), 400, "the content type of a POST is"),
+        (POST.format("1\r\nContent-Length: 2", "ab"), 400, "content-length is there 2 times"),
+        (POST.format("-1", ""), 400, "content-length is not a number"),
+        (POST.format("9" * 11, ""), 400, "content-length is not a number"),
+        (POST.format(MOST_BODY_BYTES + 1, ""), 413, "a request has at most 4,194,304 bytes"),
+        (POST.format("1\r\nTransfer-Encoding: chunked", "a"), 400, "in one piece, with its Content-Length"),
+        ("GET /health HTTP/1.1\r\nX: " + "x" * 20_000, 413, "the headers of a request have more than 16,384 bytes"),
+        (POST.format(6, "defect"), 500, "the service has an error of its own"),
+    ],
+)
+def test_what_is_no_proper_request_is_refused(request_text: str, status: int, sentence: str) -> None:
+    async def main() -> None:
+        async with opened() as door:
+            answer = await door.talk(request_text)
+            assert answer.startswith(f"HTTP/1.1 {status} "), answer
+            assert sentence in answer
+            assert "secret" not in answer
+            assert "200 OK" in await door.talk(POST.format(2, "ok"))
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_ends_its_request() -> None:
+    async def main() -> None:
+        async with opened() as door:
+            _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+            writer.write(POST.format(4, "slow").encode())
+            await asyncio.sleep(0.05)
+            writer.transport.abort()
+            await asyncio.sleep(0.05)
+            assert door.cancelled == [b"slow"]
+
+    asyncio.run(main())
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_door, "MOST_CONNECTIONS", 2)
+
+    async def main() -> None:
+        async with opened() as door:
+            held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(2)]
+            await asyncio.sleep(0.02)
+            reader, _ = await asyncio.open_connection("127.0.0.1", door.port)
+            with pytest.raises(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+                raise ConnectionResetError
+            held[0][1].close()
+            await asyncio.sleep(0.05)
+            assert "200 OK" in await door.talk(POST.format(2, "ok"))
+
+    asyncio.run(main())
+
+
+def test_what_was_asked_is_answered_before_the_door_closes() -> None:
+    async def main() -> None:
+        async with opened() as door:
+            reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+            writer.write(POST.format(4, "slow").encode())
+            idle_reader, _ = await asyncio.open_connection("127.0.0.1", door.port)
+            await asyncio.sleep(0.05)
+            closing = asyncio.create_task(door.door.close(5.0))
+            await asyncio.sleep(0.02)
+            with pytest.raises(OSError):
+                await asyncio.open_connection("127.0.0.1", door.port)
+            door.go_on.set()
+            answer = (await asyncio.wait_for(reader.read(), 5)).decode()
+            assert answer.startswith("HTTP/1.1 200 OK")
+            assert "Connection: close" in answer
+            assert await asyncio.wait_for(idle_reader.read(), 5) == b""
+            await closing
+
+    asyncio.run(main())
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def main() -> None:
+        async with opened() as door:
+            another = HttpDoor({}, ServiceMetrics(), door.notices.append)
+            with pytest.raises(PortTaken, match=f"cannot listen at 127.0.0.1:{door.port}: address already in use"):
+                await another.open(door.port)
+
+    asyncio.run(main())

@@ -1,0 +1,173 @@
+"""The label party's port takes nothing on trust: who calls, what for, how much, and what the numbers are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from tpsl.serving import gathering
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
+from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreRequest
+
+Serve = Callable[..., Any]
+
+
+class Peer:
+    """A caller that sends what it likes."""
+
+    def __init__(self, served: Any, certificates: Path, party: str) -> None:
+        credentials = Certificates.load(certificates / party).channel()
+        options = [("grpc.ssl_target_name_override", LABEL_SERVER_NAME)]
+        self._channel = grpc.aio.secure_channel(f"127.0.0.1:{served.label.port}", credentials, options=options)
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(self, *ended: object) -> None:
+        await self._channel.close()
+
+    async def call(self, data: bytes, method: str = "/tpsl.scoring.Scoring/Score") -> tuple[str, str, bytes]:
+        try:
+            return "OK", "", await self._channel.unary_unary(method)(data)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name, error.details() or "", b""
+
+
+def request(run: Path, **changes: Any) -> bytes:
+    """An honest request of the shop, with changes."""
+    honest = {
+        "party": "shop",
+        "version": RunFolder(run).version("shop"),
+        "key": "k",
+        "records": 2,
+        "share": np.ones((2, 8), "<f4").tobytes(),
+    }
+    return ScoreRequest(**{**honest, **changes}).SerializeToString()
+
+
+HOSTILE: list[tuple[dict[str, Any], str, str]] = [
+    ({"version": "00ff"}, "FAILED_PRECONDITION", "has the version '00ff'; this service goes with"),
+    ({"records": 3}, "INVALID_ARGUMENT", "a share of 3 records of width 8 has 96 bytes, not 64"),
+    ({"records": 0, "share": b""}, "INVALID_ARGUMENT", "1 to 1,024 records, not 0"),
+    ({"records": 4_000_000_000}, "INVALID_ARGUMENT", "1 to 1,024 records, not 4,000,000,000"),
+    ({"share": np.full((2, 8), np.nan, "<f4").tobytes()}, "INVALID_ARGUMENT", "numbers that are not finite"),
+    ({"share": np.full((2, 8), -np.inf, "<f4").tobytes()}, "INVALID_ARGUMENT", "numbers that are not finite"),
+    ({"key": ""}, "INVALID_ARGUMENT", "a key is a text of 1 to 128 printable characters"),
+    ({"key": "k\x1b[2J"}, "INVALID_ARGUMENT", "a key is a text of 1 to 128 printable characters"),
+    ({"party": "bank"}, "PERMISSION_DENIED", "the certificate is not that of 'bank'"),
+    ({"party": "label"}, "PERMISSION_DENIED", "the certificate is not that of 'label'"),
+    ({"share": bytes(2 << 20)}, "RESOURCE_EXHAUSTED", "larger than max"),
+]
+
+
+def test_a_hostile_share_is_refused(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    run = served_runs / "alone"
+
+    async def main() -> None:
+        async with serve(run) as served, Peer(served, certificates, "shop") as peer:
+            for changes, code, sentence in HOSTILE:
+                found, details, _ = await peer.call(request(run, **changes))
+                assert (found, sentence in details) == (code, True), (changes, found, details)
+            code, details, _ = await peer.call(b"\xff\xff")
+            assert (code, details) == ("INVALID_ARGUMENT", "this is no request for scores")
+            assert (await peer.call(request(run)))[0] == "OK"
+
+    asyncio.run(main())
+
+
+def test_a_certificate_of_no_feature_party_gets_nothing(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    run = served_runs / "alone"
+
+    async def main() -> None:
+        async with serve(run) as served, Peer(served, certificates, "stranger") as stranger:
+            code, details, _ = await stranger.call(request(run, party="stranger"))
+            assert (code, details) == ("PERMISSION_DENIED", "'stranger' is not a feature party of this model")
+            assert (await stranger.call(request(run)))[0] == "PERMISSION_DENIED"
+            assert 'tpsl_refusals_total{reason="forbidden"} 2.0' in (await served.ask("label", "/metrics")).content
+
+    asyncio.run(main())
+
+
+def test_a_share_may_be_repeated_but_not_replaced(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    run = served_runs / "alone"
+
+    async def main() -> None:
+        async with serve(run) as served, Peer(served, certificates, "shop") as peer:
+            first, again = [await peer.call(request(run)) for _ in range(2)]
+            assert first == again
+            other = await peer.call(request(run, share=np.zeros((2, 8), "<f4").tobytes()))
+            assert other[:2] == ("ALREADY_EXISTS", "the key 'k' holds another share of yours already")
+
+    asyncio.run(main())
+
+
+def test_scores_are_forgotten_after_the_deadline(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    run = served_runs / "alone"
+
+    async def main() -> None:
+        async with serve(run, deadline=0.2) as served, Peer(served, certificates, "shop") as peer:
+            assert (await peer.call(request(run)))[0] == "OK"
+            await asyncio.sleep(0.5)
+            other = await peer.call(request(run, share=np.zeros((2, 8), "<f4").tobytes()))
+            assert other[0] == "OK"
+
+    asyncio.run(main())
+
+
+def test_one_party_cannot_crowd_out_the_others(
+    served_runs: Path, serve: Serve, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MOST_OPEN_PER_PARTY", 3)
+    run = served_runs / "joint"
+
+    async def main() -> None:
+        async with serve(run, "bank", deadline=1.0) as served, Peer(served, certificates, "shop") as peer:
+            calls = [asyncio.create_task(peer.call(request(run, key=f"flood-{n}"))) for n in range(5)]
+            refused, waiting = await asyncio.wait(calls, timeout=0.4)
+            assert [task.result()[0] for task in refused] == ["RESOURCE_EXHAUSTED"] * 2
+            # The other party's request is taken in, and waits for its missing parts as it would in peace.
+            bank = await served.score("bank", [{"amount": 1.0}], "k")
+            assert (bank.status, "nothing came from feature party 'shop'" in bank.content["error"]) == (504, True)
+            assert {(await task)[0] for task in waiting} == {"DEADLINE_EXCEEDED"}
+
+    asyncio.run(main())
+
+
+def test_shares_that_wait_are_bounded_in_bytes(
+    served_runs: Path, serve: Serve, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MOST_WAITING_BYTES", 3 * 64)
+    run = served_runs / "joint"
+
+    async def main() -> None:
+        async with serve(run, deadline=0.5) as served, Peer(served, certificates, "shop") as peer:
+            calls = [asyncio.create_task(peer.call(request(run, key=f"flood-{n}"))) for n in range(5)]
+            codes = sorted([(await task)[0] for task in calls])
+            assert codes == ["DEADLINE_EXCEEDED"] * 3 + ["RESOURCE_EXHAUSTED"] * 2
+            # What has expired makes room again.
+            assert (await peer.call(request(run, key="later")))[0] == "DEADLINE_EXCEEDED"
+
+    asyncio.run(main())
+
+
+def test_health_checks_speak_the_protocol_of_grpc(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    method = "/grpc.health.v1.Health/Check"
+
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop") as served, Peer(served, certificates, "shop") as peer:
+            code, _, answer = await peer.call(b"", method)
+            assert (code, HealthCheckResponse.FromString(answer).status) == ("OK", HealthCheckResponse.SERVING)
+            assert answer == b"\x08\x01"  # as grpc.health.v1 has it
+            unknown = HealthCheckRequest(service="other").SerializeToString()
+            assert (await peer.call(unknown, method))[0] == "NOT_FOUND"
+            assert (await served.ask("label", "/health")).content == {"status": "serving"}
+            assert (await served.ask("shop", "/health")).content["status"] == "serving"
+
+    asyncio.run(main())

@@ -1,0 +1,347 @@
+"""Both services over mutual TLS: the scores of the run itself, to the last bit, and none for whom they are not."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tpsl.data.dataset import load
+from tpsl.data.row_encoder import RowEncoder
+from tpsl.prediction.halves import PredictionError, load_bottom, predict
+from tpsl.prediction.local_head import load_predictor
+from tpsl.serving import http_door
+from tpsl.training.run_folder import RunFolder
+
+Serve = Callable[..., Any]
+RECORDS: list[dict[str, Any]] = [
+    {
+        "colour": ("red", "green", "blue", None)[number % 4],
+        "size": 4.5 + number / 3 if number % 7 else None,
+        "bought": f"2024-{1 + number % 12:02d}-15",
+        "amount": 0.25 * number,
+        "kind": ("new", "old")[number % 2],
+    }
+    for number in range(32)
+]
+
+
+def predicted(run: Path, *parties: str, records: list[dict[str, Any]] = RECORDS, local_head: bool = False) -> Any:
+    """What the halves say, without a service."""
+    shares = {}
+    for party in parties:
+        features = RowEncoder(RunFolder(run).encoder(party)).encode(records)
+        shares[party] = load_bottom(run, party).embed(features)
+    return load_predictor(run, local_head=local_head).probabilities(shares)
+
+
+def floats(scores: Any) -> Any:
+    return np.asarray(scores, dtype=np.float32)
+
+
+def test_scores_are_those_of_the_halves_to_the_last_bit(served_runs: Path, serve: Serve) -> None:
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop") as served:
+            reply = await served.score("shop", RECORDS, "one")
+            assert reply.status == 200, reply.content
+            assert np.array_equal(floats(reply.content["scores"]), predicted(served_runs / "alone", "shop"))
+            # The label party's own application finds the same scores under the key.
+            again = await served.ask("label", "/v1/score", {"key": "one"})
+            assert again.content == reply.content
+
+    asyncio.run(main())
+
+
+def test_scores_are_those_of_predict_to_the_last_bit(served_runs: Path, serve: Serve) -> None:
+    """Records of the table itself, from its raw values."""
+    run = served_runs / "alone"
+    data = load(RunFolder(run).job().data)
+    with (served_runs / "table.csv").open(encoding="utf-8") as file:
+        raw = {row["id"]: row for row in csv.DictReader(file)}
+    records = [raw[name] for name in data.ids.take(pa.array(data.test[:100])).to_pylist()]
+
+    async def main() -> None:
+        async with serve(run, "shop") as served:
+            reply = await served.score("shop", records)
+            assert np.array_equal(floats(reply.content["scores"]), predict(run, data, data.test[:100]))
+            parts = [await served.score("shop", records[start : start + 25]) for start in range(0, 100, 25)]
+            found = np.concatenate([floats(part.content["scores"]) for part in parts])
+            np.testing.assert_allclose(found, floats(reply.content["scores"]), rtol=0, atol=1e-6)
+
+    asyncio.run(main())
+
+
+def test_every_party_contributes_to_a_request(served_runs: Path, serve: Serve) -> None:
+    """Whoever comes first waits for the others; feature parties get rounded scores, the label party all digits."""
+    run = served_runs / "joint"
+
+    async def main() -> None:
+        async with serve(run, "shop", "bank") as served:
+            own = served.ask("label", "/v1/score", {"key": "k", "records": RECORDS})
+            label, shop, bank = await asyncio.gather(
+                own, served.score("shop", RECORDS, "k"), served.score("bank", RECORDS, "k")
+            )
+            expected = predicted(run, "shop", "bank", "label")
+            assert np.array_equal(floats(label.content["scores"]), expected)
+            assert np.array_equal(floats(shop.content["scores"]), expected.round(2))
+            assert shop.content["scores"] == bank.content["scores"]
+
+    asyncio.run(main())
+
+
+def test_where_nothing_comes_back_a_feature_party_gets_an_acknowledgement(served_runs: Path, serve: Serve) -> None:
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop", returns="nothing") as served:
+            reply = await served.score("shop", RECORDS, "k")
+            assert reply.content == {"key": "k", "accepted": True}
+            own = await served.ask("label", "/v1/score", {"key": "k"})
+            assert np.array_equal(floats(own.content["scores"]), predicted(served_runs / "alone", "shop"))
+
+    asyncio.run(main())
+
+
+def test_a_local_head_is_for_the_label_partys_own_door(served_runs: Path, serve: Serve) -> None:
+    run = served_runs / "local"
+
+    async def main() -> None:
+        async with serve(run, "shop", local_head=True) as served:
+            reply = await served.score("shop", RECORDS, "k")
+            assert reply.content == {"key": "k", "accepted": True}
+            own = await served.ask("label", "/v1/score", {"key": "k"})
+            expected = predicted(run, "shop", local_head=True)
+            assert np.array_equal(floats(own.content["scores"]), expected)
+            assert not np.array_equal(expected, predicted(run, "shop"))
+
+    asyncio.run(main())
+
+
+def test_a_local_head_is_refused_where_scores_would_leave(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
+    async def main(run: Path) -> None:
+        async with serve(run, local_head=True):
+            raise AssertionError("it is served")
+
+    def changed(name: str, before: str, after: str) -> Path:
+        shutil.copytree(served_runs / name, tmp_path / name)
+        job = tmp_path / name / "job.yaml"
+        assert f"returns: {before}" in job.read_text()
+        job.write_text(job.read_text().replace(f"returns: {before}", f"returns: {after}"))
+        return job.parent
+
+    with pytest.raises(PredictionError, match="the run has no local head"):
+        asyncio.run(main(changed("alone", "score", "nothing")))
+    with pytest.raises(PredictionError, match="scores of a local head never leave the label party"):
+        asyncio.run(main(changed("local", "nothing", "score")))
+
+
+def test_new_records_are_scored_as_they_come(served_runs: Path, serve: Serve) -> None:
+    """Unseen categories, missing values, another order of columns, more columns; a missing column is named."""
+    run = served_runs / "alone"
+    odd = [
+        {"more": [1], "size": None, "colour": "mauve", "bought": "2031-01-01"},
+        {"bought": None, "colour": None, "size": 1e9},
+    ]
+
+    async def main() -> None:
+        async with serve(run, "shop") as served:
+            reply = await served.score("shop", odd)
+            assert np.array_equal(floats(reply.content["scores"]), predicted(run, "shop", records=odd))
+            assert len(reply.content["key"]) == 32
+            embedded = await served.ask("shop", "/v1/embed", {"records": odd})
+            features = RowEncoder(RunFolder(run).encoder("shop")).encode(odd)
+            expected = load_bottom(run, "shop").embed(features).numpy()
+            assert np.array_equal(floats(embedded.content["embeddings"]), expected)
+            assert embedded.content["version"] == RunFolder(run).version("shop")
+            lacking = await served.score("shop", [{"colour": "red", "bought": "2024-01-01"}])
+            assert (lacking.status, lacking.content["error"].count("'size'")) == (400, 1)
+
+    asyncio.run(main())
+
+
+MISTAKES = [
+    ({}, 400, '"records" is a list of objects'),
+    ({"records": []}, 400, '"records" is a list of objects'),
+    ({"records": [1]}, 400, '"records" is a list of objects'),
+    ({"records": RECORDS, "key": 7}, 400, '"key" is a text, not int'),
+    ({"records": RECORDS, "key": "k" * 129}, 400, "a key is a text of 1 to 128 printable characters"),
+    ({"records": RECORDS, "key": "a\nb"}, 400, "a key is a text of 1 to 128 printable characters"),
+    ({"records": RECORDS * 33}, 413, "at most 1,024 records, not 1,056"),
+    ([RECORDS], 400, "the body is not a JSON object"),
+]
+
+
+def test_a_clients_mistake_is_named(served_runs: Path, serve: Serve) -> None:
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop") as served:
+            for content, status, sentence in MISTAKES:
+                reply = await served.ask("shop", "/v1/score", content)
+                assert (reply.status, sentence in reply.content["error"]) == (status, True), reply.content
+            assert (await served.score("shop", RECORDS)).status == 200
+
+    asyncio.run(main())
+
+
+def test_what_is_wrong_with_the_label_partys_records_only_the_label_party_reads(
+    served_runs: Path, serve: Serve
+) -> None:
+    async def main() -> None:
+        async with serve(served_runs / "joint", "shop", "bank") as served:
+            without = await served.ask("label", "/v1/score", {"key": "a"})
+            assert 'has features of its own in this run: send "records"' in without.content["error"]
+            no_key = await served.ask("label", "/v1/score", {"records": RECORDS})
+            assert '"key" is missing' in no_key.content["error"]
+            wrong = [{"colour": "red"}] * len(RECORDS)
+            own, shop, bank = await asyncio.gather(
+                served.ask("label", "/v1/score", {"key": "b", "records": wrong}),
+                served.score("shop", RECORDS, "b"),
+                served.score("bank", RECORDS, "b"),
+            )
+            assert (own.status, "'kind'" in own.content["error"]) == (400, True)
+            for other in (shop, bank):
+                assert other.status == 502
+                assert other.content["error"].endswith("the label party cannot use its own records of this key")
+        async with serve(served_runs / "alone", "shop") as served:
+            more = await served.ask("label", "/v1/score", {"key": "a", "records": RECORDS})
+            assert 'has no features of its own: leave out "records"' in more.content["error"]
+
+    asyncio.run(main())
+
+
+def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, serve: Serve) -> None:
+    async def main() -> None:
+        async with serve(served_runs / "joint", "shop", "bank", deadline=0.4) as served:
+            shop, label = await asyncio.gather(
+                served.score("shop", RECORDS, "k"), served.ask("label", "/v1/score", {"key": "l", "records": RECORDS})
+            )
+            assert (shop.status, label.status) == (504, 504)
+            assert "nothing came from any feature party under the key 'l' within 0.4 s" in label.content["error"]
+            asking = asyncio.create_task(served.score("shop", RECORDS, "n"))
+            await asyncio.sleep(0.15)
+            fewer = await served.score("bank", RECORDS[:5], "n")
+            assert (fewer.status, "has 32 records elsewhere, not 5" in fewer.content["error"]) == (400, True)
+            assert (await asking).status == 504
+
+    asyncio.run(main())
+
+
+def test_requests_beyond_the_limit_are_refused_at_once(
+    served_runs: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody contributes the rest; what waits for it is bounded, and the door says when to come back."""
+    monkeypatch.setattr(http_door, "MOST_UNDER_WAY", 4)
+
+    async def main() -> None:
+        async with serve(served_runs / "joint", "shop", "bank", deadline=1.0) as served:
+            replies = await asyncio.gather(*(served.score("shop", RECORDS, f"k{n}") for n in range(8)))
+            assert sorted(reply.status for reply in replies) == [503] * 4 + [504] * 4
+            refused = next(reply for reply in replies if reply.status == 503)
+            assert refused.content["error"] == "4 requests are under way; ask again later"
+            assert refused.headers["Retry-After"] == "1"
+            assert (await served.ask("shop", "/health")).status == 200
+            assert 'tpsl_refusals_total{reason="busy"} 4.0' in (await served.ask("shop", "/metrics")).content
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("first", "second"), [("label", "shop"), ("shop", "label")])
+def test_a_new_model_is_taken_over_while_requests_are_under_way(
+    first: str, second: str, served_runs: Path, serve: Serve, tmp_path: Path
+) -> None:
+    """Either side may switch first; every request is scored by one of the two models, the last one by the new."""
+    old, new = (predicted(served_runs / name, "shop") for name in ("alone", "newer"))
+    assert not np.allclose(old, new, rtol=0, atol=1e-4)
+    links = {side: tmp_path / side for side in ("label", "shop")}
+    for link in links.values():
+        link.symlink_to(served_runs / "alone")
+
+    async def main() -> None:
+        async with serve(links["label"], "shop", feature_run=links["shop"]) as served:
+            found = []
+
+            async def ask_on(number: int) -> None:
+                for turn in range(12):
+                    reply = await served.score("shop", RECORDS, f"{number}-{turn}")
+                    assert reply.status == 200, reply.content
+                    found.append(floats(reply.content["scores"]))
+
+            asking = [asyncio.create_task(ask_on(number)) for number in range(4)]
+            for side in (first, second):
+                await asyncio.sleep(0.05)
+                links[side].unlink()
+                links[side].symlink_to(served_runs / "newer")
+                told = await served.ask(side, "/v1/models", {})
+                assert told.content["changed"], told.content
+                assert len(told.content["models"]) == 2
+            await asyncio.gather(*asking)
+            by_old, by_new = (
+                sum(np.allclose(scores, model, rtol=0, atol=1e-6) for scores in found) for model in (old, new)
+            )
+            assert by_old + by_new == len(found) == 48
+            await asyncio.sleep(1.0)  # a feature party that switched first tries again after a second
+            last = await served.score("shop", RECORDS)
+            assert np.array_equal(floats(last.content["scores"]), new)
+
+    asyncio.run(main())
+
+
+def test_a_folder_that_cannot_be_served_changes_nothing(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(served_runs / "alone")
+
+    async def main() -> None:
+        async with serve(link, "shop", feature_run=served_runs / "alone") as served:
+            link.unlink()
+            link.symlink_to(tmp_path / "nowhere")
+            told = await served.ask("label", "/v1/models", {})
+            assert (told.status, "the model stays as it was" in told.content["error"]) == (400, True)
+            await served.label.reload()
+            assert served.notices[-1].startswith("the model stays as it was")
+            named = await served.ask("label", "/v1/models", {"run": str(served_runs / "newer")})
+            assert (named.status, "on the command line" in named.content["error"]) == (400, True)
+            assert (await served.score("shop", RECORDS)).status == 200
+
+    asyncio.run(main())
+
+
+def test_halves_of_two_runs_are_not_put_together(served_runs: Path, serve: Serve) -> None:
+    newer = served_runs / "newer"
+
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop", feature_run=newer) as served:
+            reply = await served.score("shop", RECORDS)
+            assert reply.status == 412
+            assert f"has the version '{RunFolder(newer).version('shop')[:16]}'" in reply.content["error"]
+
+    asyncio.run(main())
+
+
+def test_clients_that_go_away_disturb_nobody(served_runs: Path, serve: Serve) -> None:
+    head = b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    body = b'{"key": "gone-%d", "records": [{"colour": "red", "size": 1, "bought": "2024-01-01"}]}'
+
+    def come_and_go(port: int) -> None:
+        for number in range(100):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                content = body % number
+                client.sendall(head % len(content) + content[: len(content) - number % 2])
+
+    async def main() -> None:
+        async with serve(served_runs / "joint", "shop", "bank") as served:
+            await asyncio.to_thread(come_and_go, served.features["shop"].http_port)
+            replies = await asyncio.gather(
+                served.score("shop", RECORDS, "k"),
+                served.score("bank", RECORDS, "k"),
+                served.ask("label", "/v1/score", {"key": "k", "records": RECORDS}),
+            )
+            assert [reply.status for reply in replies] == [200] * 3
+            assert "tpsl_waiting_requests 0.0" in (await served.ask("shop", "/metrics")).content
+            assert served.notices == []
+
+    asyncio.run(main())
