@@ -52,8 +52,10 @@ async def feature(role: FeatureRole) -> None:
 
 
 def pretrained(role: FeatureRole) -> dict[str, Tensor]:
-    """Return weights learned from this party's features alone: made once for a run and those that start from it."""
-    path = (role.folder if role.setup.start is None else role.setup.start.place(role.name)) / PRETRAINED
+    """Return weights learned from this party's features alone: made once, for a run and all that start from it."""
+    path, start = role.folder / PRETRAINED, role.setup.start
+    if not path.exists() and start is not None:
+        write_atomically(path, (start.place(role.name) / PRETRAINED).read_bytes())
     if not path.exists():
         last = ""
 
