@@ -9,6 +9,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHORT = {
+    "alignment.py": ["--size", "300", "--parties", "2", "--mode", "both", "--json"],
     "attacks.py": ["--records", "4096", "--width", "16", "--batch", "1024", "--json"],
     "audit_false_alarms.py": ["--simulated", "6", "--real", "1", "--json"],
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],
@@ -20,6 +21,7 @@ SHORT = {
     ],
     "no_noise.py": ["--rows", "1000", "--epochs", "1", "--pretraining-epochs", "1", "--seeds", "2", "--json"],
     "norm_attack.py": ["--rows", "12000", "--epochs", "3"],
+    "shared_metrics.py": ["--data", "synthetic", "--rows", "1000", "--draws", "3", "--json"],
     "staleness.py": [
         *("--batch", "64", "--largest", "1", "--round-trip", "20", "--rounds", "2", "--steps", "3"),
         *("--accuracy", "--rows", "2000", "--seeds", "1", "--epochs", "1", "--json"),

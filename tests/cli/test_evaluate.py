@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def test_it_writes_what_it_shows_and_says_what_it_cost(tpsl: Any, run: Path, tmp
     ]
     assert "400 noisy labels released with discrete (ε = 0.5), 0 were released before" in shown.stderr
     again = tpsl("label", "evaluate", run, "--epsilon", 0.5, "--out", tmp_path / "copy.json", "--json")
-    assert again.json() == {"file": str(tmp_path / "copy.json"), **content}
+    spent = {"total_epsilon": 0.5, "total_delta": 0.0, "private": True}
+    assert again.json() == {"file": str(tmp_path / "copy.json"), **spent, **content}
     assert "0 noisy labels released with discrete (ε = 0.5), 400 were released before" in again.stderr
     assert (tmp_path / "copy.json").read_bytes() == (run / "shared_metrics.json").read_bytes()
 
@@ -76,7 +78,28 @@ def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tupl
     assert sentence in tpsl("label", "evaluate", run, *options).error()
 
 
+def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: Any, run: Path) -> None:
+    """Whatever a feature party asks for: an evaluation is a command of the label party, which has the file."""
+    shutil.rmtree(run / "feature")
+    before = {path.name for path in run.iterdir()}
+    assert tpsl("label", "evaluate", run, "--epsilon", 0.5).status == 0
+    assert {path.name for path in run.iterdir()} - before == {"shared_metrics.json"}
+    assert (run / "shared_metrics.json").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_vault_that_was_moved_is_named(tpsl: Any, run: Path, tmp_path: Path) -> None:
     (tmp_path / "vaults" / "synthetic").rename(tmp_path / "elsewhere")
     assert "synthetic" in tpsl("label", "evaluate", run, "--epsilon", 0.5).error()
     assert tpsl("label", "evaluate", run, "--epsilon", 0.5, "--vault", tmp_path / "elsewhere").status == 0
+
+
+def test_scores_of_new_records_are_evaluated_too(tpsl: Any, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("id,label\n" + "".join(f"new{row},{row % 2}\n" for row in range(100)))
+    (tmp_path / "scores.csv").write_text("id,score\n" + "".join(f"new{row},0.{3 + row % 5}\n" for row in range(100)))
+    vault = tmp_path / "vaults" / "synthetic"
+    evaluate = ("label", "evaluate", run, "--epsilon", 1, "--scores", tmp_path / "scores.csv")
+    assert "100 of the 100 records have no label in the vault" in tpsl(*evaluate).error()
+    assert tpsl("vault", "add", vault, tmp_path / "labels.csv", "--id", "id", "--label", "label").status == 0
+    shown = tpsl(*evaluate)
+    assert shown.stdout.startswith("100 new records, discrete (ε = 1)\n"), shown.stderr
+    assert "new records                have spent ε = 1 in all\n" in shown.stdout

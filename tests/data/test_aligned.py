@@ -248,5 +248,6 @@ def test_a_check_finds_a_column_that_tells_the_label_of_aligned_records(tmp_path
         label=LabelFile(path=tmp_path / "bank.parquet", alignment=tmp_path / "b"),
         alignment=AlignmentConfig(mode="both"),
     )
-    save(config, {"shop": rows.tolist(), "label": list(range(200))})
+    keys = rng.integers(0, 256, (200, 32), dtype=np.uint8)
+    save(config, {"shop": rows.tolist(), "label": list(range(200))}, matched_keys=keys)
     assert any("alone tells the label" in finding.text for finding in check_data(config).findings)

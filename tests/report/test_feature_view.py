@@ -16,7 +16,7 @@ from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data, write_page
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SHARED_METRICS, evaluate_for_sharing
+from tpsl.training.shared_evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
 from tpsl.vault import ReleasePolicy
 
 
@@ -84,12 +84,12 @@ def test_metrics_are_shown_only_where_the_label_party_has_handed_them_over(copie
     run = copied("discrete")
     folder = RunFolder(run)
     side, half = load_label_party(folder.job().data), randomized_response(0.5, 2)
-    found = evaluate_for_sharing(folder, side, half, folder.vault(), ReleasePolicy(), lambda text: None)
+    found, _ = evaluate_test_records(folder, side, EvaluationTerms(half, folder.vault(), ReleasePolicy()))
     (run / SHARED_METRICS).write_bytes(found.to_json())
     words = read_run(run)["shared_words"]
     assert "Estimated from noisy labels of 240 test records, discrete (ε = 0.5), which every party may know" in words
     assert f"log loss {found.metrics.log_loss.value:.4f} ± {found.metrics.log_loss.standard_error:.4f}" in words
-    assert words.endswith("These records have spent ε = 0.5 in all.")
+    assert words.endswith("(± one standard error).")
     assert read_feature_run(run, "feature")["shared_words"] == ""
     shutil.copy(run / SHARED_METRICS, run / "feature")
     assert read_feature_run(run, "feature")["shared_words"] == words

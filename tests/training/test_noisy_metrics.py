@@ -98,7 +98,7 @@ def test_an_auc_that_noise_drowns_is_none_with_a_reason() -> None:
     found = drawn(randomized_response(0.1, 2), p, labels, 0)
     assert math.isnan(found.auc.value)
     assert math.isnan(found.auc.standard_error)
-    assert found.auc.reason == "noise hides how many records class 1 has, and how many others"
+    assert found.auc.reason == "noise hides how many records are of class 1, and how many are not"
     assert found.log_loss.standard_error > 0.3  # which says it all
     rare = of_true_labels(np.linspace(0, 1, 50, dtype=np.float32), np.zeros(50, dtype=np.int64))
     assert rare.auc.reason

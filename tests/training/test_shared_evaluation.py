@@ -21,11 +21,18 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import Mechanism, laplace, randomized_response
+from tpsl.progress import Notice, no_notice
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SharedEvaluation, evaluate_for_sharing, read_shared
-from tpsl.vault import LargestUnit, ReleasePolicy, Vault
+from tpsl.training.shared_evaluation import (
+    EvaluationTerms,
+    SharedEvaluation,
+    evaluate_new_records,
+    evaluate_test_records,
+    read_shared,
+)
+from tpsl.vault import LargestUnit, LedgerTotal, ReleasePolicy, Vault
 
 TEST = 200
 HALF = randomized_response(0.5, 2)
@@ -65,9 +72,20 @@ def shared(
     policy: ReleasePolicy | None = None,
     notices: list[str] | None = None,
 ) -> SharedEvaluation:
-    side = side or data().label_side
-    say = [].append if notices is None else notices.append
-    return evaluate_for_sharing(run, side, mechanism, run.vault(), policy or ReleasePolicy(), say)
+    say = no_notice if notices is None else notices.append
+    return evaluated(run, mechanism, side, policy, say)[0]
+
+
+def evaluated(
+    run: RunFolder,
+    mechanism: Mechanism = HALF,
+    side: LabelSide | None = None,
+    policy: ReleasePolicy | None = None,
+    notice: Notice = no_notice,
+) -> tuple[SharedEvaluation, LedgerTotal]:
+    """What may be shared, and what the records have spent in all."""
+    terms = EvaluationTerms(mechanism, run.vault(), policy or ReleasePolicy(), notice)
+    return evaluate_test_records(run, side or data().label_side, terms)
 
 
 def flipped() -> LabelSide:
@@ -79,8 +97,9 @@ def flipped() -> LabelSide:
 
 def test_its_epsilon_is_in_the_ledger_and_the_vault_stays_sound(run: RunFolder) -> None:
     notices: list[str] = []
-    found = shared(run, notices=notices)
-    assert (found.epsilon, found.total_epsilon, found.private, found.test_records) == (0.5, 0.5, True, TEST)
+    found, total = evaluated(run, notice=notices.append)
+    assert (found.epsilon, found.records) == (0.5, TEST)
+    assert (total.epsilon, total.private, total.records) == (0.5, True, TEST)
     assert (found.job, found.versions) == (job().digest(), run.versions())
     with Vault.open(run.vault()) as vault:
         released = [(one.epsilon, one.details["records"]) for one in vault.ledger().entries if one.kind == "released"]
@@ -100,9 +119,9 @@ def test_asking_again_draws_nothing_also_for_another_run_on_the_vault(run: RunFo
     assert shared(run).to_json() == first.to_json()
     other = RunFolder(tmp_path / "other")
     train(job(seed=7), other.path, data=data(), vault=run.vault())
-    second = shared(other)
+    second, total = evaluated(other)
     assert second.metrics != first.metrics
-    assert second.total_epsilon == 0.5
+    assert total.epsilon == 0.5
     with Vault.open(run.vault()) as vault:
         assert vault.head() == head
 
@@ -136,21 +155,18 @@ def test_the_file_has_json_and_no_label(run: RunFolder) -> None:
         "shared_metrics",
         "job",
         "versions",
-        "test_records",
+        "of",
+        "records",
         "classes",
         "mechanism",
         "epsilon",
         "delta",
-        "total_epsilon",
-        "total_delta",
-        "private",
         "metrics",
     }
     assert sum(one["records"] for one in content["metrics"]["reliability"]) == TEST
     drowned = json.loads(shared(run, randomized_response(0.01, 2), policy=ReleasePolicy(compose=True)).to_json())
     assert drowned["metrics"]["auc"]["value"] is None
     assert drowned["metrics"]["auc"]["reason"].startswith("noise hides")
-    assert drowned["total_epsilon"] == pytest.approx(0.51)
 
 
 def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
@@ -169,7 +185,7 @@ def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
         (lambda content: content + b" " * (1 << 20), "has more than 1,048,576 bytes"),
         (lambda content: b"[]", "holds no shared metrics"),
         (lambda content: content.replace(b'"shared_metrics": 1', b'"shared_metrics": 2'), "shared_metrics: Input"),
-        (lambda content: content.replace(b'"test_records": 200', b'"test_records": "200"'), "test_records: Input"),
+        (lambda content: content.replace(b'"records": 200', b'"records": "200"'), "records: Input"),
         (lambda content: content.replace(b'"job": "', b'"job": "0'), "speaks of a run of another job$"),
         (lambda content: content.replace(b'"feature": "', b'"feature": "0'), "speaks of another run of this job$"),
     ],
@@ -208,7 +224,7 @@ def test_what_the_label_party_does_not_permit_leaves_the_vault_as_it_was(run: Ru
     for other in (randomized_response(0.7, 2), laplace(0.5, 2)):
         with pytest.raises(ValueError, match=f"^{TEST} records were released before under something else .*--compose"):
             shared(run, other)
-    assert shared(run, laplace(0.5, 2), policy=ReleasePolicy(compose=True)).total_epsilon == 1.0
+    assert evaluated(run, laplace(0.5, 2), policy=ReleasePolicy(compose=True))[1].epsilon == 1.0
 
 
 def test_runs_that_cannot_be_evaluated_for_others_are_refused(run: RunFolder, tmp_path: Path) -> None:
@@ -229,7 +245,28 @@ def test_runs_that_cannot_be_evaluated_for_others_are_refused(run: RunFolder, tm
 def test_a_vault_of_other_records_is_not_charged(run: RunFolder, tmp_path: Path) -> None:
     Vault.create(tmp_path / "vault", batches=[(["somebody"], [1], None)]).close()
     with pytest.raises(ValueError, match="does not know 800 of the 800 training records"):
-        evaluate_for_sharing(run, data().label_side, HALF, tmp_path / "vault", ReleasePolicy(), [].append)
+        evaluate_test_records(run, data().label_side, EvaluationTerms(HALF, tmp_path / "vault", ReleasePolicy()))
+
+
+def test_new_records_are_judged_by_labels_that_were_added_to_the_vault(run: RunFolder) -> None:
+    rng = np.random.default_rng(8)
+    labels = rng.integers(0, 2, 300)
+    scores = np.clip(0.3 + 0.4 * labels + 0.2 * rng.normal(size=300), 0.01, 0.99).astype(np.float32)
+    ids, side = pa.array([f"new {row}" for row in range(300)]), data().label_side
+    terms = EvaluationTerms(randomized_response(5.0, 2), run.vault(), ReleasePolicy())
+    with pytest.raises(ValueError, match=r"^300 of the 300 records have no label in the vault .*tpsl vault add"):
+        evaluate_new_records(run, side, ids, scores, terms)
+    with Vault.open(run.vault()) as vault:
+        vault.add([(ids, labels, None)])
+    found, total = evaluate_new_records(run, side, ids, scores, terms)
+    assert (found.of, found.records, found.epsilon, total.epsilon) == ("new records", 300, 5.0, 5.0)
+    assert abs(found.metrics.auc.value - metrics.auc(scores, labels == 1).value) < 5 * found.metrics.auc.standard_error
+    with Vault.open(run.vault()) as vault:
+        assert vault.total(side.records.training_ids).epsilon == 1.0
+        assert vault.total(ids).epsilon == 5.0
+    trained = side.records.training_ids.slice(0, 3)
+    with pytest.raises(ValueError, match=r"run: was trained on 3 of the 303 records; evaluate it on others$"):
+        evaluate_new_records(run, side, pa.concat_arrays([ids, trained]), np.zeros(303, dtype=np.float32), terms)
 
 
 def test_labels_that_have_not_arrived_are_waited_for(run: RunFolder) -> None:
@@ -243,7 +280,7 @@ def test_labels_that_have_not_arrived_are_waited_for(run: RunFolder) -> None:
     with Vault.open(run.vault()) as vault:
         assert not vault.knows(records.test_ids).any()
         vault.add([(records.test_ids.slice(0, 3), labels[records.test[:3]], None)])
-    assert shared(run, side=side).test_records == TEST
+    assert shared(run, side=side).records == TEST
 
 
 def test_units_add_up_over_training_and_test_records(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tpsl.data.split import Rows
 from tpsl.training.receiving import receive
 from tpsl.transport.channel import Channel, Meeting, PeerRestarted
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Announcement, Bye, Finished, Start, TensorMessage
+from tpsl.transport.messages import Announcement, Bye, Start, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY, described
 
 
@@ -39,7 +39,7 @@ class FeatureSide(Side):
                 await self._greet(channel)
                 keep(await self._answer(channel))
                 self.working.settle()
-                await channel.send(Finished(self.terms.rounds))
+                await channel.send(Bye())
                 await receive(channel, self.watching.observer, Bye)
                 return
             except PeerRestarted:
@@ -51,8 +51,13 @@ class FeatureSide(Side):
         me = self.terms.circle.index(self.name)
         if len(said.records) != len(self.terms.circle) or said.records[me] != len(self.table):
             raise BadMessage(f"the label party announces {said.records} records; this party has {len(self.table)}")
+        if len(said.identity) != IDENTITY_BYTES:
+            raise BadMessage(f"the label party announces a name of {len(said.identity)} bytes, not {IDENTITY_BYTES}")
         self.working.note_announced(LABEL_PARTY, said)
         self.working.note_records(dict(zip(self.terms.circle, said.records, strict=True)))
+        for name, records in self.working.records.items():
+            if name != self.name:
+                self.watching.notice(f"{described(name)} has {records:,} records to align")
 
     async def _answer(self, channel: Channel) -> Outcome:
         """Take lists and send them back blinded, as the label party asks, until it tells the outcome."""
@@ -63,20 +68,26 @@ class FeatureSide(Side):
             )
             if isinstance(message, Announcement):
                 return await self._outcome(channel, message)
-            round_ = message.step if isinstance(message, TensorMessage) else message.round
-            if round_ >= self.terms.rounds or round_ in sent:
-                raise BadMessage(f"the label party asks for round {round_}, which is not due")
             if isinstance(message, TensorMessage):
-                owner = self.terms.owner(self.name, round_)
-                self.take(message, round_, self.working.list_of(owner, round_), LABEL_PARTY)
-                continue
-            sent.add(round_)
-            await self._send(channel, message)
+                self._require_due(message.step, range(1, self.terms.rounds), sent)
+                owner = self.terms.owner(self.name, message.step)
+                self.take(message, message.step, self.working.list_of(owner, message.step), LABEL_PARTY)
+            else:
+                self._require_due(message.round, range(self.terms.rounds), sent)
+                sent.add(message.round)
+                await self._send(channel, message)
+
+    @staticmethod
+    def _require_due(round_: int, possible: range, sent: set[int]) -> None:
+        if round_ not in possible or round_ in sent:
+            raise BadMessage(f"the label party asks for round {round_}, which is not due")
 
     async def _send(self, channel: Channel, asked: Start) -> None:
         owner = self.terms.owner(self.name, asked.round)
         if asked.round and not self.working.list_of(owner, asked.round).is_complete:
             raise BadMessage(f"the label party asks for the list of {described(owner)}, and has not sent all of it")
+        if asked.step > self.working.records[owner] or asked.step % self.terms.batch:
+            raise BadMessage(f"the label party asks for a list from row {asked.step} on, where no batch begins")
         await self.send_list(channel, self.blinded(asked.round), asked.round, asked.step)
 
     async def _outcome(self, channel: Channel, said: Announcement) -> Outcome:

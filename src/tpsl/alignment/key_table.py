@@ -36,10 +36,13 @@ class KeyTable:
             rows = order[np.isin(order, rows)]
         places = np.full(keys.source.rows, -1, np.int64)
         places[rows] = np.arange(len(rows))
-        noise = os.urandom(len(rows) * len(keys.lists) * POINT_BYTES)
-        digests = np.frombuffer(bytearray(noise), np.uint8).reshape(len(rows), len(keys.lists), POINT_BYTES)
+        digests = np.empty((len(rows), len(keys.lists), POINT_BYTES), np.uint8)
+        is_missing = np.ones(digests.shape[:2], bool)
         for number, each in enumerate(keys.lists):
             digests[places[each.rows], number] = each.digests
+            is_missing[places[each.rows], number] = False
+        noise = os.urandom(POINT_BYTES * int(np.count_nonzero(is_missing)))
+        digests[is_missing] = np.frombuffer(noise, np.uint8).reshape(-1, POINT_BYTES)
         return cls(rows, digests, keys.source)
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
+from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.group import POINT_BYTES
 from tpsl.data.config import AlignmentConfig, TableData
 from tpsl.data.dataset import feature_party_names
@@ -23,8 +24,10 @@ POSITION_BYTES = 5
 MOST_RECORDS = (1 << 32) - 1
 """A position crosses as four bytes."""
 
+POINTS_AT_ONCE = 1 << 14
+"""How many points cross in one message."""
+
 _PROTOCOL = "alignment 1"
-_POINTS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,13 @@ class AlignmentTerms:
     config: AlignmentConfig
     parties: tuple[str, ...]
     """The feature parties in the job's order. The list of the first sets the order of the common records."""
+
+    def __post_init__(self) -> None:
+        if self.config.engine == "plain" and self.config.mode == "size":
+            raise AlignmentError(
+                "data.alignment: with the engine plain the label party sees which records are common: "
+                "mode size needs the engine ecdh"
+            )
 
     @classmethod
     def of(cls, data: TableData) -> Self:
@@ -64,7 +74,7 @@ class AlignmentTerms:
     @property
     def batch(self) -> int:
         """How many records cross in one message."""
-        return max(1, _POINTS_AT_ONCE // len(self.keys))
+        return max(1, POINTS_AT_ONCE // len(self.keys))
 
     def owner(self, party: str, round_: int) -> str:
         """Return whose list a party blinds in a round."""

@@ -10,9 +10,9 @@ All of it is removed when the alignment is done, so that no secret serves twice.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +22,9 @@ import numpy as np
 
 from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.group import fresh_scalar
-from tpsl.alignment.key_table import random_order
+from tpsl.alignment.key_table import KeyTable, random_order
 from tpsl.alignment.row_file import RowFile
 from tpsl.alignment.terms import AlignmentTerms
-from tpsl.data.key_columns import KeySource
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
 from tpsl.transport.checks import BadMessage
@@ -56,18 +55,20 @@ class WorkingFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise AlignmentError(f"{self.folder}: another process is aligning in this folder") from None
+            remove_drafts(self.folder)
             yield
 
-    def begin(self, source: KeySource) -> None:
-        """Draw this party's secrets, or take up those of the process before; its file must be the same."""
-        aligned = {"terms": self._terms.agreement().ids.hex(), "keys": source.digest, "rows": source.rows}
+    def begin(self, table: KeyTable) -> None:
+        """Draw this party's secrets, or take up those of the process before; its keys and their order are the same."""
+        order = hashlib.sha256(table.rows.tobytes()).hexdigest()
+        aligned = {"terms": self._terms.agreement().ids.hex(), "keys": table.source.digest, "order": order}
         secret = self.path / "secret.json"
         if not secret.exists():
             make_private_folder(self.path)
-            drawn = {"scalar": fresh_scalar().hex(), "identity": os.urandom(IDENTITY_BYTES).hex()}
+            drawn = {name: os.urandom(IDENTITY_BYTES).hex() for name in ("identity", "salt")}
+            drawn["scalar"] = fresh_scalar().hex()
             self._secret = {**drawn, "aligned": aligned, "announced": {}, "records": {}, "is_settled": False}
             self._save()
-        remove_drafts(self.path)
         self._secret = json.loads(secret.read_text())
         if self._secret["aligned"] != aligned:
             raise AlignmentError(
@@ -75,8 +76,10 @@ class WorkingFolder:
             )
 
     def end(self) -> None:
-        """Forget the secrets and the lists: the alignment is done."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Forget the secrets and the lists, all at once: the alignment is done."""
+        if self.is_begun:
+            self.path.rename(self.path.with_name(".working.old"))
+        remove_drafts(self.folder)
 
     @property
     def scalar(self) -> bytes:
@@ -87,6 +90,11 @@ class WorkingFolder:
     def identity(self) -> bytes:
         """A random name of what this party has begun. That of the label party is the alignment's."""
         return bytes.fromhex(self._secret["identity"])
+
+    @property
+    def salt(self) -> bytes:
+        """A secret that makes a digest say nothing to whoever guesses what it is of."""
+        return bytes.fromhex(self._secret["salt"])
 
     @property
     def is_settled(self) -> bool:

@@ -13,6 +13,7 @@ from tpsl.cli.settings import LOCAL, RELEASE_FLAGS, LocalOption, Settings, setti
 
 if TYPE_CHECKING:
     from tpsl.training.shared_evaluation import SharedEvaluation
+    from tpsl.vault import LedgerTotal
 
 COMMAND = settings_command(LOCAL, **RELEASE_FLAGS)
 
@@ -20,8 +21,12 @@ COMMAND = settings_command(LOCAL, **RELEASE_FLAGS)
 def evaluate(
     context: typer.Context,
     run: RunArgument,
-    epsilon: Annotated[float, typer.Option(help="The ε that each test label may cost.")],
-    mechanism: Annotated[str, typer.Option(help="How test labels are made noisy.", metavar="NAME")] = "auto",
+    epsilon: Annotated[float, typer.Option(help="The ε that each label may cost.")],
+    mechanism: Annotated[str, typer.Option(help="How labels are made noisy.", metavar="NAME")] = "auto",
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="Scores of new records (tpsl predict) whose labels are in the vault, not the test records."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to hand over. Default: shared_metrics.json in the run folder.")
     ] = None,
@@ -39,28 +44,39 @@ def evaluate(
     from tpsl.data.dataset import load_label_party
     from tpsl.files import write_atomically
     from tpsl.mechanisms import build_mechanism
+    from tpsl.prediction.scores import read_scores
     from tpsl.training.local import own_data
     from tpsl.training.run_folder import RunFolder
-    from tpsl.training.shared_evaluation import SHARED_METRICS, evaluate_for_sharing
+    from tpsl.training.shared_evaluation import (
+        SHARED_METRICS,
+        EvaluationTerms,
+        evaluate_new_records,
+        evaluate_test_records,
+    )
     from tpsl.transport.peers import LABEL_PARTY
 
     folder, here = RunFolder(run), Settings.of(context).load_local(local)
     job = folder.job()
-    data = own_data(job, LABEL_PARTY, here.data).data
+    data = own_data(job, LABEL_PARTY, here.data, here.alignment).data
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
     with progress_bar("reading labels") as progress:
         side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
-    policy, vault = here.vault_choice().policy, here.vault or folder.vault()
-    found = evaluate_for_sharing(folder, side, chosen, vault, policy, notice)
+    terms = EvaluationTerms(chosen, here.vault or folder.vault(), here.vault_choice().policy, notice)
+    if scores is None:
+        found, total = evaluate_test_records(folder, side, terms)
+    else:
+        found, total = evaluate_new_records(folder, side, *read_scores(scores, side.records.class_names), terms)
     file = out or run / SHARED_METRICS
     write_atomically(file, found.to_json())
-    answer(json, {"file": str(file), **found.as_dict()}, [*_lines(found), f"to hand over: {file}"])
+    spent = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
+    answer(json, {"file": str(file), **spent, **found.as_dict()}, [*_lines(found, total), f"to hand over: {file}"])
 
 
-def _lines(found: SharedEvaluation) -> Iterator[str]:
+def _lines(found: SharedEvaluation, total: LedgerTotal) -> Iterator[str]:
     from tpsl.report.words import estimate_texts, spent_text
 
-    yield f"{found.test_records:,} test records, {found.mechanism}"
+    yield f"{found.records:,} {found.of}, {found.mechanism}"
     yield from (f"{name:<26} {text}" for name, text in estimate_texts(found.metrics).items())
-    yield f"{'test records':<26} have spent {spent_text(found.total_epsilon, found.total_delta)} in all"
+    spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
+    yield f"{'their units' if total.by_unit else found.of:<26} have spent {spent} in all"

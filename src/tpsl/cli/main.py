@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from tpsl import __version__
 from tpsl.cli import (
+    align,
     attack,
     audit,
     certs,
@@ -19,7 +20,9 @@ from tpsl.cli import (
     demo,
     embed,
     evaluate,
+    export,
     list_keys,
+    predict,
     report,
     score,
     train,
@@ -66,8 +69,11 @@ app = typer.Typer(
 )
 _TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
 app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
+app.command("align", cls=align.COMMAND, rich_help_panel=_TRAIN)(align.align)
 app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
 two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
+two_parties.label_app.command("predict", cls=predict.LABEL_COMMAND)(predict.label_predict)
+two_parties.feature_app.command("predict", cls=predict.FEATURE_COMMAND)(predict.feature_predict)
 two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
 two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
 app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
@@ -75,10 +81,12 @@ app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
 app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)
 app.command("certs", rich_help_panel=_TRAIN)(certs.certs)
 app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)
+app.command("predict", rich_help_panel=_TRAIN)(predict.predict)
 app.command("attack", rich_help_panel=_LOOK)(attack.attack)
 app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
 app.command("report", rich_help_panel=_LOOK)(report.report)
 app.command("ui", rich_help_panel=_LOOK)(ui.ui)
+app.command("export", rich_help_panel=_LOOK)(export.export)
 app.add_typer(vault.app, name="vault", rich_help_panel=_LABELS)
 data.app.command("check", cls=data_check.COMMAND)(data_check.check)
 app.add_typer(data.app, name="data", rich_help_panel=_LABELS)

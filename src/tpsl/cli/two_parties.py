@@ -13,6 +13,7 @@ import typer
 from tpsl.cli.console import JsonFlag, answer
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
+    START_FLAGS,
     JobArgument,
     LocalOption,
     LogOption,
@@ -64,22 +65,27 @@ class Side:
         me = party_of(job, local, party or local.party)
         return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
 
+    @property
+    def peers(self) -> list[str]:
+        """The parties that this side talks with."""
+        from tpsl.data.dataset import feature_party_names
+        from tpsl.transport.peers import LABEL_PARTY
+
+        return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
+
     @contextmanager
     def watched(self, log: list[str] | None, log_json: bool) -> Iterator[Watching]:
         """Show how this side runs until the block ends, and tell the loggers."""
         from tpsl.cli.live import Live
-        from tpsl.data.dataset import feature_party_names
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
         from tpsl.transport.peers import LABEL_PARTY
 
-        peers, others = [LABEL_PARTY], "label party waits"
-        if self.party == LABEL_PARTY:
-            peers, others = list(feature_party_names(self.job.data)), "feature parties wait"
+        others = "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
         epochs, port = self.job.training.epochs, self.local.metrics_port
         with (
             stoppable(f"the same command goes on where it stopped; the {others} for it", log_json=log_json),
-            Live(self.party, peers=peers, epochs=epochs, log_json=log_json, metrics_port=port) as live,
+            Live(self.party, peers=self.peers, epochs=epochs, log_json=log_json, metrics_port=port) as live,
             run_logger(self.job, self.out, self.party, live.notice, log) as logger,
         ):
             live.loggers.append(logger)
@@ -87,7 +93,9 @@ class Side:
 
 
 @label_app.command(
-    cls=settings_command(listen="local.listen", certs="local.certificates", out="local.out", **RELEASE_FLAGS)
+    cls=settings_command(
+        listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+    )
 )
 def serve(
     context: typer.Context,
@@ -124,7 +132,9 @@ def serve(
 
 
 @feature_app.command(
-    cls=settings_command(connect="local.connect", party="local.party", certs="local.certificates", out="local.out")
+    cls=settings_command(
+        connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+    )
 )
 def join(
     context: typer.Context,

@@ -51,7 +51,7 @@ class Alignment:
     In mode `label-only` an id says nothing but the alignment and the position, for known and unknown records alike:
     each alignment makes new records. If known ones kept their ids they would keep their noise from alignment to
     alignment while that of unknown ones is drawn again, and comparing two runs would tell who is known. In mode `both`
-    ids are made of the matched keys where all parties share one, so that a later alignment finds the same records.
+    ids are made of the matched keys, so that a later alignment finds the same records.
     """
 
     party: str
@@ -66,6 +66,11 @@ class Alignment:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def makes_new_records(self) -> bool:
+        """Whether the ids are those of this alignment alone."""
+        return self.matched_keys is None
 
     def ids(self) -> Any:
         """Return the ids of the records as a `pa.Array` of text."""

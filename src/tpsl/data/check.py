@@ -125,7 +125,8 @@ def check_data(
                 label = found.get(LABEL)
                 if alignments is not None and label is not None:
                     label = _labels_by_row(config, alignments, party, label)
-                found |= _FileCheck(party, file, report, label).run(progress)
+                view = None if alignments is None else alignments.get(party)
+                found |= _FileCheck(party, file, report, label, view).run(progress)
             else:
                 report.not_here.append(party)
     for party, records in found.items():
@@ -195,8 +196,15 @@ class _Lookup:
 class _FileCheck:
     """One pass over a party's file; an error in one column does not hide those in others."""
 
-    def __init__(self, party: str, file: PartyFile, report: DataReport, label: _Records | None) -> None:
-        self._party, self._file, self._report = party, file, report
+    def __init__(
+        self,
+        party: str,
+        file: PartyFile,
+        report: DataReport,
+        label: _Records | None,
+        view: Alignment | None = None,
+    ) -> None:
+        self._party, self._file, self._report, self._view = party, file, report, view
         self._columns = {name: ColumnCheck(name, kind) for name, kind in file.columns.items()}
         self._broken: set[str] = set()
         self._ids: list[Hashes] = []
@@ -265,7 +273,8 @@ class _FileCheck:
         self._report.parties.append(PartyCounts(self._party, str(self._file.path), records, tuple(counts)))
         labels = self._file.labels
         if labels is not None and labels.column not in self._broken:
-            _count_classes(np.concatenate(self._labels), labels.classes, self._report)
+            found = np.concatenate(self._labels)
+            _count_classes(self._view.labels(found) if self._view else found, labels.classes, self._report)
         leaks = self._leak.complaints()
         for column in whole:
             for text in [*column.complaints(), *([leaks[column.name]] if column.name in leaks else [])]:

@@ -15,11 +15,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
-from torch import Tensor, nn
+from torch import Tensor
 
-from tpsl.data.dataset import Dataset, feature_party_names
+from tpsl.data.dataset import Dataset, class_names, feature_party_names
 from tpsl.data.features import Features
 from tpsl.data.own import source_inputs
 from tpsl.data.source import Inputs
@@ -30,9 +28,10 @@ from tpsl.party.batches import Batches
 from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.perturb import Loss
 from tpsl.training.build import build_bottoms, build_top
+from tpsl.training.checkpoint import load_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import RunFolder, epoch_folder
 from tpsl.training.schedule import in_parts
 from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.training.stages.wide import load_wide
@@ -174,17 +173,21 @@ def load_bottom(
     party: str,
     own: OwnParts | None = None,
     inputs: Features | Inputs | None = None,
+    epoch: int | None = None,
 ) -> TrainedBottom:
     """Return a party's trained bottom half from a folder that need hold no other party's.
 
     Its dimensions are those of the saved encoder; where a party's own half reads inputs of its own, those of the source
     that it trained with. `own` replaces the noted factories if they were objects, `inputs` like those of the training
-    replace the encoder or the source; their values are not looked at.
+    replace the encoder or the source; their values are not looked at. `epoch` is for a run that keeps its epochs.
     """
     run = RunFolder(run_path)
-    job = run.job()
+    job, folder = run.job(), run.party(party)
+    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
+    if finished is None and epoch is None:
+        raise PredictionError(f"{run_path}: the part of {party!r} in the run is not finished, so it cannot predict")
     bottom = _build_bottom(job, run, party, own, inputs)
-    _load_into(bottom, run.party(party) / _BOTTOM)
+    load_weights(bottom, (folder if epoch is None else epoch_folder(folder, epoch)) / _BOTTOM, PredictionError)
     try:
         return TrainedBottom(party, bottom, load_wide(run.party(party)) if job.model.wide else None)
     except ValueError as error:
@@ -195,36 +198,37 @@ def load_pretrained_bottom(run_path: Path, party: str, own: OwnParts | None = No
     """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a local head too."""
     run = RunFolder(run_path)
     bottom = _build_bottom(run.job().without_wide_part(), run, party, own, None)
-    _load_into(bottom, run.party(party) / PRETRAINED)
+    load_weights(bottom, run.party(party) / PRETRAINED, PredictionError)
     return TrainedBottom(party, bottom)
 
 
 def _build_bottom(
     job: Job, run: RunFolder, party: str, own: OwnParts | None, inputs: Features | Inputs | None
 ) -> Bottoms:
-    """Return a party's half with weights to be loaded, if it has finished its part in the run."""
-    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
-    if finished is None:
-        raise PredictionError(f"{run.path}: the part of {party!r} in the run is not finished, so it cannot predict")
+    """Return a party's half, whose weights are to be loaded."""
     parts = own or run.own_parts(party)
-    read = _inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
+    read = inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
     as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
     return build_bottoms(job, party, as_read, parts).eval()
 
 
-def load_top(run_path: Path, own: OwnParts | None = None) -> TrainedTop:
-    """Return the trained top half from the label party's folder; `own` replaces the noted factory of an object."""
+def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = None) -> TrainedTop:
+    """Return the trained top half from the label party's folder; `own` replaces the noted factory of an object.
+
+    `epoch` is for a run that keeps its epochs: then it need not be finished.
+    """
     run = RunFolder(run_path)
-    job, result = run.job(), run.result()
-    if result is None:
+    job, classes = run.job(), len(class_names(run.job().data))
+    if run.result() is None and epoch is None:
         raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
     if not job.trains:
         raise PredictionError(f"{run_path}: was trained with privacy.gradients 'none': only its local head has learned")
-    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if has_features(run, LABEL_PARTY) else [])]
-    top = build_top(job, shares, result.classes, own or run.own_parts(LABEL_PARTY)).eval()
-    _load_into(top, run.label / _TOP)
+    folder = run.label if epoch is None else epoch_folder(run.label, epoch)
+    shares = [*feature_party_names(job.data), *([LABEL_PARTY] if (folder / _BOTTOM).exists() else [])]
+    top = build_top(job, shares, classes, own or run.own_parts(LABEL_PARTY)).eval()
+    load_weights(top, folder / _TOP, PredictionError)
     widths = {party: job.model.cut_width(party) for party in shares}
-    return TrainedTop(top, job.training.build_loss(result.classes), result.classes, widths)
+    return TrainedTop(top, job.training.build_loss(classes), classes, widths)
 
 
 def load_halves(
@@ -247,7 +251,7 @@ def load_halves(
                 f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
             )
         inputs[name] = feature_parties[name]
-    if has_features(run, LABEL_PARTY) != (label_inputs is not None):
+    if has_label_features(run) != (label_inputs is not None):
         has = "has no" if label_inputs is not None else "has"
         raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
     if label_inputs is not None:
@@ -256,9 +260,9 @@ def load_halves(
     return TrainedHalves(bottoms, top)
 
 
-def has_features(run: RunFolder, party: str) -> bool:
-    """Return whether a party has features in this run: feature parties have, the label party may have."""
-    return party != LABEL_PARTY or (run.label / _BOTTOM).exists()
+def has_label_features(run: RunFolder) -> bool:
+    """Return whether the label party has features of its own in this run."""
+    return (run.label / _BOTTOM).exists()
 
 
 def predict(
@@ -274,28 +278,11 @@ def predict(
     return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
-def _inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
+def inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
+    """Return what a party's bottom half reads: of a table no record, of a source of the party's own its records."""
     make_source = parts.source(party)
     if make_source is not None:
         return source_inputs(party, make_source)
     encoder = run.encoder(party)
     nothing = np.empty((0, len(encoder.categories)), np.int32), np.empty((0, len(encoder.numeric_fields)), np.float32)
     return encoder.features(*nothing)
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file of weights; one that cannot be read, or is damaged, is an error."""
-    try:
-        return load(path.read_bytes())
-    except OSError as error:
-        raise PredictionError(f"{path}: cannot be read ({error.strerror})") from error
-    except SafetensorError as error:
-        raise PredictionError(f"{path}: is damaged ({error})") from error
-
-
-def _load_into(half: nn.Module, path: Path) -> None:
-    weights = load_weights(path)
-    try:
-        half.load_state_dict(weights)
-    except RuntimeError:
-        raise PredictionError(f"{path}: holds weights of another network than job and features describe") from None

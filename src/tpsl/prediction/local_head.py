@@ -26,12 +26,12 @@ from tpsl.prediction.halves import (
     Probabilities,
     TrainedBottom,
     TrainedTop,
-    has_features,
+    has_label_features,
     load_bottom,
     load_pretrained_bottom,
     load_top,
-    load_weights,
 )
+from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
@@ -78,12 +78,22 @@ class TrainedLocalHead:
 
     def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
         """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k."""
+        return self.head.predict(self.inputs(shares).numpy())
+
+    @property
+    def inputs_width(self) -> int:
+        """How many numbers the head reads of a record."""
+        log_odds = 0 if self.top is None else 1 if self.top.classes == 2 else self.top.classes
+        return sum(self.widths.values()) + log_odds
+
+    def inputs(self, shares: Mapping[str, Tensor]) -> Tensor:
+        """Return what the head reads of the records whose shares these are; it depends on no true label."""
         inputs = [shares[party] for party in self.widths if party != LABEL_PARTY]
         if self.top is not None:
             inputs.append(self.top.log_odds(cuts(self.top, shares)))
         if LABEL_PARTY in self.widths:
             inputs.append(shares[LABEL_PARTY])
-        return self.head.predict(torch.cat(inputs, dim=1).numpy())
+        return torch.cat(inputs, dim=1)
 
 
 def cuts(top: TrainedTop, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -109,13 +119,13 @@ def load_predictor(run_path: Path, *, local_head: bool = False, own: OwnParts | 
     if top is not None and not local_head and not _sends_frozen(job):
         return top
     widths = {party: job.head_width(party) for party in feature_party_names(job.data)}
-    if has_features(run, LABEL_PARTY):
+    if has_label_features(run):
         widths[LABEL_PARTY] = job.model.cut_width(LABEL_PARTY)
     if top is not None and not local_head:
         return CutOfShares(top, widths)
     path = run.label / NOT_PRIVATE / "local_head.safetensors"
     try:
-        return TrainedLocalHead(LocalHead.of(load_weights(path)), top, widths)
+        return TrainedLocalHead(LocalHead.of(read_weights(path, PredictionError)), top, widths)
     except (KeyError, RuntimeError) as error:
         raise PredictionError(f"{path}: holds no local head ({error})") from error
 

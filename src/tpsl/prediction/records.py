@@ -15,21 +15,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.aligned import UNKNOWN
+from tpsl.data.aligned import UNKNOWN, alignment_of
 from tpsl.data.arrays import RowStack
-from tpsl.data.config import DataConfig, OwnData, TableData
+from tpsl.data.config import DataConfig, OwnData, TableData, TableFile
 from tpsl.data.features import Features
 from tpsl.data.own import source_ids, source_inputs
 from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.prediction.halves import has_features
+from tpsl.prediction.halves import has_label_features
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.reading import dialect_of
+from tpsl.tables.reading import column_names, dialect_of
+from tpsl.training.local import own_data, require_party
 from tpsl.training.own_parts import Factory
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import in_parts
+from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +56,9 @@ class NewRecords:
         return in_parts(self.order)
 
     def numbered(self) -> NewRecords:
-        """Return the same records in the order of the file, each with its number for an id."""
-        rows = np.arange(len(self.ids), dtype=np.int64)
-        return replace(self, order=rows, common_ids=numbered_ids(0, len(rows)))
+        """Return the same records in the order of the file, each with its number for a common id."""
+        numbers = numbered_records(len(self.ids))
+        return replace(self, order=numbers.order, common_ids=numbers.common_ids)
 
     def in_file_order(self) -> Rows:
         """Return the positions in the common order of the records as the own file has them, unknown ones at last."""
@@ -70,18 +72,35 @@ class NewRecords:
         return pc.if_else(pa.array(rows != UNKNOWN), own, self.common_ids.take(pa.array(positions)))
 
 
-def read_records(run: RunFolder, party: str, source: str, progress: Progress = no_progress) -> NewRecords:
+def read_records(
+    run: RunFolder, party: str, source: str, alignment: Path | None = None, progress: Progress = no_progress
+) -> NewRecords:
     """Read a party's new records from a CSV or Parquet file, or from `package.module:name` if the job's data are own.
 
     Unseen categories, missing values, another order of columns, further columns and no label are all fine; a column
-    that is missing is an error.
+    that is missing is an error. With an `alignment`, a folder that `tpsl align` made of this file, the records are
+    those that the parties have in common, in its order.
     """
-    if isinstance(run.job().data, OwnData):
+    job, path = run.job(), Path(source).absolute()
+    require_party(job, party)
+    if isinstance(job.data, OwnData):
         given = Factory(factory=source).make(f"the source of {party}")
-        own_inputs = source_inputs(party, given) if has_features(run, party) else None
+        own_inputs = source_inputs(party, given) if _has_features(run, party) else None
         return _sorted(source, source_ids(party, given), own_inputs)
-    ids, features = _read_file(run, party, Path(source), progress)
-    return _sorted(source, ids, features)
+    ids, features = _read_file(run, party, path, progress)
+    if alignment is None:
+        return _sorted(source, ids, features)
+    data = own_data(job, party, path, alignment).data
+    assert isinstance(data, TableData)  # `own_data` refuses an alignment of other data
+    found = alignment_of(data, _file_of(data, party), progress)
+    assert found is not None
+    return NewRecords(source, ids, features, found.rows, found.ids())
+
+
+def numbered_records(count: int) -> NewRecords:
+    """Return records of which nothing is known but their number, as they come from a feature party."""
+    ids = numbered_ids(0, count)
+    return NewRecords("records without a list", ids, None, np.arange(count, dtype=np.int64), ids)
 
 
 def require_same_records(records: Mapping[str, NewRecords]) -> None:
@@ -99,8 +118,8 @@ def _sorted(name: str, ids: Any, inputs: Features | Inputs | None) -> NewRecords
 
 def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tuple[Any, Features | None]:
     """Return ids and features of all records of a file; the features of many records lie on disk."""
-    id_column = _id_column(run.job().data, party)
-    if not has_features(run, party):
+    id_column = _id_column(run.job().data, party, path)
+    if not _has_features(run, party):
         return PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress).ids, None
     encoder = run.encoder(party)
     categorical = RowStack(np.int32, len(encoder.categories))
@@ -113,7 +132,18 @@ def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tu
     return pa.concat_arrays(ids), encoder.features(categorical.finish(), numeric.finish())
 
 
-def _id_column(data: DataConfig, party: str) -> str:
+def _has_features(run: RunFolder, party: str) -> bool:
+    return party != LABEL_PARTY or has_label_features(run)
+
+
+def _id_column(data: DataConfig, party: str, path: Path) -> str | None:
+    """Return the column of a party's own ids; aligned records need none, and are called by their row then."""
     if not isinstance(data, TableData):
         return "id"
-    return next((file.id for file in data.features if file.party == party), data.label.id)
+    column = _file_of(data, party).id
+    is_needed = data.alignment is None or column in column_names(path, dialect_of(path))
+    return column if is_needed else None
+
+
+def _file_of(data: TableData, party: str) -> TableFile:
+    return next((file for file in data.features if file.party == party), data.label)

@@ -94,12 +94,11 @@ def estimate_texts(metrics: NoisyMetrics) -> dict[str, str]:
 
 
 def shared_text(found: SharedEvaluation) -> str:
-    """Return what the label party may tell of a run, in a sentence or two."""
+    """Return what the label party may tell of a run, in a sentence."""
     told = "; ".join(f"{name} {text}" for name, text in estimate_texts(found.metrics).items())
     return (
-        f"Estimated from noisy labels of {found.test_records:,} test records, {found.mechanism}, which every party may "
-        f"know: {told} (± one standard error). These records have spent "
-        f"{spent_text(found.total_epsilon, found.total_delta)} in all{'' if found.private else ', NOT PRIVATE'}."
+        f"Estimated from noisy labels of {found.records:,} {found.of}, {found.mechanism}, which every party may "
+        f"know: {told} (± one standard error)."
     )
 
 

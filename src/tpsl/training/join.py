@@ -41,14 +41,17 @@ def join(
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
     address, own = connect_address(local), {party: local.own_parts()}
-    setup = RunSetup(job, RunFolder(run_path), own, torch.device(local.device), record_steps, watching)
+    device, start = torch.device(local.device), local.starting_point()
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     with setup.run.started(job, [party], moved=True, own=own):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
             return finished
+        setup = setup.begun([party])
         data = own_data(job, party, local.data, local.alignment).data
-        side = load_feature_party(data, party, watching.progress, source=setup.source(party))
+        encoder = setup.encoders().get(party)
+        side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
@@ -56,7 +59,7 @@ def join(
         def train() -> FeatureResult:
             role = FeatureRole(setup, side)
             terms = Terms(limits(job, role.schedule), job.training.wire, patience, watching.connections)
-            agreed = agreement(job, side.ids, role.schedule)
+            agreed = agreement(job, side.ids, role.schedule, setup.run.origin(party)).with_party(party)
             with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
                 return _attend(role, client, watching.notice)
 

@@ -103,7 +103,7 @@ def _mean_auc(by_class: Floats, debiased: Floats, classes: Sequence[int]) -> Est
         own = debiased[:, j]
         clear = _CLEAR * own.std() * math.sqrt(len(own))
         if min(own.sum(), (1 - own).sum()) <= clear:
-            return Estimate(math.nan, math.nan, f"noise hides how many records class {j} has, and how many others")
+            return Estimate(math.nan, math.nan, f"noise hides how many records are of class {j}, and how many are not")
         area, part = auc_with_parts(by_class[:, j], own)
         areas.append(area)
         parts += part / len(classes)

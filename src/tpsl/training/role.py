@@ -9,12 +9,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
@@ -73,6 +76,8 @@ class Role(ABC):
         if self.done:
             load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
+        elif self.setup.start is not None:
+            self.setup.start.load_into(self.name, self.halves)
         forget_after(checkpoints, self.done)
         forget_after(self.folder / BEST, self.done)
 
@@ -82,6 +87,19 @@ class Role(ABC):
             self.recorder.sync()
         save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves)
         self.observer.event("checkpoint", step=self.done)
+
+    def keep_what_predicts(self, folder: Path) -> None:
+        """Write the averaged weights into a folder, and how records are encoded into the party's own."""
+        make_private_folder(folder)
+        for part, (half, optimizer) in self.halves.items():
+            with optimizer.averaged():
+                write_atomically(folder / f"{part}.safetensors", save(half.state_dict()))
+        self.keep_encoder()
+
+    def keep_encoder(self) -> None:
+        """Write how records are encoded, for those that come later."""
+        if self.encoder is not None:
+            self.run.save_encoder(self.name, self.encoder)
 
     def count(self, step: int) -> None:
         """Note that a step is done."""

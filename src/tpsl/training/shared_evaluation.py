@@ -1,30 +1,34 @@
-"""An evaluation that may be handed to the feature parties: test metrics from noisy labels of the test records.
+"""An evaluation that may be handed to the feature parties: metrics from noisy labels of records not trained on.
 
 The metrics of `tpsl.training.evaluation` depend on true labels and stay at the label party. Those here are computed
-from what the vault releases of the test labels, and from predictions that were learned from noisy training labels: by
-post-processing, the whole file has the ε of that release for each test label, whoever chose the embeddings that the
-predictions were made of. The predictions of a local head never come in: they tell of true training labels.
+from what the vault releases of the labels of test or new records, and from predictions that were learned from noisy
+training labels: by post-processing, the whole file has the ε of that release for each label, whoever chose the
+embeddings that the predictions were made of. The predictions of a local head never come in: they tell of true training
+labels.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+from pydantic import TypeAdapter, ValidationError
 
 from tpsl.data.sides import LabelSide
 from tpsl.files import for_json, shortened
 from tpsl.mechanisms import Mechanism
-from tpsl.progress import Notice
+from tpsl.progress import Notice, no_notice
 from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
-from tpsl.training.releases import noisy_test_labels
+from tpsl.training.releases import noisy_labels_of, noisy_test_labels
+from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.vault import ReleasePolicy
+from tpsl.vault import LedgerTotal, NoisyLabels, ReleasePolicy
 
 SHARED_METRICS = "shared_metrics.json"
 """The file's name: in the run folder at the label party, in its own folder of the run at a feature party."""
@@ -33,7 +37,11 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SharedEvaluation:
-    """What the label party may tell of a run. Given the noisy labels, nothing in it depends on true ones."""
+    """What the label party may tell of a run. Given the noisy labels, nothing in it depends on true ones.
+
+    What the records have spent in all is not in it: where records are known by unit alone, that tells who is in several
+    alignments.
+    """
 
     shared_metrics: Literal[1] = 1
     """The version of the file. A later one may have more keys; what a key means stays the same."""
@@ -41,26 +49,23 @@ class SharedEvaluation:
     """Digest of the job."""
     versions: Mapping[str, str]
     """The version of each feature party's half: which run of the job this is."""
-    test_records: int
+    of: Literal["test records", "new records"]
+    """Which records the metrics are of: the run's test records, or others that it has scored since."""
+    records: int
     classes: int
     mechanism: str
     epsilon: float
-    """The ε of the release of the test labels that this is computed from."""
+    """The ε of the release of the labels that this is computed from."""
     delta: float
-    total_epsilon: Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
-    """The largest ε that any test record has spent over all releases of the vault."""
-    total_delta: float
-    private: bool
-    """False if any release of the test records had seeded noise or none."""
     metrics: NoisyMetrics
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data: null for what is NaN, and for an infinite ε."""
+        """Return JSON-able data: null for what is NaN."""
         content: dict[str, Any] = for_json(asdict(self))
         return content
 
     def to_json(self) -> bytes:
-        """Return the file: equal bytes for equal noisy labels, predictions and totals."""
+        """Return the file: equal bytes for equal noisy labels and predictions."""
         return (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -86,35 +91,81 @@ def read_shared(path: Path, job: str, versions: Mapping[str, str]) -> SharedEval
     return found
 
 
-def evaluate_for_sharing(
-    run: RunFolder, side: LabelSide, mechanism: Mechanism, vault: Path, policy: ReleasePolicy, notice: Notice
-) -> SharedEvaluation:
-    """Release the labels of the test records, unless that was done before, and judge the run's predictions by them."""
-    job, result = run.job(), run.result()
-    if result is None:
-        raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
-    if not job.trains:
-        raise RunError(
-            f"{run.path}: has a local head alone (gradients: none), and what it predicts tells of true labels: it "
-            "cannot be evaluated for others"
-        )
+@dataclass(frozen=True)
+class EvaluationTerms:
+    """How labels are released for an evaluation: by which mechanism, from which vault, and what is permitted."""
+
+    mechanism: Mechanism
+    vault: Path
+    policy: ReleasePolicy
+    notice: Notice = no_notice
+
+
+def evaluate_test_records(
+    run: RunFolder, side: LabelSide, terms: EvaluationTerms
+) -> tuple[SharedEvaluation, LedgerTotal]:
+    """Release the labels of a run's test records, unless that was done before, and judge its predictions by them.
+
+    Also returns what these records have spent in all, for the label party alone.
+    """
+    result = _finished(run)
     predicted = run.predictions(result.kept_epoch)["test"]
     if len(predicted) != len(side.records.test):
         raise RunError(
             f"{run.path}: predicted {len(predicted):,} test records, and the data have {len(side.records.test):,}: "
             "they have changed since"
         )
-    noisy, total = noisy_test_labels(mechanism, side, vault, notice, policy)
+    versions = run.versions()  # what can fail comes before what costs
+    noisy, total = noisy_test_labels(terms.mechanism, side, terms.vault, terms.notice, terms.policy)
+    return _shared(run, versions, "test records", noisy, predicted), total
+
+
+def evaluate_new_records(
+    run: RunFolder, side: LabelSide, ids: Any, scores: npt.NDArray[np.float32], terms: EvaluationTerms
+) -> tuple[SharedEvaluation, LedgerTotal]:
+    """Release the labels of records that a run has scored since, from the vault that has them, and judge the scores.
+
+    Also returns what these records have spent in all, for the label party alone. Records that the run was trained on
+    are refused: the scores were fitted to their noisy labels.
+    """
+    _finished(run)
+    trained = pc.sum(pc.is_in(ids, value_set=side.records.training_ids)).as_py()
+    if trained:
+        raise RunError(f"{run.path}: was trained on {trained:,} of the {len(ids):,} records; evaluate it on others")
+    versions = run.versions()
+    noisy, total = noisy_labels_of(ids, terms.mechanism, terms.vault, terms.notice, terms.policy)
+    return _shared(run, versions, "new records", noisy, scores), total
+
+
+def _finished(run: RunFolder) -> TrainResult:
+    """Return the result of a run whose predictions come from noisy labels alone."""
+    result = run.result()
+    if result is None:
+        raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
+    if not run.job().trains:
+        raise RunError(
+            f"{run.path}: has a local head alone (gradients: none), and what it predicts tells of true labels: it "
+            "cannot be evaluated for others"
+        )
+    return result
+
+
+def _shared(
+    run: RunFolder,
+    versions: Mapping[str, str],
+    of: Literal["test records", "new records"],
+    noisy: NoisyLabels,
+    predicted: npt.NDArray[np.float32],
+) -> SharedEvaluation:
+    mechanism = noisy.mechanism
     return SharedEvaluation(
-        job=job.digest(),
-        versions=run.versions(),
-        test_records=len(predicted),
-        classes=side.records.classes,
+        job=run.job().digest(),
+        versions=versions,
+        of=of,
+        records=len(predicted),
+        classes=mechanism.classes,
         mechanism=str(mechanism),
         epsilon=mechanism.epsilon,
         delta=mechanism.delta,
-        total_epsilon=total.epsilon,
-        total_delta=total.delta,
-        private=total.private,
         metrics=noisy_metrics(mechanism, noisy.draws, predicted),
     )

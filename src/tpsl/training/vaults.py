@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
+from tpsl.training.origin import Ledgered
 from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
@@ -50,16 +53,21 @@ class RunVault:
     def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
-        self._side, self._stored = side, False
+        self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
+        self._total: LedgerTotal | None = None
 
     def store(self) -> None:
-        """Have the labels of the training records in the vault; nothing is released.
+        """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where a
+        vault counts what people spend, the release takes the longer the more of them were released before, which would
+        tell how many the label party knows; so it happens here.
         """
-        store_labels(self._side, self.path, self._notice)
+        store_labels(self._side, self.path, self._notice, may_be_new=self._continues)
         self._stored = True
+        if self.records.known_by_unit:
+            self.noisy()
 
     def check(self) -> None:
         """Raise what the release would raise, before anything is stored or drawn."""
@@ -68,12 +76,21 @@ class RunVault:
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
                 refuse_alike(ids)
-            self.policy.check(total_of([Planned(mechanism, draws, seed)], len(ids)), len(ids))
+            self.policy.check(self._first_release(Planned(mechanism, draws, seed)), len(ids))
             return
         with Vault.open(self.path) as vault:
-            vault.check_release(mechanism, ids, draws=draws, seed=seed, policy=self.policy)
+            units = self.records.training_units
+            vault.check_release(mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
             if not self.job.has_late_labels:
-                check_labels(vault, self._side)
+                check_labels(vault, self._side, may_be_new=self._continues)
+
+    def _first_release(self, planned: Planned) -> LedgerTotal:
+        """What a record, or a unit with all its records, will have spent after the first release of a new vault."""
+        records, units = self.records, self.records.training_units
+        if not records.known_by_unit or units is None:
+            return total_of([planned], len(records.train))
+        most = pc.max(pc.value_counts(units).field("counts")).as_py()
+        return replace(total_of([planned] * most, len(records.train)), by_unit=True)
 
     def compared_with(self, vault: Vault) -> Overlap:
         """Return what another vault has in common with the run's training records."""
@@ -84,11 +101,11 @@ class RunVault:
 
         The run notes its vault and what the records have spent.
         """
+        if not self._stored:
+            self.store()
         if self._noisy is None:
-            if not self._stored:
-                self.store()
-            self._noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
-            self._noted(total)
+            self._noisy = release_labels(self.job, self.records, self.path, self._notice, self.policy)
+            self.total()
         return self._noisy
 
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
@@ -99,9 +116,15 @@ class RunVault:
         return labels
 
     def total(self) -> LedgerTotal:
-        """Return what the training records have spent by now, and note it."""
+        """Return what the records whose labels are in the weights have spent by now, and note it.
+
+        They are the training records; in a run that started from others all that the vault has released. What people
+        have spent is known at the release.
+        """
+        if self.records.known_by_unit and self._total is not None:
+            return self._total
         with Vault.open(self.path) as vault:
-            return self._noted(vault.total(self.records.training_ids))
+            return self._noted(vault.total(None if self._continues else self.records.training_ids))
 
     def _noted(self, total: LedgerTotal) -> LedgerTotal:
         """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
@@ -121,15 +144,17 @@ class RunVault:
             "time": now(),
         }
         self.run.note_ledger(self.path, content)
+        self._total = total
         return total
 
 
 def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
-    A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
-    holds the run's training records with the same labels, or a new one. A second vault for records that another one
-    has released is refused, unless the policy permits composing.
+    A run that was begun goes on with its vault, and one that starts from an earlier run with the vault of that one.
+    Otherwise it is the vault that was named, or the one in the place that holds the run's training records with the
+    same labels, or a new one. A second vault for records that another one has released is refused, unless the policy
+    permits composing.
     """
 
     def at(path: Path) -> RunVault:
@@ -138,9 +163,11 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     run = setup.run
     if not setup.job.trains:  # nothing is released
         return at(run.label / "vault")
-    begun = _begun_with(run, choice.named)
+    begun, origin = _begun_with(run, choice.named), run.origin(LABEL_PARTY)
     if begun is not None:
         chosen = at(begun)
+    elif origin is not None and origin.ledgered is not None:
+        chosen = at(_continued(origin.ledgered, choice.named))
     elif choice.named is not None:
         chosen = at(choice.named)
         if choice.place is not None and not choice.policy.compose:
@@ -165,10 +192,26 @@ def _begun_with(run: RunFolder, named: Path | None) -> Path | None:
     return None if named is not None and not noted else begun
 
 
+def _continued(earlier: Ledgered, named: Path | None) -> Path:
+    """The vault of the run that training starts from: its ledger adds up what old and new records spend."""
+    path = Path(earlier.vault) if named is None else named
+    if not Vault.exists(path):
+        raise VaultError(f"the run that training starts from has released from the vault {path}, which is not there")
+    with Vault.open(path) as vault:
+        if vault.entries_since(earlier.head) is None:
+            raise VaultError(
+                f"training starts from a run that has released from the vault {earlier.vault}, and {path} is another "
+                "one: new labels go into the same vault, whose ledger then speaks of all that the weights have learned"
+            )
+    return path
+
+
 def _found(run: RunVault, place: Path) -> Path:
-    """The one vault in the place that holds the run's records, or the path of a new one."""
+    """The one vault in the place that holds the run's records, or others of their units, or the path of a new one."""
     overlaps = _overlaps(run, vaults_in(place))
     same = [vault for vault, overlap in overlaps.items() if overlap.same]
+    if run.records.known_by_unit:
+        same = list(_of_same_units(run, vaults_in(place)))
     if len(same) > 1:
         raise VaultError(f"the training records are in several vaults: {_listed(same)}; choose one with --vault FOLDER")
     if same:
@@ -187,13 +230,29 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
         return
     others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
     others.pop(named.resolve(), None)
-    for vault, overlap in _overlaps(run, others.values()).items():
-        if overlap.similar and overlap.released:
+    which = f"of the {len(run.records.train):,} training records"
+    released = {
+        vault: overlap.released for vault, overlap in _overlaps(run, others.values()).items() if overlap.similar
+    }
+    if run.records.known_by_unit:
+        which, released = "records about the same units", _of_same_units(run, others.values())
+    for vault, count in released.items():
+        if count:
             raise VaultError(
-                f"{overlap.released:,} of the {len(run.records.train):,} training records were released by the vault "
-                f"{vault}, so a release by {named} would add its ε to theirs; use that vault, or ask for a second "
-                "release with --compose"
+                f"{count:,} {which} were released by the vault {vault}, so a release by {named} would add its ε to "
+                "theirs; use that vault, or ask for a second release with --compose"
             )
+
+
+def _of_same_units(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
+    """The vaults by unit that have records about units of the run, and how many of those records they have released."""
+    found: dict[Path, int] = {}
+    for path in vaults:
+        with Vault.open(path) as vault:
+            if vault.by_unit and vault.classes == run.records.classes:
+                about = vault.about(run.records.training_units)
+                found |= {path: vault.count_released(about)} if len(about) else {}
+    return found
 
 
 def _overlaps(run: RunVault, vaults: Iterable[Path]) -> dict[Path, Overlap]:

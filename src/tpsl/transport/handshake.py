@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import Refused
@@ -36,6 +36,8 @@ class Agreement:
     ids: bytes = field(repr=False)
     advice: Mapping[str, str] = field(default_factory=dict)
     """What helps where a field differs, by its name; `RECORD_IDS` for the ids."""
+    by_party: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """At the label party: further fields, each feature party's own."""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -43,6 +45,10 @@ class Agreement:
         # What the other side could not read is an error here, not there.
         hello = wire_pb2.Header(hello=wire_pb2.Hello(nonce=bytes(_NONCE_BYTES), fields=_fields(self)))
         decode(encode_control(hello), _NO_TENSOR, "float32", sender="this job's agreement")
+
+    def with_party(self, party: str) -> Agreement:
+        """Return what the label party must hold in common with this feature party."""
+        return replace(self, fields={**self.fields, **self.by_party.get(party, {})}, by_party={})
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ class LabelHandshake:
         if hello.party not in self._parties:
             raise Refused(f"{hello.party!r} is not a feature party of this job; they are {', '.join(self._parties)}")
         self.party = hello.party
+        self._agreement = self._agreement.with_party(self.party)
         self._other = _checked_nonce(hello.nonce, self.party)
         _require_agreement(hello.fields, self._agreement, mine=LABEL_PARTY, theirs=self.party)
         challenge = wire_pb2.Challenge(nonce=self._own, fields=_fields(self._agreement))

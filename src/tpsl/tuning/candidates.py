@@ -50,6 +50,8 @@ class Candidate:
     """Position of the configuration in the space."""
     configuration: str
     epoch: int
+    run: str
+    """Name of the folder of its run, which keeps the halves after each epoch."""
     validation: Validation
     """What noisy labels say: all that selection looks at."""
     test: TestMetrics
@@ -59,7 +61,7 @@ class Candidate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return one flat row."""
-        described = {name: getattr(self, name) for name in ("number", "configuration", "epoch", "weight")}
+        described = {name: getattr(self, name) for name in ("number", "configuration", "epoch", "run", "weight")}
         return {**described, **asdict(self.validation), **asdict(self.test)}
 
 
@@ -154,5 +156,5 @@ def _candidates(trials: Sequence[Trial]) -> list[Candidate]:
         for entry in trial.run.metrics():
             judged = Validation(**{field.name: entry[field.name] for field in fields(Validation)})
             test = TestMetrics(**{field.name: entry[field.name] for field in fields(TestMetrics)})
-            found.append(Candidate(number, trial.name, entry["epoch"], judged, test, 0.0))
+            found.append(Candidate(number, trial.name, entry["epoch"], trial.run.path.name, judged, test, 0.0))
     return found

@@ -22,7 +22,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import no_notice
 from tpsl.training.job import Job
-from tpsl.training.one_process import train
+from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
@@ -32,6 +32,7 @@ from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Released, Trial, TuneResult, compare
 from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl.tuning.prediction import TUNE
 from tpsl.tuning.shared_parts import (
     copy_pretrained,
     copy_wide_parts,
@@ -80,7 +81,7 @@ def tune(
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
     result = compare(base, trials, data, Released(noisy, total, path), out)
-    write_atomically(out / "tune.json", json.dumps(result.as_dict(), indent=1).encode())
+    write_atomically(out / TUNE, json.dumps(result.as_dict(), indent=1).encode())
     write_atomically(out / "best.yaml", (_HEAD.format(vault=path) + result.job.to_yaml()).encode())
     return result
 
@@ -143,7 +144,8 @@ class _Search:
             copy_pretrained(job, self.out / "pretrained", run)
             copy_wide_parts(job, self.out / "wide", run)
         try:
-            train(job, run.path, vault=self.vault, data=data, own=self.own, device=self.device)
+            setup = RunSetup(job, run, self.own, self.device, keeps_epochs=True)
+            train_together(setup, VaultChoice(self.vault), data)
         except BadMessage as error:  # The learning rate is too large for this much noise.
             trial.mark_diverged(str(error))
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault import coverage, ledger
-from tpsl.vault.budget import times, total
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.storage import CHUNK, count_records
 from tpsl.vault.totals import Releases, releases_of_each
+from tpsl.vault.units import largest_unit
 
 _ROWS = 65_536
 _Indices = npt.NDArray[np.uint32]
@@ -48,8 +48,7 @@ def _largest_unit(connection: sqlite3.Connection, index_of: _Indices, histories:
     """Walk through the records unit by unit and find the unit that spent most.
 
     A record without a unit (older versions let both into one vault) counts as a unit of its own, and is never skipped.
-    Sums are exact: the records of a unit are counted by history, and each history's total is multiplied. Units with the
-    same counts spend the same, so the exact arithmetic is done once for all of them.
+    Sums are exact: the records of a unit are counted by history, and each history's total is multiplied.
     """
     spent = [ledger.spent_under(history, 1) for history in histories]
     alone = np.ones(len(index_of), np.bool_)
@@ -58,15 +57,7 @@ def _largest_unit(connection: sqlite3.Connection, index_of: _Indices, histories:
         for _, records in groupby(_units_and_histories(connection, index_of, alone), key=itemgetter(0))
     }
     kinds |= {frozenset({(history, 1)}) for history in np.unique(index_of[alone]).tolist()}
-    units = (
-        LargestUnit(
-            total(times(spent[history].epsilon, count) for history, count in counts),
-            total(times(spent[history].delta, count) for history, count in counts),
-            sum(count for _, count in counts),
-        )
-        for counts in kinds
-    )
-    return max(units, key=lambda unit: (unit.epsilon, unit.delta, unit.records))
+    return largest_unit(kinds, spent)
 
 
 def _units_and_histories(

@@ -30,7 +30,8 @@ from tpsl.vault.errors import VaultError
 
 FIRST_PREVIOUS = "0" * 64
 
-# What the details of each kind of entry consist of.
+# What the details of each kind of entry consist of, and what they may have besides.
+_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"by_unit": (bool,)}}
 _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
     "created": {"classes": (int,), "format": (int,)},
     "added": {
@@ -267,8 +268,9 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
         read = json.loads(body)
         entry = Entry(sequence, read["kind"], read["time"], read["previous"], stored_hash, read["details"])
         shape = _DETAILS[entry.kind]
-        sound = entry.details.keys() == shape.keys() and all(
-            isinstance(entry.details[name], kinds) for name, kinds in shape.items()
+        known = shape | _OPTIONAL.get(entry.kind, {})
+        sound = shape.keys() <= entry.details.keys() <= known.keys() and all(
+            isinstance(value, known[name]) for name, value in entry.details.items()
         )
         _ = (entry.epsilon, entry.delta)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

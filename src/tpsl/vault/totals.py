@@ -29,6 +29,8 @@ class LedgerTotal:
     """False if any of the records had a release with seeded noise or with none."""
     records: int = 0
     """How many records this speaks of."""
+    by_unit: bool = False
+    """Whether it is what units have spent, each over all its records."""
 
     def joined(self, other: "LedgerTotal") -> "LedgerTotal":
         """What is true of the records of both."""
@@ -37,6 +39,7 @@ class LedgerTotal:
             max(self.delta, other.delta),
             self.private and other.private,
             self.records + other.records,
+            self.by_unit or other.by_unit,
         )
 
 

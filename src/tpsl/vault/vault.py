@@ -10,10 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, coverage, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
@@ -27,6 +29,7 @@ from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.statement import facts
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import LedgerTotal
+from tpsl.vault.units import records_about, total_of_units, units_at
 
 _IDS_AT_ONCE = 1 << 19
 
@@ -46,13 +49,18 @@ class Vault:
         self._connection = connection
         with storage.reading(connection, path):
             storage.check_schema(connection, path)
-            self.classes = int(ledger.read_first(connection).details["classes"])
+            created = ledger.read_first(connection).details
+        self.classes, self.by_unit = int(created["classes"]), bool(created.get("by_unit"))
 
     @classmethod
-    def create(cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = ()) -> Self:
+    def create(
+        cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = (), by_unit: bool = False
+    ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
-        Either the vault exists afterwards with all of them, or an error is raised and no vault is there.
+        With `by_unit` whom a record is about is known by its unit alone, because the same people come again under new
+        ids: totals and limits are those of units. Either the vault exists afterwards with all of the records, or an
+        error is raised and no vault is there.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
@@ -64,7 +72,8 @@ class Vault:
                     raise VaultError(f"{path} already holds a vault")
                 ours = True  # only now: before, another process may have been creating a vault here
                 storage.write_schema(connection)
-                ledger.append(connection, "created", {"classes": int(classes), "format": storage.FORMAT})
+                details = {"classes": int(classes), "format": storage.FORMAT}
+                ledger.append(connection, "created", details | ({"by_unit": True} if by_unit else {}))
                 adding.add(connection, int(classes), batches)
         except BaseException:
             if ours:
@@ -133,6 +142,16 @@ class Vault:
         """
         with storage.reading(self._connection, self.path):
             return overlap_of(self._connection, ids, self._find(ids), labels)
+
+    def about(self, units: Any) -> npt.NDArray[np.int64]:
+        """The positions of the records about any of these units."""
+        with storage.reading(self._connection, self.path):
+            return records_about(self._connection, pc.unique(pa.array(units, pa.string())).to_pylist())[1]
+
+    def count_released(self, positions: npt.NDArray[np.int64]) -> int:
+        """How many of the records at these positions have a release of any kind."""
+        with storage.reading(self._connection, self.path):
+            return coverage.count_covered(self._connection, positions)
 
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
@@ -233,10 +252,13 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return ledger.read_last(self._connection)[1]
 
-    def total(self, ids: Sequence[Any] | npt.NDArray[Any]) -> LedgerTotal:
-        """The largest ε and δ that any of these records has spent over all its releases; exact, rounded up."""
+    def total(self, ids: Sequence[Any] | npt.NDArray[Any] | None) -> LedgerTotal:
+        """The largest ε and δ that any of these records, or of their units, has spent over all releases; rounded up.
+
+        None: of all records.
+        """
         with storage.reading(self._connection, self.path):
-            return self._total(self._positions(ids))
+            return self._total(None if ids is None else self._positions(ids))
 
     def check_release(
         self,
@@ -245,20 +267,29 @@ class Vault:
         *,
         draws: int = 1,
         seed: int | None = None,
+        units: Any | None = None,
         policy: ReleasePolicy,
     ) -> None:
-        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet."""
+        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet.
+
+        Those that it does not know need their `units` where the vault goes by unit.
+        """
         planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
             positions = self._find(ids)
             known = positions[positions >= 0]
             new = totals.total_of([planned], len(positions) - len(known))
-            after = self._total(known, planned)
-            records = storage.count_records(self._connection) + new.records
-            policy.check(after.joined(new) if new.records else after, records)
+            if self.by_unit:
+                after = total_of_units(self._connection, units, positions, planned)
+            else:
+                after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
+            policy.check(after, storage.count_records(self._connection) + new.records)
             releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
 
     def _total(self, positions: npt.NDArray[np.int64] | None, planned: Planned | None = None) -> LedgerTotal:
+        if self.by_unit:
+            at = np.arange(storage.count_records(self._connection)) if positions is None else positions
+            return total_of_units(self._connection, units_at(self._connection, at), at, planned)
         wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
 

@@ -11,7 +11,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.run_folder import epoch_folder
 from tpsl.training.validation import noisy_validation
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.messages import TensorMessage
@@ -35,6 +36,7 @@ async def label(role: LabelRole) -> None:
     validation, test = probabilities[: len(judges)], probabilities[len(judges) :]
     epoch = role.schedule.epoch_of(role.done - 1)
     role.run.write_predictions(epoch, validation, test)
+    _keep_epoch(role)
     found = {}
     if len(judges):
         noisy = role.vault.noisy()
@@ -51,4 +53,11 @@ async def feature(role: FeatureRole) -> None:
         if part == 0:
             note_sent(role, embeddings)
         await role.channel.send(TensorMessage(TEST_EMBEDDINGS, role.done, part, embeddings))
+    _keep_epoch(role)
     role.observer.event("epoch", epoch=role.schedule.epoch_of(role.done - 1))
+
+
+def _keep_epoch(role: Role) -> None:
+    """Keep what predicts after this epoch, where a committee of epochs needs it."""
+    if role.setup.keeps_epochs:
+        role.keep_what_predicts(epoch_folder(role.folder, role.schedule.epoch_of(role.done - 1)))

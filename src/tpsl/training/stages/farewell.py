@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 import time
 
-from safetensors.torch import save
-
-from tpsl.files import write_atomically
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.receiving import receive
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
@@ -32,9 +29,12 @@ async def label(role: LabelRole) -> None:
         if finished.step != role.done:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
     if role.result is None:
+        _sync(role)
         if role.job.trains:
-            _keep_weights(role)
-        _keep_encoder(role)
+            role.keep_what_predicts(role.folder)
+        else:
+            role.keep_encoder()
+        role.run.note_records(role.name, role.records.ids)
         role.result = _label_result(role)
         role.run.finish(role.result)
     await role.send(Bye())
@@ -46,8 +46,9 @@ async def label(role: LabelRole) -> None:
 
 async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
-    _keep_weights(role)
-    _keep_encoder(role)
+    _sync(role)
+    role.keep_what_predicts(role.folder)
+    role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or FeatureResult(
@@ -66,19 +67,9 @@ async def feature(role: FeatureRole) -> None:
     role.observer.event("finished")
 
 
-def _keep_weights(role: Role) -> None:
-    """Write the averaged weights, which predict."""
+def _sync(role: Role) -> None:
     if role.recorder:
         role.recorder.sync()
-    for part, (half, optimizer) in role.halves.items():
-        with optimizer.averaged():
-            write_atomically(role.folder / f"{part}.safetensors", save(half.state_dict()))
-
-
-def _keep_encoder(role: Role) -> None:
-    """Write how records are encoded, for those that come later."""
-    if role.encoder is not None:
-        role.run.save_encoder(role.name, role.encoder)
 
 
 def _epochs(role: Role) -> int:

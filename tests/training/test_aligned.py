@@ -1,0 +1,253 @@
+"""Training on records that were aligned: as on tables that were joined beforehand, and with a ledger of people."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from tpsl.alignment.keys import read_keys
+from tpsl.alignment.parties import align_all
+from tpsl.audit import examine
+from tpsl.data.aligned import Alignment
+from tpsl.data.config import TableData
+from tpsl.data.dataset import load_label_party
+from tpsl.mechanisms import randomized_response
+from tpsl.report.ledgers import result_now
+from tpsl.training.job import Job, load_job, make_job
+from tpsl.training.local import Local, LocalError, own_data
+from tpsl.training.one_process import ALL_STEPS, train
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import ReleasePolicy, Vault, VaultError
+
+SHOP, BANK, COMMON = 160, 120, 90
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """A shop and a bank with customers in common, in rows that have nothing to do with each other."""
+    rng = np.random.default_rng(0)
+    people = rng.permutation(SHOP + BANK - COMMON)
+    shop, bank = rng.permutation(people[:SHOP]), rng.permutation(people[SHOP - COMMON :])
+    size = rng.normal(size=len(people))
+    label = (size + rng.normal(size=len(people)) > 0).astype(int)
+    pq.write_table(pa.table({"id": shop, "size": size[shop], "colour": shop % 7}), tmp_path / "shop.parquet")
+    pq.write_table(pa.table({"id": bank, "label": label[bank]}), tmp_path / "bank.parquet")
+    return tmp_path
+
+
+def job(tables: Path, mode: str, privacy: Mapping[str, Any] | None = None, **label: Any) -> Job:
+    shop = {"path": str(tables / "shop.parquet"), "party": "shop", "numeric": ["size"], "categorical": ["colour"]}
+    content = {
+        "data": {
+            "source": "table",
+            "features": [shop | {"alignment": str(tables / "aligned-shop")}],
+            "label": {"path": str(tables / "bank.parquet"), "alignment": str(tables / "aligned-bank"), **label},
+            "alignment": {"mode": mode},
+        },
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0, **(privacy or {})},
+        "training": {"batch_size": 32, "epochs": 2},
+    }
+    return make_job(content, {}, "test")
+
+
+def align(agreed: Job, digest: str = "d" * 64) -> npt.NDArray[np.uint8]:
+    """Write the alignments by hand, in the order of the keys; return the matched keys."""
+    data = agreed.data
+    assert isinstance(data, TableData) and data.alignment is not None and data.alignment.mode != "size"
+    shop, bank = (read_keys(file, data.alignment.keys) for file in (data.features[0], data.label))
+    known = {key.tobytes(): row for key, row in zip(bank.lists[0].digests, bank.lists[0].rows.tolist(), strict=True)}
+    rows = {key.tobytes(): row for key, row in zip(shop.lists[0].digests, shop.lists[0].rows.tolist(), strict=True)}
+    keys = sorted(rows if data.alignment.mode == "label-only" else rows.keys() & known.keys())
+    matched = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32)
+    for party, file, source, held in (
+        ("shop", data.features[0], shop.source, rows),
+        ("label", data.label, bank.source, known),
+    ):
+        assert file.alignment is not None
+        found = np.array([held.get(key, -1) for key in keys])
+        shown = matched if data.alignment.mode == "both" else None
+        Alignment(party, data.alignment.mode, digest, ("id",), source, found, None, shown).save(file.alignment)
+    return matched
+
+
+def joined(tables: Path, agreed: Job, keys: npt.NDArray[np.uint8]) -> Job:
+    """Write the tables that a database would have joined, under the ids of the alignment."""
+    shop, bank = Alignment.load(tables / "aligned-shop"), Alignment.load(tables / "aligned-bank")
+    for name, alignment in (("shop", shop), ("bank", bank)):
+        chosen = pq.read_table(tables / f"{name}.parquet").take(pa.array(alignment.rows))
+        pq.write_table(chosen.set_column(0, "id", alignment.ids()), tables / f"joined-{name}.parquet")
+    content = agreed.model_dump(mode="json")
+    content["data"]["alignment"] = None
+    content["data"]["features"][0]["path"] = str(tables / "joined-shop.parquet")
+    content["data"]["label"]["path"] = str(tables / "joined-bank.parquet")
+    return make_job(content, {}, "test")
+
+
+def weights(run: Path) -> dict[str, npt.NDArray[Any]]:
+    found = {}
+    for party, half in (("shop", "bottom"), ("label", "top")):
+        found |= {f"{half}.{name}": values for name, values in load_file(run / party / f"{half}.safetensors").items()}
+    return found
+
+
+def test_training_on_aligned_tables_is_training_on_joined_ones(tables: Path) -> None:
+    aligned = job(tables, "both", {"noise_seed": 1})
+    plain = joined(tables, aligned, align(aligned))
+    results = [train(each, tables / name) for each, name in ((aligned, "aligned"), (plain, "joined"))]
+    assert results[0].train_records == results[1].train_records == round(COMMON * 0.8)
+    assert results[0].test_auc == results[1].test_auc
+    first, second = weights(tables / "aligned"), weights(tables / "joined")
+    assert first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_all_of_the_feature_partys_records_are_trained_on_where_only_the_label_party_knows(tables: Path) -> None:
+    agreed = job(tables, "label-only")
+    align(agreed)
+    result = train(agreed, tables / "run", record_steps=ALL_STEPS)
+    assert result.train_records + result.test_records == SHOP
+    with Vault.open(RunFolder(tables / "run").vault()) as vault:
+        assert vault.by_unit and vault.classes == 2
+        ids = vault.ids_at(0, len(vault))
+    assert all(id.startswith("d" * 16 + "-") for id in ids), "known and unknown ones look alike"
+
+
+def test_aligned_runs_pass_an_audit(tables: Path) -> None:
+    """Records that the label party does not know have a label, which nothing but the release may depend on."""
+    agreed = job(tables, "label-only", label=None)
+    align(agreed)
+    found = examine(agreed, tables / "audit", only=("canaries", "replay"), canaries=100)
+    assert found.passed and found.replay is not None
+    assert SHOP * 0.35 < found.replay.flipped < SHOP * 0.65, "those of unknown records too"
+
+
+def choice(tables: Path, limit: float) -> VaultChoice:
+    return VaultChoice(place=tables / "vaults", policy=ReleasePolicy(max_epsilon=limit))
+
+
+def test_people_who_are_aligned_again_spend_again(tables: Path) -> None:
+    agreed = job(tables, "label-only")
+    align(agreed)
+    assert train(agreed, tables / "first", vault=choice(tables, 1.0)).total_epsilon == 1.0
+    assert train(agreed, tables / "again", vault=choice(tables, 1.0)).total_epsilon == 1.0, "the same records"
+    align(agreed, digest="e" * 64)
+    with pytest.raises(VaultError, match="would bring a unit to ε = 2 in all, more than the ε = 1 that"):
+        train(agreed, tables / "second", vault=choice(tables, 1.0))
+    assert train(agreed, tables / "third", vault=choice(tables, 2.0)).total_epsilon == 2.0
+    (path,) = (tables / "vaults").iterdir()
+    with Vault.open(path) as vault:
+        largest = vault.ledger().largest_unit
+        assert largest is not None and (largest.epsilon, largest.records) == (2.0, 2)
+        assert vault.statement()["largest_unit"]["epsilon"] == 2.0
+    first = RunFolder(tables / "first")
+    noted = first.result()
+    assert noted is not None and noted.total_epsilon == 1.0 and result_now(first, noted).total_epsilon == 2.0
+
+
+def test_a_second_vault_for_the_same_people_has_to_be_asked_for(tables: Path) -> None:
+    agreed = job(tables, "label-only")
+    align(agreed)
+    train(agreed, tables / "first", vault=choice(tables, 1.0))
+    align(agreed, digest="e" * 64)
+    other = VaultChoice(tables / "other", tables / "vaults", ReleasePolicy(max_epsilon=9.0))
+    with pytest.raises(VaultError, match=r"records about the same units were released by the vault .*--compose"):
+        train(agreed, tables / "second", vault=other)
+
+
+def test_a_vault_of_records_takes_no_new_ones_of_people(tables: Path) -> None:
+    both = job(tables, "both")
+    align(both)
+    named = VaultChoice(tables / "vault")
+    train(both, tables / "first", vault=named)
+    agreed = job(tables, "label-only")
+    align(agreed)
+    with pytest.raises(VaultError, match="counts what records spend, and these records are those of an alignment"):
+        train(agreed, tables / "second", vault=named)
+
+
+def test_records_in_both_keep_their_noise_when_they_are_aligned_again(tables: Path) -> None:
+    agreed = job(tables, "both")
+    align(agreed)
+    train(agreed, tables / "first", vault=choice(tables, 1.0))
+    align(agreed, digest="e" * 64)
+    train(agreed, tables / "second", vault=choice(tables, 1.0))
+    first, second = weights(tables / "first"), weights(tables / "second")
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_labels_that_come_late_need_records_that_are_known_by_id(tables: Path) -> None:
+    with pytest.raises(ValueError, match="makes new ones: take mode both"):
+        content = job(tables, "label-only").model_dump(mode="json")
+        make_job(content, {"training": {"labels": "arriving", "order": "arrival", "epochs": 1}}, "test")
+
+
+def test_a_job_file_knows_where_its_alignments_are(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tables)
+    content = job(tables, "both").model_dump(mode="json")
+    for file in (*content["data"]["features"], content["data"]["label"]):
+        del file["alignment"]
+    (tables / "sales.yaml").write_text(json.dumps(content))
+    data = load_job(tables / "sales.yaml").data
+    assert isinstance(data, TableData)
+    assert data.features[0].alignment == tables / "alignments" / "sales-shop"
+    assert data.label.alignment == tables / "alignments" / "sales-label"
+    moved = own_data(load_job(tables / "sales.yaml"), "label", None, Local(alignment=tables / "mine").alignment)
+    assert isinstance(moved.data, TableData) and moved.data.label.alignment == tables / "mine"
+    assert moved.digest() == load_job(tables / "sales.yaml").digest(), "each party's own affair"
+    with pytest.raises(LocalError, match=r"the job has no data\.alignment, but the folder of one was given: x"):
+        own_data(Job(), "label", None, Path("x"))
+
+
+def test_metrics_to_share_are_charged_to_people(tables: Path) -> None:
+    agreed = job(tables, "label-only")
+    align(agreed)
+    train(agreed, tables / "run")
+    run, side = RunFolder(tables / "run"), load_label_party(agreed.data)
+    terms = EvaluationTerms(randomized_response(0.5, 2), run.vault(), ReleasePolicy())
+    shared, total = evaluate_test_records(run, side, terms)
+    assert shared.records == len(side.records.test) == round(SHOP * 0.2)
+    assert (total.epsilon, total.by_unit) == (0.5, True)
+    align(agreed, digest="e" * 64)  # the same people under new ids
+    train(agreed, tables / "second", vault=run.vault())
+    second, side = RunFolder(tables / "second"), load_label_party(agreed.data)
+    with pytest.raises(VaultError, match=r"would bring a unit to ε = 1 in all, more than the ε = 0\.9 that"):
+        evaluate_test_records(second, side, replace(terms, policy=ReleasePolicy(max_epsilon=0.9)))
+    assert evaluate_test_records(second, side, terms)[1].epsilon == 1.0
+
+
+def test_three_parties_align_and_train(tables: Path) -> None:
+    """Each record is about the same person at all of them, whatever rows they have."""
+    shops = {"shop": range(0, 120), "garage": range(40, 160)}
+    rng = np.random.default_rng(1)
+    files = []
+    for party, people in shops.items():
+        rows = rng.permutation(people)
+        pq.write_table(pa.table({"id": rows, "size": rows / 100}), tables / f"{party}.parquet")
+        files.append({"path": str(tables / f"{party}.parquet"), "party": party, "numeric": ["size"]})
+    for mode, records in (("label-only", 80), ("both", 60)):
+        content = job(tables, mode).model_dump(mode="json")
+        folders = {party: tables / mode / party for party in ("shop", "garage", "label")}
+        content["data"]["features"] = [file | {"alignment": str(folders[file["party"]])} for file in files]
+        content["data"]["label"]["alignment"] = str(folders["label"])
+        bank = rng.permutation(range(60, 180))
+        pq.write_table(pa.table({"id": bank, "label": bank % 2}), tables / "bank.parquet")
+        agreed = make_job(content, {}, "test")
+        found = align_all(agreed)
+        assert {len(each.result.alignment) for each in found.values()} == {records}
+        people = {}
+        for party, folder in folders.items():
+            ids = pq.read_table(tables / f"{party if party != 'label' else 'bank'}.parquet")["id"].to_numpy()
+            rows = Alignment.load(folder).rows
+            people[party] = np.where(rows >= 0, ids[rows], -1)
+        assert np.array_equal(people["shop"], people["garage"])
+        assert np.array_equal(people["label"], np.where(people["shop"] >= 60, people["shop"], -1))
+        assert train(agreed, tables / mode / "run").train_records == round(records * 0.8)
