@@ -55,6 +55,9 @@ class FeatureSide(Side):
             raise BadMessage(f"the label party announces a name of {len(said.identity)} bytes, not {IDENTITY_BYTES}")
         self.working.note_announced(LABEL_PARTY, said)
         self.working.note_records(dict(zip(self.terms.circle, said.records, strict=True)))
+        for name, records in self.working.records.items():
+            if name != self.name:
+                self.watching.notice(f"{described(name)} has {records:,} records to align")
 
     async def _answer(self, channel: Channel) -> Outcome:
         """Take lists and send them back blinded, as the label party asks, until it tells the outcome."""

@@ -16,6 +16,7 @@ and the normalised value; a value that is missing is in no list.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,7 @@ class PartyKeys:
 
 
 def read_keys(file: TableFile, keys: tuple[AlignmentKey, ...], progress: Progress = no_progress) -> PartyKeys:
-    """Read, normalise and digest the keys of a file, in memory of some 40 bytes a key."""
+    """Read, normalise and digest the keys of a file, block by block; of each key its digest and its row are kept."""
     columns = KeyColumns(file, [key.name for key in keys])
     found: dict[str, list[tuple[Rows, KeyDigests]]] = {key.name: [] for key in keys}
     for first, texts in columns.blocks(progress):
@@ -88,7 +89,14 @@ def _exact(texts: Any, key: AlignmentKey) -> Any:
 
 
 def _id(texts: Any, key: AlignmentKey) -> Any:
-    return _where(pc.utf8_normalize(pc.utf8_trim_whitespace(texts), form="NFC"), r"^.")
+    return _where(_composed(pc.utf8_trim_whitespace(texts)), r"^.")
+
+
+def _composed(texts: Any) -> Any:
+    """Return texts in normalisation form C, by Python: some versions of PyArrow decompose instead."""
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return texts
+    return pa.array([text and unicodedata.normalize("NFC", text) for text in texts.to_pylist()], pa.string())
 
 
 def _email(texts: Any, key: AlignmentKey) -> Any:

@@ -154,14 +154,15 @@ class PartyFile:
 
 
 def encode_file(
-    state: EncoderState, path: Path, id: str = "id", progress: Progress = no_progress
+    state: EncoderState, path: Path, id: str | None = "id", progress: Progress = no_progress
 ) -> Iterator[tuple[Any, Features]]:
     """Encode the records of a new file as `state` has learned to: yield their ids and features, block by block.
 
-    The file is CSV or Parquet; other columns, and another order of columns, do not matter.
+    The file is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
+    number of a record is its id.
     """
     file = PartyFile(path, state.columns, id, missing=state.missing, dialect=dialect_of(path))
-    for block in file.blocks([id, *state.columns], progress):
+    for block in file.blocks([*([] if id is None else [id]), *state.columns], progress):
         typed = {name: file.typed(block, name) for name in state.columns}
         ids = file.ids(block)
         fields = Fields(category_fields(state.columns), typed), Fields(number_fields(state.columns), typed)

@@ -121,7 +121,7 @@ class Gathering:
     def close(self) -> None:
         """Refuse what is not complete."""
         self._sweeper.cancel()
-        for request in list(self._requests.values()):
+        for request in [waiting for waiting in self._requests.values() if waiting.missing()]:
             self._drop(request, Refusal(Reason.UNREACHABLE, "the label party's service is stopping; ask again"))
 
     def _model(self, share: Share) -> LabelModel:

@@ -17,6 +17,9 @@ from tpsl.transport.network import Options, require_loopback
 from tpsl.transport.scoring_pb2 import ScoreAnswer, ScoreRequest
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 1000
+_PAUSE_SECONDS = 0.01
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""How a call ends whose connection breaks, or whose server stops."""
 _OWN_DEADLINE = "Deadline Exceeded"  # what gRPC itself says at this end
 _REASONS = {reason.grpc: reason for reason in Reason}
 
@@ -62,9 +65,9 @@ class LabelClient:
                 answer = await self._call(request, timeout=until - time.monotonic(), wait_for_ready=True)
                 return _checked_scores(answer, len(share))
             except grpc.aio.AioRpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() >= until:
+                if error.code() not in _LOST or time.monotonic() >= until:
                     raise self._refusal(error) from None
-                await asyncio.sleep(0)  # the connection is down: the next call waits until it is up again
+                await asyncio.sleep(_PAUSE_SECONDS)  # where the connection is down, the next call waits until it is up
 
     def _refusal(self, error: grpc.aio.AioRpcError) -> Refusal:
         reason, sentence = _REASONS.get(error.code(), Reason.BAD_PEER), as_sentence(error.details() or "")

@@ -101,9 +101,9 @@ class RunVault:
 
         The run notes its vault and what the records have spent.
         """
+        if not self._stored:
+            self.store()
         if self._noisy is None:
-            if not self._stored:
-                self.store()
             self._noisy = release_labels(self.job, self.records, self.path, self._notice, self.policy)
             self.total()
         return self._noisy
