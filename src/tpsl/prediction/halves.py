@@ -207,7 +207,7 @@ def _build_bottom(
     if finished is None:
         raise PredictionError(f"{run.path}: the part of {party!r} in the run is not finished, so it cannot predict")
     parts = own or run.own_parts(party)
-    read = _inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
+    read = inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
     as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
     return build_feature_party(job, party, as_read, own=parts).bottom.eval()
 
@@ -274,7 +274,8 @@ def predict(
     return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
-def _inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
+def inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:
+    """Return what a party's bottom half reads: of a table no record, of a source of the party's own its records."""
     make_source = parts.source(party)
     if make_source is not None:
         return source_inputs(party, make_source)

@@ -38,7 +38,7 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
             + ", ".join(feature_party_names(job.data))
         )
     result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
-    classes = result.classes if result else classes_in(run) or classes_of(job)
+    classes = result.classes if result else classes_in(run) or job.classes
     ledger = read_ledger(run, job, classes, vault)
     view = job_view(path, job, "label", promise_of(job, classes, result, ledger.total), classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
@@ -109,12 +109,6 @@ def shared_words(folder: Path, job: Job, versions: Callable[[], Mapping[str, str
     """Return what shared metrics in a folder say of this run; nothing where there are none."""
     file = folder / SHARED_METRICS
     return shared_text(read_shared(file, job.digest(), versions())) if file.exists() else ""
-
-
-def classes_of(job: Job) -> int:
-    """Return the number of classes as the agreement has it."""
-    data = job.agreed()["data"]
-    return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
 
 
 def last_change(files: Iterable[Path]) -> str | None:

@@ -272,6 +272,12 @@ class Job(_Model):
         return self.training.labels == "arriving"
 
     @property
+    def classes(self) -> int:
+        """Number of classes of the labels, as the agreement has it."""
+        data = self.agreed()["data"]
+        return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
+
+    @property
     def trains(self) -> bool:
         """Whether gradients are sent back; without them a feature party's half stays as it is."""
         return self.privacy.gradients != "none"

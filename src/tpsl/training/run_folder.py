@@ -11,6 +11,7 @@
     RUN/<any party>/encoder/  what was learned to encode the party's table: vocabularies, means, deviations
     RUN/<any party>/versions.json    which halves belong together: the version of the party's half, at the label party
                               those of the feature parties' halves that its top half was trained with
+    RUN/<any party>/records.json     how many records there are, and a digest that is the same at every party
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -36,6 +37,7 @@ from safetensors.numpy import load, save
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
+from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
@@ -43,7 +45,8 @@ from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 
-_OWN_PARTS, _LEDGER, _ENCODER, _VERSIONS = "own_parts.json", "ledger.json", "encoder", "versions.json"
+_OWN_PARTS, _LEDGER, _ENCODER = "own_parts.json", "ledger.json", "encoder"
+_VERSIONS, _RECORDS = "versions.json", "records.json"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -164,6 +167,20 @@ class RunFolder:
         if not (self.party(party) / _ENCODER).is_dir():
             raise RunError(f"{self.party(party)}: no encoder was saved: the run is not finished, or has no such table")
         return EncoderState.load(self.party(party) / _ENCODER)
+
+    def note_records(self, party: str, ids: Any) -> None:
+        """Note which records a run was trained on: their number and a digest, another than that of the handshake."""
+        digest = TextsDigest(b"tpsl records of a run")
+        digest.update(ids)
+        _write(self.party(party) / _RECORDS, {"records": len(ids), "digest": digest.digest().hex()})
+
+    def records_digest(self, party: str) -> str:
+        """Return the digest of the run's records as this party has noted it."""
+        path = self.party(party) / _RECORDS
+        noted = _read(path, lambda content: str(content["digest"]))
+        if noted is None:
+            raise RunError(f"{path}: is missing: the run is not finished")
+        return noted
 
     def note_versions(self, party: str, versions: Mapping[str, str]) -> None:
         """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""

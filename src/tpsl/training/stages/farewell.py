@@ -35,6 +35,7 @@ async def label(role: LabelRole) -> None:
         if role.job.trains:
             _keep_weights(role)
         _keep_encoder(role)
+        role.run.note_records(role.name, role.records.ids)
         role.result = _label_result(role)
         role.run.finish(role.result)
     await role.send(Bye())
@@ -48,6 +49,7 @@ async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
     _keep_weights(role)
     _keep_encoder(role)
+    role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or FeatureResult(
