@@ -83,13 +83,12 @@ def audit(
 
 def _check_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
-    from tpsl.report.label_view import classes_of
     from tpsl.vault.planned import Planned
     from tpsl.vault.totals import total_of
 
     if job.trains:
         privacy = job.privacy
-        mechanism = privacy.build(classes_of(job))
+        mechanism = privacy.build(job.classes)
         policy.check(total_of([Planned(mechanism, privacy.draws, privacy.noise_seed)], 0), 0)
 
 

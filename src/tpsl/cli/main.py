@@ -20,6 +20,7 @@ from tpsl.cli import (
     demo,
     embed,
     evaluate,
+    export,
     list_keys,
     predict,
     report,
@@ -85,6 +86,7 @@ app.command("attack", rich_help_panel=_LOOK)(attack.attack)
 app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
 app.command("report", rich_help_panel=_LOOK)(report.report)
 app.command("ui", rich_help_panel=_LOOK)(ui.ui)
+app.command("export", rich_help_panel=_LOOK)(export.export)
 app.add_typer(vault.app, name="vault", rich_help_panel=_LABELS)
 data.app.command("check", cls=data_check.COMMAND)(data_check.check)
 app.add_typer(data.app, name="data", rich_help_panel=_LABELS)

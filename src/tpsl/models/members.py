@@ -81,7 +81,7 @@ class Bottoms(Members):
 
     def forward(self, *batch: Tensor) -> Tensor:
         """Return the party's share of the cut, member after member: shape `[n, M·width]`."""
-        return _side_by_side(self._outputs(repeat(batch, len(self.members)), (len(batch[0]), self._member_width)))
+        return _side_by_side(self._outputs(repeat(batch, len(self.members)), (batch[0].shape[0], self._member_width)))
 
 
 class Tops(Members):
@@ -96,7 +96,7 @@ class Tops(Members):
 
     def forward(self, shares: Sequence[Tensor]) -> Tensor:
         """Return the logits of member after member, shape `[M, n]` for two classes and `[M, n, k]` for k."""
-        records = len(shares[0])
+        records = shares[0].shape[0]  # not len, which would fix the number of records in an exported graph
         by_member = zip(*(share.chunk(len(self.members), dim=1) for share in shares), strict=True)
         # In one piece, as a member alone receives it: the layout may decide the order of sums in a matrix product.
         cuts = ((_side_by_side(parts).contiguous(),) for parts in by_member)

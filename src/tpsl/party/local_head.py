@@ -67,7 +67,7 @@ class LocalHead(nn.Module):
     def __init__(self, parts: Sequence[HeadPart], private: Columns) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
-        self.register_buffer("private", torch.from_numpy(private))
+        self.register_buffer("private", torch.tensor(private))  # a copy: torch.export cannot keep an empty view
         self.register_buffer("weights", torch.tensor([0.0] * (len(parts) - 1) + [1.0] + [0.0] * (len(private) > 0)))
 
     @classmethod

@@ -47,7 +47,7 @@ _PAIRED_CATEGORIES = 400  # a field with more of them has too few records in a c
 _BINS = 8  # of a number, in pairs
 _MOST_PAIRS = 64
 _SIGNIFICANT = 2.0  # standard deviations above what noise explains
-_FAR = 5.0  # standard deviations; a number farther out counts as this far
+FAR = 5.0  # standard deviations; a number farther out counts as this far
 _STEEPNESS_AT_LEAST = 0.1  # of the curve from log-odds to probability, against that at the base rate
 
 
@@ -325,7 +325,7 @@ class _Group:
 
 
 def _numbers(features: Features, rows: Rows) -> Floats:
-    return np.clip(features.numeric[rows].astype(np.float64), -_FAR, _FAR)
+    return np.clip(features.numeric[rows].astype(np.float64), -FAR, FAR)
 
 
 def _codes(categories: npt.NDArray[np.int32], low: int, size: int) -> Codes:

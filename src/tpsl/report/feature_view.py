@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.report.label_view import classes_of, job_view, last_change, shared_words
+from tpsl.report.label_view import job_view, last_change, shared_words
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
 from tpsl.training.checkpoint import saved_steps
@@ -28,7 +28,7 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         raise RunError(f"{path}: {party!r} is not a feature party of the job; they are {', '.join(names)}")
     if not run.party(party).is_dir():
         raise RunError(f"{path}: has no folder of the feature party {party!r}")
-    classes = classes_of(job)
+    classes = job.classes
     result = run.party_result(party)
     promise = promise_of(job, classes, records=result.train_records if result is not None else None)
     view = job_view(path, job, party, promise, classes, name)

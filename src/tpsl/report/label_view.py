@@ -16,6 +16,7 @@ from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
+from tpsl.report.versions import origin_of, versions_of
 from tpsl.report.words import FEATURES_TEXT, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
@@ -38,7 +39,7 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
             + ", ".join(feature_party_names(job.data))
         )
     result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
-    classes = result.classes if result else classes_in(run) or classes_of(job)
+    classes = result.classes if result else classes_in(run) or job.classes
     ledger = read_ledger(run, job, classes, vault)
     view = job_view(path, job, "label", promise_of(job, classes, result, ledger.total), classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
@@ -86,6 +87,8 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         kept_epoch=None,
         samples_per_second=None,
         seconds=None,
+        versions=versions_of(RunFolder(path), party),
+        origin=origin_of(RunFolder(path), party),
         promise=promise,
         features_words=FEATURES_TEXT,
         sightings=sightings(job, promise),
@@ -109,12 +112,6 @@ def shared_words(folder: Path, job: Job, versions: Callable[[], Mapping[str, str
     """Return what shared metrics in a folder say of this run; nothing where there are none."""
     file = folder / SHARED_METRICS
     return shared_text(read_shared(file, job.digest(), versions())) if file.exists() else ""
-
-
-def classes_of(job: Job) -> int:
-    """Return the number of classes as the agreement has it."""
-    data = job.agreed()["data"]
-    return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
 
 
 def last_change(files: Iterable[Path]) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tpsl.progress import Progress, no_progress
 from tpsl.report.feature_view import read_feature_run
-from tpsl.report.label_view import classes_of, job_view, read_run
+from tpsl.report.label_view import job_view, read_run
 from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
@@ -157,7 +157,7 @@ def _without_vault(path: Path, name: str) -> RunView:
     Opening it would wait for the writer, or undo what a killed writer has left: both are more than reading.
     """
     job = RunFolder(path).job()
-    classes = classes_of(job)
+    classes = job.classes
     view = job_view(path, job, LABEL_PARTY, promise_of(job, classes), classes, name)
     view["ledger_note"] = "The vault is being written, or its writer was killed."
     return view

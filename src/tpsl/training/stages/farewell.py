@@ -34,6 +34,7 @@ async def label(role: LabelRole) -> None:
             role.keep_what_predicts(role.folder)
         else:
             role.keep_encoder()
+        role.run.note_records(role.name, role.records.ids)
         role.result = _label_result(role)
         role.run.finish(role.result)
     await role.send(Bye())
@@ -47,6 +48,7 @@ async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
     _sync(role)
     role.keep_what_predicts(role.folder)
+    role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or FeatureResult(

@@ -1,0 +1,135 @@
+"""The model card of an exported half: what it is, what it reads, and what was promised about the labels behind it.
+
+A feature party's card is made from the job and its own folder alone, so nothing in it depends on a label. The label
+party's has test metrics, which depend on true labels, and stays with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from tpsl.files import for_json
+from tpsl.training.job import Job
+from tpsl.training.result import NOTHING_RELEASED
+from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault.budget import times
+
+VERSION = 1
+"""A new key may come at any time; another meaning of a key that is there is another version."""
+
+Card = dict[str, Any]
+
+
+def feature_facts(run: RunFolder, party: str) -> Card:
+    """Return what a feature party knows of its half: the job, and its own folder."""
+    job = run.job()
+    result = run.party_result(party)
+    if result is None:
+        raise RunError(f"{run.path}: the part of {party!r} in the run is not finished")
+    return {
+        **_common(run, job, party),
+        "versions": {party: run.version(party)},
+        "train_records": result.train_records,
+        "privacy": _agreed_privacy(job),
+    }
+
+
+def label_facts(run: RunFolder) -> Card:
+    """Return what the label party knows of its half; the metrics depend on true labels."""
+    job, result, ledger = run.job(), run.result(), run.noted_ledger()
+    if result is None:
+        raise RunError(f"{run.path}: the run is not finished")
+    content = result.as_dict()
+    promised = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
+    metrics = [name for name in content if name.startswith(("test_", "validation_"))]
+    return {
+        **_common(run, job, LABEL_PARTY),
+        "versions": run.versions(),
+        "train_records": result.train_records,
+        "privacy": {name: content[name] for name in promised} | {"ledger_head": ledger["head"] if ledger else None},
+        "metrics": {name: content[name] for name in metrics},
+    }
+
+
+def local_head_facts(run: RunFolder) -> Card:
+    """Return what the label party knows of its local head: how good it is, and that it is not private."""
+    facts = label_facts(run)
+    return facts | {"privacy": facts["privacy"] | {"private": False}, "metrics": for_json(run.local_head())}
+
+
+def _common(run: RunFolder, job: Job, party: str) -> Card:
+    return {
+        "card": VERSION,
+        "party": party,
+        "run": run.path.resolve().name,
+        "job": job.digest(),
+        "records": run.records_digest(party),
+        "classes": job.classes,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "software": {"tpsl": version("tpsl"), "torch": torch.__version__},
+    }
+
+
+def _agreed_privacy(job: Job) -> Card:
+    """Return the promise of the job's own release, over all draws."""
+    privacy = job.privacy
+    facts: Card = {"mechanism": NOTHING_RELEASED, "estimator": privacy.estimator, "draws": privacy.draws}
+    epsilon = delta = 0.0
+    if job.trains:
+        mechanism = privacy.build(job.classes)
+        facts["mechanism"] = mechanism.name
+        epsilon, delta = (times(each, privacy.draws) for each in (mechanism.epsilon, mechanism.delta))
+    facts |= {"epsilon": for_json(epsilon), "delta": delta}
+    return facts | {"private": math.isfinite(epsilon) and privacy.noise_seed is None}
+
+
+def as_json(card: Mapping[str, Any]) -> bytes:
+    """Return a card as `card.json`."""
+    return (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def as_markdown(card: Mapping[str, Any]) -> bytes:
+    """Return a card for people, as `MODEL_CARD.md`."""
+    return ("\n".join(_lines(card)) + "\n").encode()
+
+
+def _lines(card: Mapping[str, Any]) -> Iterator[str]:
+    yield f"# {card['title']}"
+    yield ""
+    yield card["summary"]
+    yield from _table("What it is", {name: card[name] for name in ("party", "run", "job", "records", "train_records")})
+    yield from _table("Halves that belong together", card["versions"], "party", "version")
+    infinite = {name: "∞" for name in ("epsilon", "total_epsilon") if card["privacy"].get(name, 0) is None}
+    yield from _table("Privacy of the labels", {**card["privacy"], **infinite})
+    if "metrics" in card:
+        yield from _table("Metrics, from true labels: for the label party only", card["metrics"])
+    yield from _table("What it reads", {part["name"]: _shape(part) for part in card["inputs"]}, "input", "values")
+    if card["columns"]:
+        yield from _table("Columns of the party's table", card["columns"], "column", "kind")
+    yield from _table("What it returns", {part["name"]: _shape(part) for part in [card["output"]]}, "output", "values")
+    yield from _table("Files", card["files"], "file", "")
+    yield from _table("Made with", {**card["software"], "created": card["created"]})
+
+
+def _table(heading: str, rows: Mapping[str, Any], first: str = "", second: str = "") -> Iterator[str]:
+    yield f"\n## {heading}\n\n| {first} | {second} |\n|---|---|"
+    for name, value in rows.items():
+        yield f"| {_cell(name)} | {_cell(value)} |"
+
+
+def _shape(part: Mapping[str, Any]) -> str:
+    return f"{part['type']} [{', '.join(map(str, part['shape']))}]"
+
+
+def _cell(value: Any) -> str:
+    """Return a value as code, so that nothing in it is read as Markdown: a column may be called anything."""
+    text = " ".join(str(value).split()).replace("`", "'").replace("|", "\\|")
+    return "–" if value is None else f"`{text}`"

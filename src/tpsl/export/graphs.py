@@ -1,0 +1,96 @@
+"""A party's trained half as one module of tensors alone: what `torch.export` and ONNX can hold."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tpsl.export.wide_graph import WideScore
+from tpsl.prediction.halves import Embedder, Predictor, TrainedBottom, TrainedTop
+from tpsl.prediction.local_head import CutOfShares, FrozenAndTrained, TrainedLocalHead
+
+
+class BottomGraph(nn.Module):
+    """Categories and numbers as the encoder gives them, or inputs of the party's own → the party's share.
+
+    With a wide part the score is computed inside. A frozen pre-trained embedding comes before the cut, if it is sent.
+    """
+
+    def __init__(self, half: Embedder) -> None:
+        super().__init__()
+        halves = [half.frozen, half.trained] if isinstance(half, FrozenAndTrained) else [half]
+        self.parts = nn.ModuleList(_OneBottom(each) for each in halves if isinstance(each, TrainedBottom))
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        """Return embeddings, float32 of shape `[n, width]`."""
+        return torch.cat([part(*batch) for part in self.parts], dim=1)
+
+
+class TopGraph(nn.Module):
+    """The shares of the feature parties, then what the label party's own bottom half reads → probabilities."""
+
+    def __init__(self, predictor: Predictor, own: Embedder | None) -> None:
+        super().__init__()
+        self._received = len(predictor.widths) - (own is not None)
+        self.own = None if own is None else BottomGraph(own)
+        if isinstance(predictor, TrainedLocalHead):
+            self.head: nn.Module = _LocalHead(predictor)
+        else:
+            self.head = _PrivateHead(predictor.top if isinstance(predictor, CutOfShares) else predictor)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
+        received, own = list(inputs[: self._received]), inputs[self._received :]
+        probabilities: Tensor = self.head(received, [] if self.own is None else [self.own(*own)])
+        return probabilities
+
+
+class _OneBottom(nn.Module):
+    """One bottom half, with its wide part."""
+
+    def __init__(self, half: TrainedBottom) -> None:
+        super().__init__()
+        self.bottom = half.bottom
+        self.wide = None if half.wide is None else WideScore(half.wide)
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        if self.wide is not None:
+            categorical, numeric = batch
+            batch = (categorical, torch.cat([numeric, self.wide(categorical, numeric)], dim=1))
+        share: Tensor = self.bottom(*batch)
+        return share
+
+
+class _PrivateHead(nn.Module):
+    """The top half. It reads the end of each share, its cut."""
+
+    def __init__(self, half: Predictor) -> None:
+        super().__init__()
+        if not isinstance(half, TrainedTop):
+            raise TypeError(f"{type(half).__name__} is no top half of a network")
+        self.top, self._loss, self._cuts = half.top, half.loss, list(half.widths.values())
+
+    def forward(self, received: list[Tensor], own: list[Tensor]) -> Tensor:
+        return self._loss.probabilities(self._mean_logits([*received, *own]))
+
+    def log_odds(self, shares: list[Tensor]) -> Tensor:
+        found = self._loss.log_odds(self._mean_logits(shares))
+        return found.reshape(found.shape[0], -1)
+
+    def _mean_logits(self, shares: list[Tensor]) -> Tensor:
+        z: Tensor = self.top([share[:, -cut:] for share, cut in zip(shares, self._cuts, strict=True)])
+        return z.mean(dim=0)
+
+
+class _LocalHead(nn.Module):
+    """The local head. NOT PRIVATE."""
+
+    def __init__(self, half: TrainedLocalHead) -> None:
+        super().__init__()
+        self.head = half.head
+        self.private = None if half.top is None else _PrivateHead(half.top)
+
+    def forward(self, received: list[Tensor], own: list[Tensor]) -> Tensor:
+        private = [] if self.private is None else [self.private.log_odds([*received, *own])]
+        probabilities = torch.softmax(self.head(torch.cat([*received, *private, *own], dim=1)), dim=1)
+        return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities

@@ -1,0 +1,104 @@
+"""A run with everything that an exported half has to carry: several members, a wide part, dates, label features."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
+
+ROWS = 600
+Records = list[dict[str, str]]
+
+
+def shop_records(count: int, seed: int) -> Records:
+    """Return a feature party's records as text, some values missing."""
+    draw = random.Random(seed)
+    return [
+        {
+            "id": f"{number:05d}",
+            "colour": draw.choice(["red", "blue", "grün", "a,b", ""]),
+            "size": str(draw.randint(1, 4)),
+            "weight": draw.choice(["", f"{draw.gauss(3, 2):.3f}"]),
+            "bought": draw.choice(
+                ["", f"2024-{draw.randint(1, 12):02d}-{draw.randint(1, 28):02d}T{number % 24:02d}:30:00"]
+            ),
+        }
+        for number in range(count)
+    ]
+
+
+def bank_records(count: int, seed: int) -> Records:
+    """Return the label party's records as text."""
+    draw = random.Random(seed)
+    return [
+        {
+            "id": f"{number:05d}",
+            "branch": draw.choice(["north", "south", ""]),
+            "age": str(draw.randint(18, 90)),
+            "label": str(draw.randint(0, 1)),
+        }
+        for number in range(count)
+    ]
+
+
+def write_csv(path: Path, records: Records) -> Path:
+    columns = {name: [record[name] for record in records] for name in records[0]}
+    pyarrow.csv.write_csv(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def job_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job]:
+    """Return a function of (model, training) that makes a job of a shop's and a bank's table."""
+    folder = tmp_path_factory.mktemp("tables")
+    shop = write_csv(folder / "shop.csv", shop_records(ROWS, 1))
+    bank = write_csv(folder / "bank.csv", bank_records(ROWS, 2))
+
+    def make(model: dict[str, Any] | None = None, **training: Any) -> Job:
+        content = {
+            "data": {
+                "source": "table",
+                "features": [
+                    {
+                        "party": "shop",
+                        "path": str(shop),
+                        "categorical": ["colour", "size"],
+                        "numeric": ["weight"],
+                        "dates": ["bought"],
+                    }
+                ],
+                "label": {"path": str(bank), "categorical": ["branch"], "numeric": ["age"]},
+            },
+            "privacy": {"epsilon": 4.0},
+            "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], **(model or {})},
+            "training": {"batch_size": 128, "epochs": 1, **training},
+        }
+        return make_job(content, {}, "test")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a finished run with two members and a wide part."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(job_of_tables({"members": 2, "wide": True}), folder)
+    return folder
+
+
+@pytest.fixture
+def new_records(tmp_path: Path) -> tuple[Path, Path]:
+    """Return files of records that nobody has seen: new categories, missing values, other columns, another order."""
+    shop, bank = shop_records(50, 7), bank_records(50, 8)
+    shop[0] |= {"colour": "never seen", "weight": "1e6", "bought": "1950-01-01"}
+    shop[1] |= dict.fromkeys(("colour", "size", "weight", "bought"), "")
+    bank[2] |= {"branch": "west", "age": ""}
+    more = [{"more": "x", **dict(reversed(record.items()))} for record in shop]
+    without_labels = [{name: record[name] for name in ("age", "id", "branch")} for record in bank]
+    return write_csv(tmp_path / "shop.csv", more), write_csv(tmp_path / "bank.csv", without_labels)

@@ -1,0 +1,140 @@
+"""An exported half gives the run's own scores, from raw records and without tpsl."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from tpsl.data.party_file import encode_file
+from tpsl.export.card import feature_facts
+from tpsl.export.formats import ExportError
+from tpsl.export.half import export_half
+from tpsl.prediction.halves import load_bottom, load_top
+from tpsl.training.run_folder import RunFolder
+
+# Runs exported scripts as a user does, in one process to import PyTorch once; whoever imports tpsl there fails.
+WITHOUT_TPSL = """
+import json, runpy, sys
+sys.modules["tpsl"] = None
+for folder, *arguments in json.load(sys.stdin):
+    sys.modules.pop("encode", None)
+    sys.path.insert(0, folder)
+    sys.argv = ["predict.py", *arguments]
+    runpy.run_path(f"{folder}/predict.py", run_name="__main__")
+    sys.path.pop(0)
+assert not [name for name in sys.modules if name.startswith("tpsl.")]
+"""
+
+
+BOTTOM = "parts.0.bottom."
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the exported halves of both parties."""
+    folder = tmp_path_factory.mktemp("exported")
+    for party in ("shop", "label"):
+        export_half(run, party, folder / party)
+    return folder
+
+
+def test_both_engines_give_the_scores_of_the_run_from_raw_records(
+    run: Path, exported: Path, new_records: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shop, bank = new_records
+    calls = []
+    for engine in ("torch", "onnx"):
+        share, scores = str(tmp_path / f"share-{engine}.npy"), str(tmp_path / f"scores-{engine}.npy")
+        shared = ["--engine", engine, "--out"]
+        calls.append([str(exported / "shop"), "--records", str(shop), *shared, share])
+        calls.append([str(exported / "label"), "--records", str(bank), "--share", f"shop={share}", *shared, scores])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", WITHOUT_TPSL]
+    subprocess.run(command, input=json.dumps(calls), text=True, check=True, env=environment, cwd=tmp_path)
+
+    folder = RunFolder(run)
+    ((_, shop_features),) = encode_file(folder.encoder("shop"), shop)
+    ((_, bank_features),) = encode_file(folder.encoder("label"), bank)
+    shares = {"shop": load_bottom(run, "shop").embed(shop_features)}
+    shares["label"] = load_bottom(run, "label").embed(bank_features)
+    expected = load_top(run).probabilities(shares)
+    assert expected.std() > 1e-3  # or anything would do
+    for engine in ("torch", "onnx"):
+        np.testing.assert_allclose(np.load(tmp_path / f"share-{engine}.npy"), shares["shop"], atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(np.load(tmp_path / f"scores-{engine}.npy"), expected, atol=1e-5)
+
+
+def test_weights_are_those_of_the_run(run: Path, exported: Path) -> None:
+    weights, trained = load_file(exported / "shop" / "half.safetensors"), load_file(run / "shop" / "bottom.safetensors")
+    kept = {name.removeprefix(BOTTOM): tensor for name, tensor in weights.items() if name.startswith(BOTTOM)}
+    assert kept.keys() == trained.keys()
+    assert all(kept[name].equal(tensor) for name, tensor in trained.items())
+
+
+def test_files_are_for_their_owner_only(exported: Path) -> None:
+    for folder in (exported / "shop", exported / "label"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+def test_the_label_partys_card_says_what_was_promised_and_reached(run: Path, exported: Path) -> None:
+    card = json.loads((exported / "label" / "card.json").read_text())
+    result, ledger = RunFolder(run).result(), RunFolder(run).noted_ledger()
+    assert result is not None and ledger is not None
+    assert card["metrics"]["test_auc"] == result.test_auc
+    assert card["privacy"]["total_epsilon"] == result.total_epsilon
+    assert card["privacy"]["ledger_head"] == ledger["head"]
+    assert card["versions"] == {"shop": RunFolder(run).version("shop")}
+    assert card["columns"] == {"branch": "category", "age": "number"}
+    text = (exported / "label" / "MODEL_CARD.md").read_text()
+    assert f"`{result.test_auc}`" in text and ledger["head"] in text
+
+
+def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path, tmp_path: Path) -> None:
+    card = json.loads((exported / "shop" / "card.json").read_text())
+    assert "metrics" not in card
+    assert card["privacy"] == {
+        "mechanism": "discrete",
+        "estimator": "posterior",
+        "draws": 1,
+        "epsilon": 4.0,
+        "delta": 0.0,
+        "private": True,
+    }
+    alone = tmp_path / "run"
+    shutil.copytree(run, alone)
+    shutil.rmtree(alone / "label")
+    (alone / "result.json").unlink()
+    facts = feature_facts(RunFolder(alone), "shop")
+    assert {name: card[name] for name in facts if name != "created"} == {
+        name: value for name, value in facts.items() if name != "created"
+    }
+    both = [json.loads((exported / party / "card.json").read_text()) for party in ("shop", "label")]
+    for same in ("job", "records", "versions"):
+        assert both[0][same] == both[1][same]
+
+
+def test_what_cannot_be_exported_is_one_sentence(
+    run: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ExportError, match="there is no party 'shoe' in the job; the parties are shop, label"):
+        export_half(run, "shoe", tmp_path / "out")
+    with pytest.raises(ExportError, match="is there already, and is not an empty folder"):
+        export_half(run, "shop", exported / "shop")
+    unfinished = tmp_path / "run"
+    shutil.copytree(run, unfinished)
+    (unfinished / "result.json").unlink()
+    (unfinished / "shop" / "result.json").unlink()
+    for party in ("shop", "label"):
+        with pytest.raises(ValueError, match="is not finished"):
+            export_half(unfinished, party, tmp_path / "out")
+    monkeypatch.setattr("tpsl.export.formats.find_spec", lambda name: None)
+    with pytest.raises(ExportError, match=r"ONNX is not installed: `pip install 'tpsl\[export\]'` gets it"):
+        export_half(run, "shop", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
