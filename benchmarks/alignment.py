@@ -67,7 +67,7 @@ def keys_of(options: argparse.Namespace, party: str) -> PartyKeys:
     ):
         part[:] = generator.integers(0, 256, part.shape, np.uint8)
     keys = KeyList("id", np.arange(options.size, dtype=np.int64), digests)
-    return PartyKeys((keys,), KeySource(options.size, 0, 0, hashlib.sha256(digests).hexdigest()), {}, {})
+    return PartyKeys((keys,), KeySource(options.size, 0, 0, hashlib.sha256(digests.tobytes()).hexdigest()), {}, {})
 
 
 def be_a_party(options: argparse.Namespace) -> None:

@@ -168,7 +168,7 @@ class LabelSide(Side):
         points, positions = self._final(self.terms.parties[0]), self._common.positions[:, 0]
         digest = hashlib.sha256(_DIGEST_DOMAIN + self.working.salt)
         for start in range(0, len(positions), self.terms.batch):
-            digest.update(points[positions[start : start + self.terms.batch]])
+            digest.update(points[positions[start : start + self.terms.batch]].tobytes())
         return digest.hexdigest()
 
     def _final(self, owner: str) -> Bytes32:
