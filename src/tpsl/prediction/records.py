@@ -24,7 +24,7 @@ from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.prediction.halves import has_label_features
+from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.reading import column_names, dialect_of
 from tpsl.training.local import own_data, require_party
@@ -84,6 +84,8 @@ def read_records(
     job, path = run.job(), Path(source).absolute()
     require_party(job, party)
     if isinstance(job.data, OwnData):
+        if ":" not in source:
+            raise PredictionError(f"{source}: the records of this job are the parties' own, as package.module:name")
         given = Factory(factory=source).make(f"the source of {party}")
         own_inputs = source_inputs(party, given) if _has_features(run, party) else None
         return _sorted(source, source_ids(party, given), own_inputs)
