@@ -10,7 +10,7 @@ import numpy as np
 
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.score_port import CHECK, HEALTH, METHOD, SERVICE, message_options
+from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, SERVICE, message_options
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import as_sentence
 from tpsl.transport.network import Options, require_loopback
@@ -69,6 +69,11 @@ class LabelClient:
         request = ScoreRequest(
             party=self._party, version=version, key=key, records=len(share), share=share.astype("<f4").tobytes()
         ).SerializeToString()
+        if len(request) > MOST_MESSAGE_BYTES:
+            raise Refusal(
+                Reason.TOO_LARGE,
+                f"{len(share)} records make a message of {len(request):,} bytes, more than {MOST_MESSAGE_BYTES:,}",
+            )
         until = time.monotonic() + self._deadline
         while True:
             try:
