@@ -18,9 +18,8 @@ from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.data.split import Rows
 from tpsl.transport.checks import BadMessage
 
-
-ROWS_AT_ONCE = 1 << 19
-"""About how many points are compared at once: one in memory takes some 100 bytes."""
+ROWS_AT_ONCE = 1 << 17
+"""About how many points are compared at once."""
 
 
 class Common(NamedTuple):
