@@ -9,6 +9,7 @@ when the earlier run is gone.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ class StartingPoint:
             if noted is None:
                 raise RunError(f"{self.run}: has not started from another run")
             return noted.without_ledger()
-        self._check(job, earlier.job(), party)
+        self._check(job, earlier.job())
         at_label = party == LABEL_PARTY
         result = earlier.result() if at_label else earlier.party_result(party)
         if result is None:
@@ -66,7 +67,7 @@ class StartingPoint:
         ledgered = _ledgered(earlier) if at_label else None
         return Origin(str(self.run.absolute()), versions, result.train_records, ledgered)
 
-    def _check(self, job: Job, earlier: Job, party: str) -> None:
+    def _check(self, job: Job, earlier: Job) -> None:
         """Raise if the network of the job cannot begin with the weights of the earlier one."""
         difference = earlier.other_network(job)
         if difference:
@@ -90,11 +91,15 @@ class StartingPoint:
         """Keep a copy in a party's folder of a run: whole or absent."""
         target, beside = run.party(party) / START, run.party(party) / f".{START}.new"
         make_private_folder(beside)
-        for file in sorted(self.place(party).glob("*.safetensors")):
-            write_durably(beside / file.name, file.read_bytes())
-        if (encoder := self.encoders().get(party)) is not None:
-            encoder.save(beside / ENCODER)
-        write_durably(beside / ORIGIN, json.dumps(origin.as_dict(), indent=1).encode())
+        try:
+            for file in sorted(self.place(party).glob("*.safetensors")):
+                write_durably(beside / file.name, file.read_bytes())
+            if (encoder := self.encoders().get(party)) is not None:
+                encoder.save(beside / ENCODER)
+            write_durably(beside / ORIGIN, json.dumps(origin.as_dict(), indent=1).encode())
+        except BaseException:
+            shutil.rmtree(beside)  # on a full disk its part of the space is needed
+            raise
         sync_folder(beside)
         beside.rename(target)
         sync_folder(target.parent)
