@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from tpsl.alignment.group import fresh_scalar, hashed, multiplied
 from tpsl.alignment.key_table import KeyTable
@@ -145,7 +146,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "records_each": options.size,
         "mode": options.mode,
         "engine": options.engine,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": torch.get_num_threads(),
         "seconds": seconds,
         "cpu_seconds": sum(each["cpu_seconds"] for each in told.values()),
         "hash_microseconds_all_cores": hash_one,
@@ -159,6 +160,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     options = arguments()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     if options.party:
         be_a_party(options)
         return

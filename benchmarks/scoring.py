@@ -190,7 +190,7 @@ class Load:
                     self.latencies.append(time.perf_counter() - due)
                     self.look(kind, content)
                     return
-                self.found[f"sent again after a {status}"] += 1
+                self.found[f"sent again after a {status} ({json.loads(content)['error']})"] += 1
             await asyncio.sleep(RETRY_SECONDS)
         self.found["errors"] += 1
 
@@ -256,7 +256,7 @@ class Parties:
 
     def _replaced(self, old: Process, new: Process) -> Process:
         new.waits_for_its_port()
-        self.cpu_of_ended += old.cpu_seconds()
+        self.cpu_of_ended += old.cpu_seconds() - new.cpu_seconds()  # its start is not counted
         old.end()
         new.told()
         return new
@@ -332,7 +332,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     finally:
         parties.end()
     answered = len(load.latencies)
-    percentiles = dict(zip(("p50", "p99", "p99.9"), np.percentile(load.latencies, [50, 99, 99.9]) * 1e3, strict=True))
+    percentiles = {f"p{share:g}": float(np.percentile(load.latencies, share)) * 1e3 for share in (50, 99, 99.9)}
     return {
         "requests": answered,
         "requests a second": answered / seconds,
@@ -340,7 +340,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "errors": load.found.pop("errors", 0),
         "by model": [load.by_model[model] for model in range(2)],
         "happened": dict(load.found),
-        "memory in MB": {name: [round(size) for size in sizes] for name, sizes in memory.items()},
+        "MB over time": {name: [round(size) for size in sizes] for name, sizes in memory.items()},
         "CPU ms a request": cpu / answered * 1e3,
         "CPU ms a request in one process": direct * 1e3,
         "ratio": cpu / answered / direct,

@@ -186,6 +186,18 @@ def test_parties_bring_their_own_halves_as_objects(tmp_path: Path) -> None:
         tpsl.load(run.path).predict()
 
 
+def test_a_run_starts_from_an_earlier_one(tmp_path: Path) -> None:
+    """It is encoded as that one was, also when its data are loaded again."""
+    first, second = (tpsl.job("flights", rows=rows, epochs=1, batch_size=200, model=SMALL) for rows in (400, 600))
+    earlier = tpsl.train(first, tmp_path / "first", progress=False)
+    run = tpsl.train(second, tmp_path / "second", start_from=earlier.path, progress=False)
+    encoders = [tpsl.load(path).data.feature_sides["feature"].encoder for path in (earlier.path, run.path)]
+    assert encoders[0] is not None and encoders[1] is not None
+    assert encoders[0].digest() == encoders[1].digest()
+    assert reveal(run.data.labels)[run.data.test].shape == run.predict().shape
+    assert run.result.total_epsilon == earlier.result.total_epsilon == 1.0
+
+
 def test_what_the_label_party_permits_goes_by_the_names_of_its_file(tmp_path: Path) -> None:
     job = tpsl.job(SYNTHETIC, epsilon=2.0, batch_size=400, epochs=1, model=SMALL)
     with pytest.raises(ValueError, match=r"options: max_epsilons: Extra inputs"):

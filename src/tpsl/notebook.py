@@ -35,11 +35,12 @@ from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_t
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, make_job
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
-from tpsl.training.one_process import load_records
-from tpsl.training.one_process import train as train_job
+from tpsl.training.one_process import load_records, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.warm_start import StartingPoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,6 +108,7 @@ def train(
     releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
     second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
     to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.
+    `start_from` is a finished run that training starts from.
     `own` is what parties bring themselves, by their names. The transcript of the first `record_steps` steps is
     recorded, so that the run can be attacked.
     """
@@ -114,19 +116,13 @@ def train(
         warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
     folder = _new_folder(job) if path is None else Path(path)
     side = Local().overridden(vault=None if vault is None else Path(vault), **local)
+    start = side.starting_point()
     if data is None and own:
-        data = load_records(job, own)
+        data = load_records(job, own, encoders=start.encoders() if start else {})
     with _progress_bar(shown=progress) as show:
-        train_job(
-            job,
-            folder,
-            vault=side.vault_choice(),
-            data=data,
-            own=own,
-            device=torch.device(side.device),
-            record_steps=record_steps,
-            watching=Watching(progress=show),
-        )
+        device, watching = torch.device(side.device), Watching(progress=show)
+        setup = RunSetup(job, RunFolder(folder), own, device, record_steps, watching, start=start)
+        train_together(setup, side.vault_choice(), data)
     run = Run(folder, own)
     if data is not None:
         run.data = data
@@ -160,7 +156,8 @@ class Run:
     @cached_property
     def data(self) -> Dataset:
         """All parties' data, loaded when it is first needed."""
-        return load_records(self.job, {**RunFolder(self.path).all_own_parts(), **self._own})
+        own, begun = RunFolder(self.path).all_own_parts(), StartingPoint.begun_by(self.path)
+        return load_records(self.job, {**own, **self._own}, encoders=begun.encoders())
 
     def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:
         """Return the probabilities of these rows of `data`, of the test rows if None; they depend on no true label."""

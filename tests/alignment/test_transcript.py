@@ -43,7 +43,7 @@ def attended(
     tables = {name: make_table([{"id": str(number)} for number in numbers]) for name, numbers in lists.items()}
     workings = {name: WorkingFolder(path / name, terms) for name in terms.circle}
     for name, working in workings.items():
-        working.begin(tables[name].source)
+        working.begin(tables[name])
     ends = {name: linked_pair((LABEL, name), "uint8", terms.limits(), watch) for name in terms.parties}
     label = LabelSide(LABEL, terms, tables[LABEL], workings[LABEL], UNWATCHED)
     features = [FeatureSide(name, terms, tables[name], workings[name], UNWATCHED) for name in terms.parties]

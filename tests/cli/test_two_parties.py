@@ -176,6 +176,51 @@ def test_two_feature_parties_and_a_label_party_with_features(office: Office) -> 
     assert set(one) >= {f"{party}/{half}.safetensors" for party in own for half in ("bottom", "wide")}
 
 
+def test_three_programs_start_from_an_earlier_run_as_one_does(office: Office) -> None:
+    """Each party names its own earlier run; halves that do not belong together are refused before any release."""
+    rows = [(f"r{row:03d}", 10 + row // 100, row % 5, row % 7, row % 2) for row in range(400)]
+    columns = {"shop.csv": (0, 1, 2), "bank.csv": (0, 1, 4), "net.csv": (0, 1, 3)}
+    names = ("id", "day", "pages", "speed", "label")
+
+    def write(days: int) -> None:
+        for file, chosen in columns.items():
+            lines = [",".join(str(row[at]) for at in chosen) for row in rows[: 100 * days]]
+            (office.folder / file).write_text("\n".join([",".join(names[at] for at in chosen), *lines]))
+
+    own = {"airport": ("shop.csv", "pages"), "weather": ("net.csv", "speed")}
+    files = [{"path": path, "party": party, "numeric": [n], "time": "day"} for party, (path, n) in own.items()]
+    data = {"source": "table", "features": files, "label": {"path": "bank.csv", "time": "day"}}
+    office.write_job({**SMALL, "data": data, "model": {**SMALL["model"], "wide": True}}, batch_size=32)
+    write(2)
+    label = office.listening(office.serve("--out", "first/label"))
+    parties = [office.join(party, "--out", f"first/{party}") for party in own]
+    for program in (label, *parties):
+        program.result()
+    write(4)
+
+    def options(party: str, earlier: str = "first") -> list[str]:
+        return ["--since", "12", "--from", f"{earlier}/{party}", "--out", f"second/{party}"]
+
+    shutil.copytree(office.folder / "first", office.folder / "other")
+    versions = office.folder / "other" / "airport" / "airport" / "versions.json"
+    versions.write_text(json.dumps({"airport": "0" * 64}))
+    label = office.listening(office.serve(*options("label")))
+    sentence = office.join("airport", *options("airport", "other")).error()
+    assert "version that training starts from differs: the label party has" in sentence
+    assert office.releases() == 1
+    parties = [office.join(party, *options(party)) for party in own]
+    result = label.result()
+    for program in parties:
+        program.result()
+    assert result["train_records"] == 160
+    assert office.releases() == 2
+    for party in own:
+        shutil.copytree(office.folder / "first" / party / party, office.folder / "first" / "label" / party)
+    one = office.train_in_one_process("--since", "12", "--from", "first/label")
+    assert office.weights(*(f"second/{party}" for party in ("label", *own))) == one
+    assert set(one) >= {f"{party}/{half}.safetensors" for party in own for half in ("bottom", "wide")}
+
+
 def test_another_job_is_refused_with_the_field_that_differs(office: Office) -> None:
     office.write_job(SYNTHETIC, "other.yaml", epochs=3)
     label = office.listening(office.serve())

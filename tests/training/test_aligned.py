@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tpsl.alignment.keys import read_keys
+from tpsl.alignment.parties import align_all
 from tpsl.audit import examine
 from tpsl.data.aligned import Alignment
 from tpsl.data.config import TableData
@@ -221,3 +222,32 @@ def test_metrics_to_share_are_charged_to_people(tables: Path) -> None:
     with pytest.raises(VaultError, match=r"would bring a unit to ε = 1 in all, more than the ε = 0\.9 that"):
         evaluate_test_records(second, side, replace(terms, policy=ReleasePolicy(max_epsilon=0.9)))
     assert evaluate_test_records(second, side, terms)[1].epsilon == 1.0
+
+
+def test_three_parties_align_and_train(tables: Path) -> None:
+    """Each record is about the same person at all of them, whatever rows they have."""
+    shops = {"shop": range(0, 120), "garage": range(40, 160)}
+    rng = np.random.default_rng(1)
+    files = []
+    for party, people in shops.items():
+        rows = rng.permutation(people)
+        pq.write_table(pa.table({"id": rows, "size": rows / 100}), tables / f"{party}.parquet")
+        files.append({"path": str(tables / f"{party}.parquet"), "party": party, "numeric": ["size"]})
+    for mode, records in (("label-only", 80), ("both", 60)):
+        content = job(tables, mode).model_dump(mode="json")
+        folders = {party: tables / mode / party for party in ("shop", "garage", "label")}
+        content["data"]["features"] = [file | {"alignment": str(folders[file["party"]])} for file in files]
+        content["data"]["label"]["alignment"] = str(folders["label"])
+        bank = rng.permutation(range(60, 180))
+        pq.write_table(pa.table({"id": bank, "label": bank % 2}), tables / "bank.parquet")
+        agreed = make_job(content, {}, "test")
+        found = align_all(agreed)
+        assert {len(each.result.alignment) for each in found.values()} == {records}
+        people = {}
+        for party, folder in folders.items():
+            ids = pq.read_table(tables / f"{party if party != 'label' else 'bank'}.parquet")["id"].to_numpy()
+            rows = Alignment.load(folder).rows
+            people[party] = np.where(rows >= 0, ids[rows], -1)
+        assert np.array_equal(people["shop"], people["garage"])
+        assert np.array_equal(people["label"], np.where(people["shop"] >= 60, people["shop"], -1))
+        assert train(agreed, tables / mode / "run").train_records == round(records * 0.8)

@@ -6,7 +6,7 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.channel import Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, decode, encode_control
-from tpsl.transport.handshake import Agreement, FeatureHandshake, LabelHandshake, LinkPosition, refusal
+from tpsl.transport.handshake import RECORD_IDS, Agreement, FeatureHandshake, LabelHandshake, LinkPosition, refusal
 
 IDS = bytes(range(32))
 TERMS = {"protocol version": "1", "digest of the job": "abc", "width of the cut": "128"}
@@ -80,6 +80,18 @@ def test_other_record_ids_are_noticed_by_the_feature_party() -> None:
     feature.proof(label.challenge(feature.hello(), "airport"), NEW)
     with pytest.raises(Refused, match=r"^the record ids differ: the label party has other ids"):
         feature.welcomed(label.welcome(HERE))
+
+
+def test_a_refusal_says_what_helps_where_that_is_known() -> None:
+    label = label_side(Agreement(TERMS, IDS, advice={RECORD_IDS: "find the common ones"}))
+    feature = FeatureHandshake("airport", Agreement(TERMS, IDS[::-1]))
+    proof = feature.proof(label.challenge(feature.hello(), "airport"), NEW)
+    with pytest.raises(Refused, match=r"in another order; find the common ones$"):
+        label.proven(proof)
+    name = next(iter(TERMS))
+    other = FeatureHandshake("airport", Agreement({**TERMS, name: "x"}, IDS))
+    with pytest.raises(Refused, match=r"has 'x'; talk to each other$"):
+        label_side(Agreement(TERMS, IDS, advice={name: "talk to each other"})).challenge(other.hello(), "airport")
 
 
 def test_the_digest_of_the_record_ids_is_never_sent() -> None:

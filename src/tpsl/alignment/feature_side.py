@@ -55,6 +55,9 @@ class FeatureSide(Side):
             raise BadMessage(f"the label party announces a name of {len(said.identity)} bytes, not {IDENTITY_BYTES}")
         self.working.note_announced(LABEL_PARTY, said)
         self.working.note_records(dict(zip(self.terms.circle, said.records, strict=True)))
+        for name, records in self.working.records.items():
+            if name != self.name:
+                self.watching.notice(f"{described(name)} has {records:,} records to align")
 
     async def _answer(self, channel: Channel) -> Outcome:
         """Take lists and send them back blinded, as the label party asks, until it tells the outcome."""
@@ -114,7 +117,7 @@ class FeatureSide(Side):
         positions = np.ascontiguousarray(rows[:, :4]).view("<u4").ravel().astype(np.int64)
         keys = rows[:, 4].astype(np.int64)
         if len(np.unique(positions)) != count or (positions >= len(self.table)).any():
-            raise BadMessage("the label party names positions twice, or such as are not in this party's list")
+            raise BadMessage("the label party names a position twice, or one that is not in this party's list")
         if (keys >= len(self.terms.keys)).any():
             raise BadMessage("the label party names a key that the alignment does not have")
         return positions, keys

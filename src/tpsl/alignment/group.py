@@ -25,6 +25,7 @@ from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tpsl.alignment.errors import AlignmentError
 from tpsl.transport.checks import BadMessage
@@ -63,7 +64,7 @@ def hashed(digests: Bytes32, context: bytes) -> Bytes32:
 
 
 def multiplied(points: Bytes32, scalar: bytes) -> Bytes32:
-    """Return each point times the scalar, computed by all cores; the points have passed `require_points`."""
+    """Return each point times the scalar, in as many threads as torch has; the points passed `require_points`."""
     return _each(partial(_nacl().crypto_scalarmult, scalar), points)
 
 
@@ -88,7 +89,7 @@ def _each(work: Callable[[bytes], bytes], items: Bytes32) -> Bytes32:
         end = min(begin + _AT_ONCE * POINT_BYTES, len(data))
         return b"".join([work(data[at : at + POINT_BYTES]) for at in range(begin, end, POINT_BYTES)])
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         results = b"".join(threads.map(done, range(0, len(data), _AT_ONCE * POINT_BYTES)))
     return np.frombuffer(results, np.uint8).reshape(items.shape)
 

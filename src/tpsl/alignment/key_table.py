@@ -41,7 +41,7 @@ class KeyTable:
         for number, each in enumerate(keys.lists):
             digests[places[each.rows], number] = each.digests
             is_missing[places[each.rows], number] = False
-        noise = os.urandom(POINT_BYTES * np.count_nonzero(is_missing))
+        noise = os.urandom(POINT_BYTES * int(np.count_nonzero(is_missing)))
         digests[is_missing] = np.frombuffer(noise, np.uint8).reshape(-1, POINT_BYTES)
         return cls(rows, digests, keys.source)
 

@@ -61,7 +61,7 @@ class PartyKeys:
 
 
 def read_keys(file: TableFile, keys: tuple[AlignmentKey, ...], progress: Progress = no_progress) -> PartyKeys:
-    """Read, normalise and digest the keys of a file, in memory of some 40 bytes a key."""
+    """Read, normalise and digest the keys of a file, block by block; of each key its digest and its row are kept."""
     columns = KeyColumns(file, [key.name for key in keys])
     found: dict[str, list[tuple[Rows, KeyDigests]]] = {key.name: [] for key in keys}
     for first, texts in columns.blocks(progress):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,8 @@ class LabelSide(Side):
         self._heard: dict[str, Channel] = {}  # channels on which a party has announced its list
         self._channels: dict[str, Channel] = {}  # those on which it was answered
         for round_ in range(self.terms.rounds):
-            await self._round(meeting, round_)
+            ask, collect = partial(self._ask, round_), partial(self._collect, round_)
+            await self._with_all(meeting, ask, collect, meanwhile=partial(self.blinded, round_))
         await self._with_all(meeting, self._tell, self._confirmed)
         self.working.settle()
         for channel in self._channels.values():
@@ -65,29 +66,25 @@ class LabelSide(Side):
         places = self.order[common.positions[:, -1]]
         return Outcome(self._digest, self.table.rows[places], len(places), self.table.digests[places, common.keys])
 
-    async def _round(self, meeting: Meeting, round_: int) -> None:
-        async def begin(party: str) -> None:
-            owner, channel = self.terms.owner(party, round_), self._channels[party]
-            wanted = self.working.list_of(owner, round_ + 1)
-            if wanted.is_complete:
-                return
-            if round_:
-                await self.send_list(channel, self.working.list_of(owner, round_), round_, 0)
-            await channel.send(Start(round_, wanted.done))
+    async def _ask(self, round_: int, party: str) -> None:
+        """Send a feature party the list that is its to blind in a round, and ask for what is missing of the result."""
+        owner, channel = self.terms.owner(party, round_), self._channels[party]
+        wanted = self.working.list_of(owner, round_ + 1)
+        if wanted.is_complete:
+            return
+        if round_:
+            await self.send_list(channel, self.working.list_of(owner, round_), round_, 0)
+        await channel.send(Start(round_, wanted.done))
 
-        async def finish(party: str) -> None:
-            owner, channel = self.terms.owner(party, round_), self._channels[party]
-            wanted = self.working.list_of(owner, round_ + 1)
-            if wanted.is_complete:
-                return
-            while not wanted.is_complete:
-                message = await receive(channel, self.watching.observer, TensorMessage, topics=(POINTS,))
-                if message.part * self.terms.batch != wanted.done:
-                    raise BadMessage(f"{described(party)} sent batch {message.part} out of turn")
-                self.take(message, round_, wanted, party)
-            require_distinct(self.points(wanted), described(party))
-
-        await self._with_all(meeting, begin, finish, lambda: self.blinded(round_))
+    async def _collect(self, round_: int, party: str) -> None:
+        """Receive what was asked for; no key may be in it twice."""
+        wanted = self.working.list_of(self.terms.owner(party, round_), round_ + 1)
+        while not wanted.is_complete:
+            message = await receive(self._channels[party], self.watching.observer, TensorMessage, topics=(POINTS,))
+            if message.part * self.terms.batch != wanted.done:
+                raise BadMessage(f"{described(party)} sent batch {message.part} out of turn")
+            self.take(message, round_, wanted, party)
+        require_distinct(self.points(wanted), described(party))
 
     async def _with_all(
         self, meeting: Meeting, begin: _WithParty, finish: _WithParty, meanwhile: Callable[[], object] = lambda: None
@@ -125,6 +122,7 @@ class LabelSide(Side):
                     raise BadMessage(f"{described(name)} announces {said.records} records")
                 self.working.note_announced(name, said)
                 records[name], self._heard[name] = said.records[0], channel
+                self.watching.notice(f"{described(name)} has {said.records[0]:,} records to align")
                 self.traffics.append(channel.traffic)
         self.working.note_records(records)
         for name, channel in channels.items():

@@ -19,7 +19,7 @@ from tpsl.data.aligned import Alignment, is_aligned
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.local import Local, LocalError, certificates_of
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
+from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
@@ -60,9 +60,11 @@ def align_as_label(
     address, side = local.listen, LabelSide(LABEL_PARTY, terms, table, WorkingFolder(folder, terms), watching)
 
     def meet() -> None:
+        nonlocal address
         agreed, wire = terms.agreement(), _wire(side, local)
         with LabelServer(address, terms.parties, agreed, wire, credentials=credentials) as server:
-            watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
+            address = f"{address.rpartition(':')[0]}:{server.port}"  # the same each time that it is opened
+            watching.observer.event("listening", address=address)
             with _attending(server, side):
                 run_alone(side.attend(server))
 
@@ -148,7 +150,7 @@ def _is_done(side: Side) -> bool:
             raise AlignmentError(f"{folder}: holds another alignment; remove it, or choose another folder")
         side.watching.notice(f"{folder}: was aligned before")
         return True
-    working.begin(side.table.source)
+    working.begin(side.table)
     return False
 
 
@@ -184,7 +186,7 @@ def _attending(endpoint: Endpoint, side: Side) -> Iterator[None]:
     """Tell the others why this side stops, if it does; one that is settled does not need them any more."""
     try:
         yield
-    except (PeerMissing, JobStopped, BadMessage) as error:
+    except (PeerMissing, Refused, JobStopped, BadMessage) as error:
         endpoint.stop(str(error))
         if not side.working.is_settled:
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.files import naming_what_does_not_fit, open_private
+from tpsl.files import naming_what_does_not_fit, open_private, sync_folder
 
 RowBytes = npt.NDArray[np.uint8]
 """Rows of bytes: [n, width]."""
@@ -33,12 +33,14 @@ class RowFile:
 
     def append(self, rows: RowBytes) -> None:
         """Write the next batch, durably."""
-        end = self.done * self.width
+        end, is_new = self.done * self.width, not self.path.exists()
         with naming_what_does_not_fit(self.path, rows.nbytes), open_private(self.path, "ab") as file:
             file.truncate(end)
             file.write(np.ascontiguousarray(rows).data)
             file.flush()
             os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self.path.parent)
 
     def read(self) -> RowBytes:
         """Return the rows that are there; they are read from the file as they are used."""

@@ -63,8 +63,6 @@ class Side(ABC):
         """Blind the list that is this party's in a round, as far as that is not done; no key may be in it twice."""
         owner = self.terms.owner(self.name, round_)
         made = self.working.list_of(owner, round_ + 1)
-        if made.is_complete:
-            return made
         source = self.working.list_of(owner, round_).read() if round_ else self.table.digests
         order = self.order if round_ == 0 else None
         if round_ and self.terms.config.mode == "size":

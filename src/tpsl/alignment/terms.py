@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
+from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.group import POINT_BYTES
 from tpsl.data.config import AlignmentConfig, TableData
 from tpsl.data.dataset import feature_party_names
@@ -36,6 +37,13 @@ class AlignmentTerms:
     config: AlignmentConfig
     parties: tuple[str, ...]
     """The feature parties in the job's order. The list of the first sets the order of the common records."""
+
+    def __post_init__(self) -> None:
+        if self.config.engine == "plain" and self.config.mode == "size":
+            raise AlignmentError(
+                "data.alignment: with the engine plain the label party sees which records are common: "
+                "mode size needs the engine ecdh"
+            )
 
     @classmethod
     def of(cls, data: TableData) -> Self:

@@ -10,6 +10,7 @@ All of it is removed when the alignment is done, so that no secret serves twice.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -21,10 +22,9 @@ import numpy as np
 
 from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.group import fresh_scalar
-from tpsl.alignment.key_table import random_order
+from tpsl.alignment.key_table import KeyTable, random_order
 from tpsl.alignment.row_file import RowFile
 from tpsl.alignment.terms import AlignmentTerms
-from tpsl.data.key_columns import KeySource
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
 from tpsl.transport.checks import BadMessage
@@ -58,9 +58,10 @@ class WorkingFolder:
             remove_drafts(self.folder)
             yield
 
-    def begin(self, source: KeySource) -> None:
-        """Draw this party's secrets, or take up those of the process before; its file must be the same."""
-        aligned = {"terms": self._terms.agreement().ids.hex(), "keys": source.digest, "rows": source.rows}
+    def begin(self, table: KeyTable) -> None:
+        """Draw this party's secrets, or take up those of the process before; its keys and their order are the same."""
+        order = hashlib.sha256(table.rows.tobytes()).hexdigest()
+        aligned = {"terms": self._terms.agreement().ids.hex(), "keys": table.source.digest, "order": order}
         secret = self.path / "secret.json"
         if not secret.exists():
             make_private_folder(self.path)

@@ -29,6 +29,7 @@ from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.wide import load_wide
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
+from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
@@ -87,7 +88,9 @@ class AttackedRun:
         if self._inputs is not None:
             return self._inputs
         own = {name: self._run.own_parts(name).source(name) for name in self.parties}
-        return {name: load_feature_party(self.job.data, name, source=own[name]).features for name in self.parties}
+        begun = StartingPoint.begun_by(self._run.path).encoders()
+        sides = (load_feature_party(self.job.data, name, source=own[name], encoder=begun.get(name)) for name in own)
+        return {side.party: side.features for side in sides}
 
     @cached_property
     def features(self) -> Mapping[str, Features]:

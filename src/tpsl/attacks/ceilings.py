@@ -40,6 +40,7 @@ from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, auc_ceiling
 from tpsl.registry import ExtensionError
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -127,6 +128,7 @@ class Ceilings:
             parties, features_are = [embeddings_as_features(run.steps, run.table_rows)], "the embeddings"
         if read is None:  # gradients depend on the label party's own features too
             source = self._folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
-            own = load_label_party(run.job.data, source=source).records.features
+            encoder = StartingPoint.begun_by(self._folder.path).encoders().get(LABEL_PARTY)
+            own = load_label_party(run.job.data, source=source, encoder=encoder).records.features
             parties += [] if own is None else as_features({LABEL_PARTY: own}).values()
         return Evaluated(run.rows, self._true_labels[run.rows], run.classes, side_by_side(parties), features_are, read)

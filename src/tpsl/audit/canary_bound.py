@@ -109,20 +109,31 @@ def audit(
     Guarantee: a job that keeps its ε with independent noise is accused with probability at most `levels.CANARIES`.
     A `seed` repeats the choice of canaries and their coins. `own` is what each party brings itself, by its name.
     """
+    setup = RunSetup(job, RunFolder(folder / "run"), own, record_steps=ALL_STEPS, watching=watching)
+    words = secure_words() if seed is None else seeded_words(seed, "canaries")
+    return audit_run(setup, canaries, confidence, words, data)
+
+
+def audit_run(
+    setup: RunSetup, canaries: int, confidence: float, words: RandomWords, data: Dataset | None = None
+) -> AuditResult:
+    """Do what `audit` does for a run that is not there yet, in a new folder; it may start from an earlier one.
+
+    Where the label party has features of its own it does not: they are moved to another party, whose half is new.
+    """
     if canaries < 1:
         raise ValueError(f"an audit needs at least one canary, not {canaries}")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence!r}")
-    if not job.trains:
+    if not setup.job.trains:
         raise AuditError("the job releases no labels (gradients: none), so there is nothing to guess; only replay it")
-    new_folder(folder)
-    words = secure_words() if seed is None else seeded_words(seed, "canaries")
+    new_folder(setup.run.path.parent)
     if data is None:
-        data = load_records(job, own)
+        data = load_records(setup.job, setup.own, encoders=setup.encoders())
     planted = plant_canaries(data, canaries, words)
     if data.label_features is not None:
-        job, own = features_moved(job, own)
-    setup = RunSetup(job, RunFolder(folder / "run"), own, record_steps=ALL_STEPS, watching=watching)
+        job, own = features_moved(setup.job, setup.own)
+        setup = replace(setup, job=job, own=own, start=None)
     return attack_canaries(setup, planted, confidence, words)
 
 

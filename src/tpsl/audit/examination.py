@@ -8,19 +8,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from tpsl.audit.canary_bound import AuditResult, audit
+from tpsl.audit.canary_bound import AuditResult, audit_run
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
-from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay
+from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay_run
 from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
 from tpsl.mechanisms import secure_words
 from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.one_process import load_records
+from tpsl.training.one_process import ALL_STEPS, load_records
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
@@ -82,35 +84,34 @@ def examine(
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
     Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
-    nothing for are left out, with a notice. `own` is what parties bring themselves, beside what the run has noted.
+    nothing for are left out, with a notice. `own` is what parties bring themselves, beside what the run has noted. A
+    run that started from an earlier one is trained again from the same weights.
     """
     wanted = _possible(job, only, run, watching.notice)
     new_folder(folder)
     if run is not None:
         own = RunFolder(run).all_own_parts() | {party: parts for party, parts in own.items() if parts != OwnParts()}
-    data = load_records(job, own) if {"canaries", "replay"} & set(wanted) else None
+    start = StartingPoint.begun_by(run) if run is not None and RunFolder(run).origin(LABEL_PARTY) else None
+    encoders = start.encoders() if start else {}
+    data = load_records(job, own, encoders=encoders) if {"canaries", "replay"} & set(wanted) else None
 
     def within(part: Part) -> Watching:
         return replace(watching, progress=lambda done, total, note: watching.progress(done, total, f"{part}: {note}"))
 
+    def again(part: Part, name: str) -> RunSetup:
+        place = RunFolder(folder / part / name)
+        return RunSetup(job, place, own, record_steps=ALL_STEPS, watching=within(part), start=start)
+
     found: dict[str, Any] = {}
     if "canaries" in wanted:
-        found["canaries"] = audit(
-            job,
-            folder / "canaries",
-            canaries=canaries,
-            confidence=confidence,
-            data=data,
-            own=own,
-            watching=within("canaries"),
-        )
+        found["canaries"] = audit_run(again("canaries", "run"), canaries, confidence, secure_words(), data)
     if "releases" in wanted:
         mechanism, draws = job.privacy.build(_classes(job, data, own)), job.privacy.draws
         progress = within("releases").progress
         found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=progress)
-    if "replay" in wanted:
-        changed = flipped_at_the_source(job, secure_words(), own)
-        found["replay"] = replay(job, folder / "replay", data=data, changed=changed, own=own, watching=within("replay"))
+    if "replay" in wanted and data is not None:
+        changed = flipped_at_the_source(job, secure_words(), own, encoders)
+        found["replay"] = replay_run(again("replay", "before"), data, changed, secure_words())
     if "vault" in wanted and run is not None:
         found["vault"] = _verified(RunFolder(run).vault())
     return Examination(**found)

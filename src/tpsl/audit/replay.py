@@ -20,6 +20,7 @@ import numpy as np
 
 from tpsl.audit.folder import new_folder
 from tpsl.data.dataset import Dataset
+from tpsl.data.encoder import EncoderState
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.true_labels import reveal
@@ -103,12 +104,25 @@ def replay(
     to flip; `own` is what each party brings itself, by its name, and `make_label_party` makes the label party that is
     put to the test.
     """
-    new_folder(folder)
     words = secure_words() if seed is None else seeded_words(seed, "replay")
     if data is None:
         data, changed = load_records(job, own), flipped_at_the_source(job, words, own)
     elif changed is None:
         changed = flip_half(data, words)
+    setup = RunSetup(job, RunFolder(folder / "before"), own, record_steps=ALL_STEPS, watching=watching)
+    return replay_run(setup, data, changed, words, make_label_party)
+
+
+def replay_run(
+    setup: RunSetup,
+    data: Dataset,
+    changed: Dataset,
+    words: RandomWords,
+    make_label_party: LabelPartyBuilder = build_label_party,
+) -> ReplayResult:
+    """Do what `replay` does for a run that is not there yet, in a new folder; it may start from an earlier one."""
+    folder, watching = setup.run.path.parent, setup.watching
+    new_folder(folder)
     vault = folder / "vault"
     _store(vault, data, words)
     for half, (run, labelled) in enumerate((("before", data), ("after", changed))):
@@ -121,16 +135,21 @@ def replay(
 
         with (folder / f"{run}-{_FRAMES}").open("w", encoding="utf-8") as file:
             log = _FrameLog(file)
-            log.take(_terms(job, labelled))
-            shown = replace(watching, progress=both)
-            setup = RunSetup(job, RunFolder(folder / run), own, record_steps=ALL_STEPS, watching=shown)
-            train_together(setup, VaultChoice(vault), labelled, make_label_party, log.couple)
+            log.take(_terms(setup.job, labelled))
+            this = replace(setup, run=RunFolder(folder / run), watching=replace(watching, progress=both))
+            train_together(this, VaultChoice(vault), labelled, make_label_party, log.couple)
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 
-def flipped_at_the_source(job: Job, words: RandomWords, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
+def flipped_at_the_source(
+    job: Job,
+    words: RandomWords,
+    own: Mapping[str, OwnParts] = MappingProxyType({}),
+    encoders: Mapping[str, EncoderState] = MappingProxyType({}),
+) -> Dataset:
     """Return the job's data as they are read from a source in which half of the labels are others."""
-    return load_records(job, own, relabelling=Relabelling(int(words.words(1)[0] >> np.uint64(1))))
+    relabelling = Relabelling(int(words.words(1)[0] >> np.uint64(1)))
+    return load_records(job, own, relabelling=relabelling, encoders=encoders)
 
 
 def _store(vault: Path, data: Dataset, words: RandomWords) -> None:

@@ -34,6 +34,7 @@ def report(
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.run_table import sum_sentences, summary, summary_table
+    from tpsl.report.versions import version_rows
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
     from tpsl.vault import Vault, sums_over
@@ -49,7 +50,7 @@ def report(
             known = [path for path in known_vaults(vaults) if Vault.exists(path)]
             views = with_sums(views, vaults, sums_over(known))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
-    content = {"page": str(out), "runs": [summary(view) for view in views]}
+    content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
     answer(json, content, [summary_table(views), *sum_sentences(views), f"The page: {out.resolve()}"])
 
 

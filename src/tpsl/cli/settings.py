@@ -169,6 +169,7 @@ JOB_FLAGS = {
     "epsilon": "privacy.epsilon",
     "epochs": "training.epochs",
 }
+START_FLAGS = {"from_": "local.start_from", "since": "data.since"}
 LIMIT_FLAGS = {"max_epsilon": "local.max_epsilon", "not_private": "local.not_private"}
 RELEASE_FLAGS = {"vault": "local.vault", **LIMIT_FLAGS, "compose": "local.compose"}
 ALL_PARTS = ("data", "privacy", "model", "training", "prediction", LOCAL)
@@ -192,7 +193,7 @@ def _option(name: str, key: Key) -> Parameter:
         kind, metavar = Literal[choices], "NAME"
         text += f" One of: {', '.join(choices)}."
     panel = "This side" if key.name.startswith(f"{LOCAL}.") else "Job"
-    flag = "--" + name.replace("_", "-")
+    flag = "--" + name.rstrip("_").replace("_", "-")  # a word of Python's own has an underscore after it
     option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
     return _keyword(name, Annotated[kind | None, option])
 

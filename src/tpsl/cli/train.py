@@ -13,6 +13,7 @@ from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 from tpsl.cli.settings import (
     JOB_FLAGS,
     RELEASE_FLAGS,
+    START_FLAGS,
     LocalsOption,
     LogOption,
     RecordTranscriptFlag,
@@ -22,9 +23,10 @@ from tpsl.cli.settings import (
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
+    from tpsl.training.origin import Origin
     from tpsl.training.result import TrainResult
 
-COMMAND = settings_command(**JOB_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
+COMMAND = settings_command(**JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
 
 
 def train(
@@ -43,8 +45,9 @@ def train(
 
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
-    from tpsl.training.one_process import ALL_STEPS
-    from tpsl.training.one_process import train as run_job
+    from tpsl.training.one_process import ALL_STEPS, train_together
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
 
     parties = Settings.of(context).load_parties(job, local)
@@ -56,15 +59,10 @@ def train(
         progress_bar("training") as progress,
         run_logger(agreed, run, LABEL_PARTY, notice, log) as logger,
     ):
-        result = run_job(
-            agreed,
-            run,
-            vault=at_label.vault_choice(),
-            own=parties.own,
-            device=torch.device(at_label.device),
-            record_steps=ALL_STEPS if record_transcript else 0,
-            watching=Watching(logger, progress, notice),
-        )
+        device, record_steps = torch.device(at_label.device), ALL_STEPS if record_transcript else 0
+        watching, start = Watching(logger, progress, notice), at_label.starting_point()
+        setup = RunSetup(agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start)
+        result = train_together(setup, at_label.vault_choice())
     show_result(result, json)
 
 
@@ -73,18 +71,30 @@ def show_result(result: TrainResult, json: bool) -> None:
     from tpsl.report.ledgers import result_now
     from tpsl.training.result import NOTHING_RELEASED
     from tpsl.training.run_folder import RunFolder
+    from tpsl.transport.peers import LABEL_PARTY
 
     run = RunFolder(Path(result.run))
     local, result = run.local_head(), result_now(run, result)
     nothing = {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
+    origin = run.origin(LABEL_PARTY)
     rows = {
         "run": result.run,
+        **({"starts from": _starts_from(origin)} if origin else {}),
         **(nothing if result.mechanism == NOTHING_RELEASED else _private_head(result)),
         **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
         "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
     }
     content = {**result.as_dict(), **({"local_head": local} if local else {})}
+    if origin:
+        content["origin"] = origin.as_dict()
     answer(json, content, (f"{name:<18} {value}" for name, value in rows.items()))
+
+
+def _starts_from(origin: Origin) -> str:
+    from tpsl.report.words import spent_text
+
+    spent = f", {spent_text(origin.ledgered.epsilon, 0.0)} in all" if origin.ledgered else ""
+    return f"{origin.run} ({origin.train_records:,} records{spent}; their labels are in these weights too)"
 
 
 def _test_auc(result: TrainResult) -> str:

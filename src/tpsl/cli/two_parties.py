@@ -13,6 +13,7 @@ import typer
 from tpsl.cli.console import JsonFlag, answer
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
+    START_FLAGS,
     JobArgument,
     LocalOption,
     LogOption,
@@ -92,7 +93,9 @@ class Side:
 
 
 @label_app.command(
-    cls=settings_command(listen="local.listen", certs="local.certificates", out="local.out", **RELEASE_FLAGS)
+    cls=settings_command(
+        listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+    )
 )
 def serve(
     context: typer.Context,
@@ -129,7 +132,9 @@ def serve(
 
 
 @feature_app.command(
-    cls=settings_command(connect="local.connect", party="local.party", certs="local.certificates", out="local.out")
+    cls=settings_command(
+        connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+    )
 )
 def join(
     context: typer.Context,

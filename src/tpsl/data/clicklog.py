@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tpsl.data.config import AvazuData, ClickData, CriteoData
+from tpsl.data.encoder import EncoderState
 from tpsl.data.new_files import new_parquet
 from tpsl.data.party_file import Labels, PartyFile, side_by_side
 from tpsl.data.preparation import Preparation
@@ -47,12 +48,14 @@ _AVAZU = {
 
 
 def feature_side(
-    config: ClickData, progress: Progress = no_progress, relabelling: Relabelling | None = None
+    config: ClickData,
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> FeatureSide:
-    """Load the feature party's side; in a converted folder, from its own file alone."""
-    return Preparation.of(config, in_file_order=True).load_feature_side(
-        FEATURE_PARTY, feature_file(config, relabelling), progress
-    )
+    """Load the feature party's side; in a converted folder, from its own file alone. `encoder`: of an earlier run."""
+    preparation = Preparation.of(config, in_file_order=True, encoder=encoder)
+    return preparation.load_feature_side(FEATURE_PARTY, feature_file(config, relabelling), progress)
 
 
 def label_side(

@@ -5,6 +5,8 @@ but names. `DataConfig` is discriminated by `source`; an unknown key, a wrong ty
 error that names the key.
 """
 
+from contextlib import suppress
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -32,7 +34,26 @@ def _check_class_values(values: tuple[str, ...] | None, classes: int) -> None:
         raise ValueError(f"class_values needs {classes} different values, one a class, not {len(set(values))}")
 
 
+def _moment_as_text(value: object) -> object:
+    """YAML reads 2026-11-14 as a date and 17 as a number; here both are text."""
+    is_moment = isinstance(value, date | int | float) and not isinstance(value, bool)
+    return (value.isoformat() if isinstance(value, date) else str(value)) if is_moment else value
+
+
+def _number_or_date(text: str) -> str:
+    for read in (float, datetime.fromisoformat):
+        with suppress(ValueError):
+            read(text)
+            return text
+    raise ValueError("a time is a number, or a date or timestamp as 2026-11-14 or 2026-11-14T06:00")
+
+
 ClassValues = Annotated[Names | None, BeforeValidator(_words_stay_words)]
+Moment = Annotated[str, BeforeValidator(_moment_as_text), AfterValidator(_number_or_date)]
+Since = Annotated[
+    Moment | None,
+    Field(description="Use only records whose time is at or after this one: a date, a timestamp or a number."),
+]
 
 
 class _Model(BaseModel):
@@ -140,7 +161,8 @@ class AlignmentConfig(_Model):
     )
     engine: Literal["ecdh", "plain"] = Field(
         default="ecdh",
-        description="'ecdh': private set intersection; 'plain': salted hashes, which who guesses an id can test.",
+        description="'ecdh': private set intersection; 'plain': salted hashes, with which the label party can test any "
+        "id that it guesses.",
     )
     order: Literal["random", "time"] = Field(
         default="random",
@@ -172,7 +194,8 @@ class TableFile(_Model):
         "year and elapsed time become numbers.",
     )
     time: str | None = Field(
-        default=None, description="Column to order by for a chronological split, the same at each party."
+        default=None,
+        description="Column with the time of a record, the same at each party: for a chronological split, and `since`.",
     )
     missing: Names = Field(
         default=("",), description="Texts that stand for a missing value in a CSV file or text column."
@@ -247,6 +270,7 @@ class TableData(_Model):
     split: Literal["random", "chronological"] = Field(
         default="random", description="'chronological': the last records by the `time` column are the test set."
     )
+    since: Since = None
     test_fraction: TestFraction = 0.2
     split_seed: SplitSeed = 0
     categories: Literal["index", "hash"] = Field(
@@ -276,14 +300,17 @@ class TableData(_Model):
             self._check_alignment(self.alignment)
         elif self.label.label is None:
             raise ValueError("label.label: no label column means that membership is the label; that needs `alignment`")
-        elif self.split == "chronological":
+        elif in_time(self):
             for file in (*self.features, self.label):
                 if file.time is None:
-                    raise ValueError(f"{file.path}: a chronological split needs `time`, the column to order by")
+                    what = "a chronological split" if self.split == "chronological" else "`since`"
+                    raise ValueError(f"{file.path}: {what} needs `time`, the column with the time of a record")
         _check_class_values(self.class_values, self.classes)
         return self
 
     def _check_alignment(self, alignment: AlignmentConfig) -> None:
+        if self.since is not None:
+            raise ValueError("since: is for records that share an id; of an alignment, align those that are new")
         for file in (*self.features, self.label):
             for key in alignment.keys:
                 if key.name not in file.key_columns:
@@ -326,6 +353,7 @@ class OwnData(_Model):
     split: Literal["random", "chronological"] = Field(
         default="random", description="'chronological': the last records by the sources' `times` are the test set."
     )
+    since: Since = None
     test_fraction: TestFraction = 0.2
     split_seed: Seed = Field(default=0, description="Seed of the random split.")
 
@@ -382,3 +410,8 @@ ClickData = CriteoData | AvazuData
 DataConfig = Annotated[
     FlightsData | SyntheticData | TableData | OwnData | CriteoData | AvazuData, Field(discriminator="source")
 ]
+
+
+def in_time(config: DataConfig) -> bool:
+    """Whether the times of the records matter: for their order, or for which of them are used."""
+    return config.split == "chronological" or (isinstance(config, TableData | OwnData) and config.since is not None)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data import clicklog, flights, own, synthetic, table
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData
+from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData, in_time
+from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import same_ids_or_error
@@ -116,11 +117,13 @@ def load_feature_party(
     *,
     source: Any = None,
     relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> FeatureSide:
     """Load one feature party's side from its own table; no other party's file is opened.
 
     Records are in the canonical order and split as at every other party that has the same ids and configuration.
-    `source` is where the party's own records come from (`tpsl.data.source`), or a callable that makes it.
+    `source` is where the party's own records come from (`tpsl.data.source`), or a callable that makes it. `encoder` is
+    that of an earlier run, for records that are to be encoded as they were there.
     """
     names = feature_party_names(config)
     if party not in names:
@@ -129,12 +132,12 @@ def load_feature_party(
         return own.feature_side(config, party, source)
     _no_source(config, party, source)
     if isinstance(config, FlightsData):
-        return flights.feature_side(config, relabelling)
+        return flights.feature_side(config, relabelling, encoder)
     if isinstance(config, SyntheticData):
         return synthetic.feature_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
-        return clicklog.feature_side(config, progress, relabelling)
-    return table.feature_side(config, party, progress, relabelling)
+        return clicklog.feature_side(config, progress, relabelling, encoder)
+    return table.feature_side(config, party, progress, relabelling, encoder)
 
 
 def load_label_party(
@@ -144,21 +147,22 @@ def load_label_party(
     late_labels: bool = False,
     source: Any = None,
     relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> LabelSide:
     """Load the label party's side from its own table; no other party's file is opened.
 
-    With `late_labels` a table may have empty labels: `NO_LABEL`.
+    With `late_labels` a table may have empty labels: `NO_LABEL`. `encoder` is that of an earlier run.
     """
     if isinstance(config, OwnData):
         return own.label_side(config, source, late_labels=late_labels, relabelling=relabelling)
     _no_source(config, "label", source)
     if isinstance(config, FlightsData):
-        return flights.label_side(config, relabelling)
+        return flights.label_side(config, relabelling, encoder)
     if isinstance(config, SyntheticData):
         return synthetic.label_side(config, progress, relabelling)
     if isinstance(config, CriteoData | AvazuData):
         return clicklog.label_side(config, progress, relabelling)
-    return table.label_side(config, progress, late_labels=late_labels, relabelling=relabelling)
+    return table.label_side(config, progress, late_labels=late_labels, relabelling=relabelling, encoder=encoder)
 
 
 def load(
@@ -168,23 +172,23 @@ def load(
     late_labels: bool = False,
     sources: Mapping[str, Any] = MappingProxyType({}),
     relabelling: Relabelling | None = None,
+    encoders: Mapping[str, EncoderState] = MappingProxyType({}),
 ) -> Dataset:
     """Load every side and join them; parties that do not have the same records are an error.
 
     With `late_labels` a label party's table may have empty labels: `NO_LABEL`. `sources` are the parties' own, by their
-    names, the label party's as `label`. With a `relabelling` the source has other labels from the beginning, before
-    anything is derived from them.
+    names, the label party's as `label`; `encoders` are those of an earlier run, by the same names. With a `relabelling`
+    the source has other labels from the beginning, before anything is derived from them.
     """
-    label = load_label_party(
-        config, progress, late_labels=late_labels, source=sources.get("label"), relabelling=relabelling
-    )
-    sides = [
-        load_feature_party(config, party, progress, source=sources.get(party), relabelling=relabelling)
-        for party in feature_party_names(config)
-    ]
-    ids, chronological = label.records.ids, config.split == "chronological"
+
+    def own(party: str) -> dict[str, Any]:
+        return {"source": sources.get(party), "encoder": encoders.get(party), "relabelling": relabelling}
+
+    label = load_label_party(config, progress, late_labels=late_labels, **own("label"))
+    sides = [load_feature_party(config, party, progress, **own(party)) for party in feature_party_names(config)]
+    ids = label.records.ids
     for side in sides:
-        same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, chronological)
+        same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, in_time(config))
     return Dataset({side.party: side for side in sides}, label)
 
 

@@ -123,17 +123,23 @@ class EncoderState:
         """Names of the encoded numbers, indicators of missing ones among them."""
         return tuple(column for name, standard in self.numbers.items() for column in standard.column_names(name))
 
-    def encode(self, table: RawTable) -> Features:
-        """Return the features of a table, whose fields may be in another order and more than were learned from."""
-        categorical, numeric = ColumnStack(np.int32, len(table)), ColumnStack(np.float32, len(table))
-        first_row = 0
+    def encode(
+        self, table: RawTable, order: Order | None = None, folder: Path | None = None, progress: Progress = no_progress
+    ) -> Features:
+        """Return the features of a table, whose fields may be in another order and more than were learned from.
+
+        `order` chooses rows and puts them into order; `folder` is as in `learn`.
+        """
+        encoding = _Encoding(table, order, folder, len(self.categories) + len(self.numbers), progress)
         for name, category in self.categories.items():
-            categorical.add(category.rows(_present(table, table.categorical, name)) + np.int32(first_row))
-            first_row += category.size
+            encoding.add_category(category, _present(table, table.categorical, name))
         for name, standard in self.numbers.items():
-            for column in standard.columns(_present(table, table.numeric, name)):
-                numeric.add(column)
-        return self.features(categorical.finish(), numeric.finish())
+            encoding.add_number(standard, _present(table, table.numeric, name))
+        return self.features(*encoding.finish())
+
+    def digest(self) -> str:
+        """Return a SHA-256 that is equal for two states exactly if they encode alike."""
+        return hashlib.sha256(json.dumps(self.plain()).encode()).hexdigest()
 
     def features(self, categorical: npt.NDArray[np.int32], numeric: npt.NDArray[np.float32]) -> Features:
         """Return arrays that this state has encoded as features."""
@@ -205,36 +211,62 @@ def learn(
 ) -> tuple[EncoderState, Features]:
     """Learn from the `train` rows of a table and encode all of it, field by field.
 
-    `order` takes rows and puts them into their order first; `train` counts in that order. With a `folder` the encoded
+    `order` chooses rows and puts them into order first; `train` counts in that order. With a `folder` the encoded
     arrays go there, and memory is bounded by one field.
     """
     chosen = train if order is None else order[train]
-    in_order: Callable[[Any], Any] = (lambda values: values) if order is None else (lambda values: values[order])
-    categorical, numeric = (
-        ColumnStack(
-            dtype, len(table) if order is None else len(order), None if folder is None else folder / f"{name}.npy"
-        )
-        for name, dtype in (("categorical", np.int32), ("numeric", np.float32))
-    )
-    what, fields = f"encoding {Path(table.name).name}", len(table.categorical) + len(table.numeric)
+    encoding = _Encoding(table, order, folder, len(table.categorical) + len(table.numeric), progress)
     learned: dict[str, Vocabulary | HashedCategories] = {}
-    first_row = 0
     for name, values in table.categorical.items():
         learned[name] = categories.learn(values, chosen)
-        if first_row + learned[name].size > np.iinfo(np.int32).max:
+        if sum(part.size for part in learned.values()) > np.iinfo(np.int32).max:
             raise DataError(f"{table.name}: with column {name!r} the embedding table has more than 2**31 rows")
-        categorical.add(in_order(learned[name].rows(values)) + np.int32(first_row))
-        first_row += learned[name].size
-        progress(len(learned), fields, what)
+        encoding.add_category(learned[name], values)
     standards: dict[str, Standard] = {}
     for name, values in table.numeric.items():
         standards[name] = Standard.learn(values[chosen])
-        for column in standards[name].columns(values):
-            numeric.add(in_order(column))
-        progress(len(learned) + len(standards), fields, what)
+        encoding.add_number(standards[name], values)
     columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
     state = EncoderState(learned, standards, columns, table.missing)
-    return state, state.features(categorical.finish(), numeric.finish())
+    return state, state.features(*encoding.finish())
+
+
+class _Encoding:
+    """The encoded arrays of a table while its fields are added, one after the other."""
+
+    def __init__(
+        self, table: RawTable, order: Order | None, folder: Path | None, fields: int, progress: Progress
+    ) -> None:
+        rows = len(table) if order is None else len(order)
+        self._order, self._first_row, self._added = order, 0, 0
+        self._categorical, self._numeric = (
+            ColumnStack(dtype, rows, None if folder is None else folder / f"{name}.npy")
+            for name, dtype in (("categorical", np.int32), ("numeric", np.float32))
+        )
+        self._progress, self._fields, self._what = progress, fields, f"encoding {Path(table.name).name}"
+
+    def add_category(self, part: Vocabulary | HashedCategories, values: Any) -> None:
+        """Add the next categorical field."""
+        self._categorical.add(self._chosen(part.rows(values)) + np.int32(self._first_row))
+        self._first_row += part.size
+        self._tell()
+
+    def add_number(self, standard: Standard, values: npt.NDArray[np.float64]) -> None:
+        """Add the next number."""
+        for column in standard.columns(values):
+            self._numeric.add(self._chosen(column))
+        self._tell()
+
+    def finish(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return categories and numbers."""
+        return self._categorical.finish(), self._numeric.finish()
+
+    def _chosen(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values if self._order is None else values[self._order]
+
+    def _tell(self) -> None:
+        self._added += 1
+        self._progress(self._added, self._fields, self._what)
 
 
 def codes_and_values(values: Any) -> tuple[npt.NDArray[np.int32], Any]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from tpsl.data.config import FlightsData
-from tpsl.data.encoder import IndexedCategories
+from tpsl.data.encoder import EncoderState, IndexedCategories
 from tpsl.data.errors import DataError
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable
@@ -53,16 +53,20 @@ DEPARTURE_LENGTH = len("2013-01-01 05:15")
 MIN_COUNT = 2
 
 
-def feature_side(config: FlightsData, relabelling: Relabelling | None = None) -> FeatureSide:
-    """Load the airport's side."""
+def feature_side(
+    config: FlightsData, relabelling: Relabelling | None = None, encoder: EncoderState | None = None
+) -> FeatureSide:
+    """Load the airport's side; an `encoder` of an earlier run encodes it, if there is one."""
     raw = airport_table(config.layout, config.rows, config.split_seed, _Delays(config.task, relabelling))
-    return _preparation(config).feature_side(FEATURE_PARTY, raw)
+    return _preparation(config, encoder).feature_side(FEATURE_PARTY, raw)
 
 
-def label_side(config: FlightsData, relabelling: Relabelling | None = None) -> LabelSide:
-    """Load the airline's side."""
+def label_side(
+    config: FlightsData, relabelling: Relabelling | None = None, encoder: EncoderState | None = None
+) -> LabelSide:
+    """Load the airline's side; an `encoder` of an earlier run encodes it, if there is one."""
     raw = airline_table(config.layout, config.task, config.rows, config.split_seed, _Delays(config.task, relabelling))
-    return _preparation(config).label_side(raw, TASKS[config.task][1])
+    return _preparation(config, encoder).label_side(raw, TASKS[config.task][1])
 
 
 def airport_table(
@@ -109,8 +113,9 @@ def airline_table(
     return RawTable("flights (airline)", _flight_ids(flights), categorical, numeric, labels)
 
 
-def _preparation(config: FlightsData) -> Preparation:
-    return Preparation(config.split, config.test_fraction, config.split_seed, IndexedCategories(MIN_COUNT))
+def _preparation(config: FlightsData, encoder: EncoderState | None) -> Preparation:
+    categories = IndexedCategories(MIN_COUNT)
+    return Preparation(config.split, config.test_fraction, config.split_seed, categories, encoder=encoder)
 
 
 def _airline_features(flights: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.float64]]]:

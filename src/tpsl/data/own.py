@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data.config import OwnData
+from tpsl.data.config import OwnData, in_time
 from tpsl.data.errors import DataError
 from tpsl.data.rawtable import RawTable
 from tpsl.data.relabelling import Relabelling
@@ -15,7 +15,7 @@ from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.source import SourceInputs
 from tpsl.data.split import Rows, split_rows
 from tpsl.data.true_labels import TrueLabels
-from tpsl.tables.columns import Place, class_numbers, record_ids, times
+from tpsl.tables.columns import Place, class_numbers, not_before, record_ids, times
 
 
 def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
@@ -73,10 +73,12 @@ def _made(party: str, given: Any) -> tuple[str, Any]:
 def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, Rows]:
     """Return the ids in the canonical order, and where each record stands in the source."""
     ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
-    moments = None
-    if config.split == "chronological":
-        moments = times(_column(name, source, "times"), Place(name, "times"))
-    order = RawTable(name, ids, times=moments).canonical_order()
+    moments, recent = None, None
+    if in_time(config):
+        column, place = _column(name, source, "times"), Place(name, "times")
+        moments = times(column, place)
+        recent = None if config.since is None else not_before(column, place, config.since)
+    order = RawTable(name, ids, times=moments, recent=recent).canonical_order()
     order = np.arange(len(ids), dtype=np.int64) if order is None else order
     return ids.take(order), order
 

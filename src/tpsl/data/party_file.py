@@ -28,7 +28,7 @@ from tpsl.data.rawtable import Fields, RawTable
 from tpsl.data.relabelling import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.columns import Place, class_numbers, first_true, parsed_or_null, record_ids, shown, times
+from tpsl.tables.columns import Place, class_numbers, first_true, not_before, parsed_or_null, record_ids, shown, times
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, is_parquet, read_blocks, rows_in_parquet
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
@@ -60,6 +60,8 @@ class PartyFile:
     id: str | None = "id"
     time: str | None = None
     time_kind: str | None = None
+    since: str | None = None
+    """Only records whose time is at or after this one are of interest."""
     unit: str | None = None
     labels: Labels | None = None
     missing: tuple[str, ...] = ("",)
@@ -145,20 +147,22 @@ class PartyFile:
             "missing": self.missing,
             "rows": self.rows,
             "time": self.time,
+            "since": self.since,
             "id": self.id,
             "relabelling": told.seed if told else None,
         }
 
 
 def encode_file(
-    state: EncoderState, path: Path, id: str = "id", progress: Progress = no_progress
+    state: EncoderState, path: Path, id: str | None = "id", progress: Progress = no_progress
 ) -> Iterator[tuple[Any, Features]]:
     """Encode the records of a new file as `state` has learned to: yield their ids and features, block by block.
 
-    The file is CSV or Parquet; other columns, and another order of columns, do not matter.
+    The file is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
+    number of a record is its id.
     """
     file = PartyFile(path, state.columns, id, missing=state.missing, dialect=dialect_of(path))
-    for block in file.blocks([id, *state.columns], progress):
+    for block in file.blocks([*([] if id is None else [id]), *state.columns], progress):
         typed = {name: file.typed(block, name) for name in state.columns}
         ids = file.ids(block)
         fields = Fields(category_fields(state.columns), typed), Fields(number_fields(state.columns), typed)
@@ -196,13 +200,16 @@ class _Records:
     def finish(self) -> dict[str, Any]:
         """Return all records' as parts of a raw table."""
         file = self._file
-        in_time = None
+        in_time, recent = None, None
         if file.time is not None:
-            in_time = times(_joined(self._times), Place(str(file.path), file.time, 1, file.dialect))
+            column, place = _joined(self._times), Place(str(file.path), file.time, 1, file.dialect)
+            in_time = times(column, place)
+            recent = None if file.since is None else not_before(column, place, file.since)
         return {
             "ids": _joined(self._ids),
             "labels": np.concatenate(self._labels) if self._label else None,
             "times": in_time,
+            "recent": recent,
             "units": _joined(self._units) if self._units else None,
         }
 

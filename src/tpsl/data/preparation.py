@@ -1,6 +1,6 @@
 """From one party's raw table to its side of the data: ordered, split, encoded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,15 +41,22 @@ class Preparation:
     categories: Categories
     in_file_order: bool = False
     alignment: Alignment | None = None
+    encoder: EncoderState | None = field(default=None, repr=False)
+    """What an earlier run has learned: it encodes these records too, and nothing is learned from them."""
 
     @classmethod
     def of(
-        cls, config: TableData | ClickData, in_file_order: bool = False, alignment: Alignment | None = None
+        cls,
+        config: TableData | ClickData,
+        in_file_order: bool = False,
+        alignment: Alignment | None = None,
+        encoder: EncoderState | None = None,
     ) -> "Preparation":
         """Return what a configuration of tables says."""
         hashed = config.categories == "hash"
         categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
-        return cls(config.split, config.test_fraction, config.split_seed, categories, in_file_order, alignment)
+        split = config.split, config.test_fraction, config.split_seed
+        return cls(*split, categories, in_file_order, alignment, encoder)
 
     def load_feature_side(self, party: str, file: PartyFile, progress: Progress = no_progress) -> FeatureSide:
         """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""
@@ -104,12 +111,11 @@ class Preparation:
 
     def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
         """Return which rows of the table are the records, None for all in their order, and the split of the records."""
-        records = len(raw) if self.alignment is None else len(self.alignment)
+        order = self.alignment.rows if self.alignment else None if self.in_file_order else raw.canonical_order()
+        records = len(raw) if order is None else len(order)
         train, test = split_rows(records, self.split, self.test_fraction, self.split_seed)
-        if self.alignment is not None:
-            return self.alignment.rows, train, test
         if not self.in_file_order:
-            return raw.canonical_order(), train, test
+            return order, train, test
         sorted_by_id(raw.name, raw.ids, raw.dialect)
         if raw.times is not None and (raw.times[1:] < raw.times[:-1]).any():
             record = int(np.argmax(raw.times[1:] < raw.times[:-1])) + 2
@@ -122,10 +128,15 @@ class Preparation:
     def _encoded(
         self, raw: RawTable, order: Order | None, train: Rows, place: Path | None, progress: Progress
     ) -> Encoded:
+        def encoded(folder: Path | None) -> Encoded:
+            if self.encoder is None:
+                return learn(raw, self.categories, train, order, folder, progress)
+            return self.encoder, self.encoder.encode(raw, order, folder, progress)
+
         if place is None or (not place.is_dir() and not self._is_large(raw)):
-            return learn(raw, self.categories, train, order, None, progress)
+            return encoded(None)
         if not place.is_dir():
-            keep(place, lambda folder: learn(raw, self.categories, train, order, folder, progress)[0].save(folder))
+            keep(place, lambda folder: encoded(folder)[0].save(folder))
         state = EncoderState.load(place)
         return state, state.features(mapped(place / "categorical.npy"), mapped(place / "numeric.npy"))
 
@@ -134,7 +145,8 @@ class Preparation:
 
     def _place(self, file: PartyFile) -> Path:
         """Return the folder in the cache for the encoded features of this file."""
-        return cached({**file.identity(), "encoding": _ENCODING, "preparation": repr(self)})
+        encoder = self.encoder.digest() if self.encoder else None
+        return cached({**file.identity(), "encoding": _ENCODING, "preparation": repr(self), "encoder": encoder})
 
 
 def _taken(values: Any, order: Order | None) -> Any:

@@ -55,6 +55,7 @@ class RawTable:
     numeric: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # NaN: missing
     labels: npt.NDArray[np.int64] | None = None
     times: Times | None = None
+    recent: npt.NDArray[np.bool_] | None = None  # which rows are of interest; None: all
     units: Any | None = None  # pa.Array of text, no nulls: whom a record is about
     columns: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -73,13 +74,14 @@ class RawTable:
             {name: values[rows] for name, values in self.numeric.items()},
             None if self.labels is None else self.labels[rows],
             None if self.times is None else self.times[rows],
+            None if self.recent is None else self.recent[rows],
             None if self.units is None else self.units.take(positions),
         )
 
     def canonical_order(self) -> Order | None:
-        """Return the rows sorted by id, or by (time, id) where times are given; a repeated id is an error.
+        """Return the recent rows sorted by id, or by (time, id) where times are given; a repeated id is an error.
 
-        None: they are in this order.
+        None: all rows, as they are.
         """
         order = sorted_by_id(self.name, self.ids, self.dialect)
         if self.times is not None:
@@ -87,6 +89,8 @@ class RawTable:
             if (times[1:] < times[:-1]).any():
                 by_time = np.argsort(times, kind="stable")
                 order = by_time if order is None else order[by_time]
+        if self.recent is not None:
+            order = np.flatnonzero(self.recent) if order is None else order[self.recent[order]]
         return order
 
 

@@ -1,7 +1,8 @@
 """Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
 
 from tpsl.data.aligned import alignment_of
-from tpsl.data.config import LabelFile, TableData, TableFile
+from tpsl.data.config import LabelFile, TableData, TableFile, in_time
+from tpsl.data.encoder import EncoderState
 from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.preparation import Preparation
 from tpsl.data.relabelling import Relabelling
@@ -12,11 +13,15 @@ from tpsl.tables.reading import dialect_of
 
 
 def feature_side(
-    config: TableData, party: str, progress: Progress = no_progress, relabelling: Relabelling | None = None
+    config: TableData,
+    party: str,
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> FeatureSide:
-    """Load a feature party's side from its file."""
+    """Load a feature party's side from its file; an `encoder` of an earlier run encodes it, if there is one."""
     file = next(file for file in config.features if file.party == party)
-    preparation = Preparation.of(config, alignment=alignment_of(config, file, progress))
+    preparation = Preparation.of(config, alignment=alignment_of(config, file, progress), encoder=encoder)
     labels = label_column(config, relabelling=relabelling)
     return preparation.load_feature_side(party, party_file(file, config, labels), progress)
 
@@ -27,9 +32,10 @@ def label_side(
     *,
     late_labels: bool = False,
     relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
 ) -> LabelSide:
-    """Load the label party's side from its file; `late_labels` may be missing."""
-    preparation = Preparation.of(config, alignment=alignment_of(config, config.label, progress))
+    """Load the label party's side from its file; `late_labels` may be missing, `encoder` is that of an earlier run."""
+    preparation = Preparation.of(config, alignment=alignment_of(config, config.label, progress), encoder=encoder)
     # Records that are not in the label party's file have a label too: there not all of them could be changed.
     in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
     file = party_file(config.label, config, label_column(config, late_labels, in_file))
@@ -53,7 +59,8 @@ def party_file(file: TableFile, config: TableData, labels: Labels | None) -> Par
         file.path,
         columns | dict.fromkeys(file.dates, "date"),
         None if aligned else file.id,
-        file.time if config.split == "chronological" and not aligned else None,
+        file.time if in_time(config) and not aligned else None,
+        since=config.since,
         unit=unit,
         labels=labels if file.path == config.label.path else None,
         missing=file.missing,

@@ -15,9 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
-from torch import Tensor, nn
+from torch import Tensor
 
 from tpsl.data.dataset import Dataset, class_names, feature_party_names
 from tpsl.data.features import Features
@@ -29,7 +27,8 @@ from tpsl.models.members import Bottoms, Tops
 from tpsl.party.batches import Batches
 from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.perturb import Loss
-from tpsl.training.build import build_feature_party, build_top
+from tpsl.training.build import build_bottoms, build_top
+from tpsl.training.checkpoint import load_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder, epoch_folder
@@ -188,7 +187,7 @@ def load_bottom(
     if finished is None and epoch is None:
         raise PredictionError(f"{run_path}: the part of {party!r} in the run is not finished, so it cannot predict")
     bottom = _build_bottom(job, run, party, own, inputs)
-    _load_into(bottom, (folder if epoch is None else epoch_folder(folder, epoch)) / _BOTTOM)
+    load_weights(bottom, (folder if epoch is None else epoch_folder(folder, epoch)) / _BOTTOM, PredictionError)
     try:
         return TrainedBottom(party, bottom, load_wide(run.party(party)) if job.model.wide else None)
     except ValueError as error:
@@ -199,7 +198,7 @@ def load_pretrained_bottom(run_path: Path, party: str, own: OwnParts | None = No
     """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a local head too."""
     run = RunFolder(run_path)
     bottom = _build_bottom(run.job().without_wide_part(), run, party, own, None)
-    _load_into(bottom, run.party(party) / PRETRAINED)
+    load_weights(bottom, run.party(party) / PRETRAINED, PredictionError)
     return TrainedBottom(party, bottom)
 
 
@@ -210,7 +209,7 @@ def _build_bottom(
     parts = own or run.own_parts(party)
     read = inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
     as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
-    return build_feature_party(job, party, as_read, own=parts).bottom.eval()
+    return build_bottoms(job, party, as_read, parts).eval()
 
 
 def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = None) -> TrainedTop:
@@ -227,7 +226,7 @@ def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = No
     folder = run.label if epoch is None else epoch_folder(run.label, epoch)
     shares = [*feature_party_names(job.data), *([LABEL_PARTY] if (folder / _BOTTOM).exists() else [])]
     top = build_top(job, shares, classes, own or run.own_parts(LABEL_PARTY)).eval()
-    _load_into(top, folder / _TOP)
+    load_weights(top, folder / _TOP, PredictionError)
     widths = {party: job.model.cut_width(party) for party in shares}
     return TrainedTop(top, job.training.build_loss(classes), classes, widths)
 
@@ -287,21 +286,3 @@ def inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -
     encoder = run.encoder(party)
     nothing = np.empty((0, len(encoder.categories)), np.int32), np.empty((0, len(encoder.numeric_fields)), np.float32)
     return encoder.features(*nothing)
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file of weights; one that cannot be read, or is damaged, is an error."""
-    try:
-        return load(path.read_bytes())
-    except OSError as error:
-        raise PredictionError(f"{path}: cannot be read ({error.strerror})") from error
-    except SafetensorError as error:
-        raise PredictionError(f"{path}: is damaged ({error})") from error
-
-
-def _load_into(half: nn.Module, path: Path) -> None:
-    weights = load_weights(path)
-    try:
-        half.load_state_dict(weights)
-    except RuntimeError:
-        raise PredictionError(f"{path}: holds weights of another network than job and features describe") from None

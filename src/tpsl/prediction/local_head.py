@@ -30,8 +30,8 @@ from tpsl.prediction.halves import (
     load_bottom,
     load_pretrained_bottom,
     load_top,
-    load_weights,
 )
+from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
@@ -125,7 +125,7 @@ def load_predictor(run_path: Path, *, local_head: bool = False, own: OwnParts | 
         return CutOfShares(top, widths)
     path = run.label / NOT_PRIVATE / "local_head.safetensors"
     try:
-        return TrainedLocalHead(LocalHead.of(load_weights(path)), top, widths)
+        return TrainedLocalHead(LocalHead.of(read_weights(path, PredictionError)), top, widths)
     except (KeyError, RuntimeError) as error:
         raise PredictionError(f"{path}: holds no local head ({error})") from error
 

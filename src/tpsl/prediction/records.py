@@ -24,9 +24,9 @@ from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.prediction.halves import has_label_features
+from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.reading import dialect_of
+from tpsl.tables.reading import column_names, dialect_of
 from tpsl.training.local import own_data, require_party
 from tpsl.training.own_parts import Factory
 from tpsl.training.run_folder import RunFolder
@@ -84,6 +84,8 @@ def read_records(
     job, path = run.job(), Path(source).absolute()
     require_party(job, party)
     if isinstance(job.data, OwnData):
+        if ":" not in source:
+            raise PredictionError(f"{source}: the records of this job are the parties' own, as package.module:name")
         given = Factory(factory=source).make(f"the source of {party}")
         own_inputs = source_inputs(party, given) if _has_features(run, party) else None
         return _sorted(source, source_ids(party, given), own_inputs)
@@ -118,7 +120,7 @@ def _sorted(name: str, ids: Any, inputs: Features | Inputs | None) -> NewRecords
 
 def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tuple[Any, Features | None]:
     """Return ids and features of all records of a file; the features of many records lie on disk."""
-    id_column = _id_column(run.job().data, party)
+    id_column = _id_column(run.job().data, party, path)
     if not _has_features(run, party):
         return PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress).ids, None
     encoder = run.encoder(party)
@@ -136,8 +138,13 @@ def _has_features(run: RunFolder, party: str) -> bool:
     return party != LABEL_PARTY or has_label_features(run)
 
 
-def _id_column(data: DataConfig, party: str) -> str:
-    return _file_of(data, party).id if isinstance(data, TableData) else "id"
+def _id_column(data: DataConfig, party: str, path: Path) -> str | None:
+    """Return the column of a party's own ids; aligned records need none, and are called by their row then."""
+    if not isinstance(data, TableData):
+        return "id"
+    column = _file_of(data, party).id
+    is_needed = data.alignment is None or column in column_names(path, dialect_of(path))
+    return column if is_needed else None
 
 
 def _file_of(data: TableData, party: str) -> TableFile:

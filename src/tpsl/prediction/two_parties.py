@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpsl.data.config import TableData
 from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.prediction.collecting import Collecting, Scoring
 from tpsl.prediction.exchange import TOPICS, PredictingFeatureParty, PredictingLabelParty
@@ -176,15 +177,21 @@ def _require_what_may_be(setup: PredictionSetup, records: NewRecords | None, loc
         )
     if records is None and (several or has_label_features(setup.run)):
         raise PredictionError("the label party needs --records: a file with the ids of the records, and its features")
-    if returned.returns == "nothing":
-        return
-    path, notice = setup.run.vault(), setup.watching.notice
-    if records is None or not Vault.exists(path):
-        notice(
-            "feature parties get scores back, and nobody can tell whether of records that were trained on: "
-            + ("there is no list of the records" if records is None else f"there is no vault at {path}")
-        )
-    elif trained := _known(path, records):
+    if returned.returns != "nothing":
+        _warn_of_training_records(setup, records)
+
+
+def _warn_of_training_records(setup: PredictionSetup, records: NewRecords | None) -> None:
+    """Say how many of the records whose scores are returned were trained on, or why nobody can tell."""
+    data, vault, notice = setup.job.data, setup.run.vault(), setup.watching.notice
+    unknown = "feature parties get scores back, and nobody can tell whether of records that were trained on"
+    if records is None:
+        notice(f"{unknown}: there is no list of them")
+    elif isinstance(data, TableData) and data.makes_new_records:
+        notice(f"{unknown}: each alignment gives them new ids")
+    elif not Vault.exists(vault):
+        notice(f"{unknown}: there is no vault at {vault}")
+    elif trained := _known(vault, records):
         notice(
             f"warning: {trained:,} of these records were trained on; what is returned of them is covered by ε, "
             "but says more of their noisy labels than scores of other records do"

@@ -16,6 +16,7 @@ from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
+from tpsl.report.versions import origin_of, versions_of
 from tpsl.report.words import FEATURES_TEXT, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
@@ -86,6 +87,8 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         kept_epoch=None,
         samples_per_second=None,
         seconds=None,
+        versions=versions_of(RunFolder(path), party),
+        origin=origin_of(RunFolder(path), party),
         promise=promise,
         features_words=FEATURES_TEXT,
         sightings=sightings(job, promise),

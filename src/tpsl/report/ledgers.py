@@ -15,6 +15,7 @@ from tpsl.report.words import rounded_up
 from tpsl.training.job import Job
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Ledger, LedgerTotal, Vault, VaultError, VaultSum, default_place
 from tpsl.vault.ledger import describe_release
 from tpsl.vault.place import folders_of_vaults
@@ -48,7 +49,7 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
         return RunLedger(None, _absent(noted), then)
     description = noted["release"] if noted else _description(job, classes)
     with Vault.open(path) as opened:
-        ledger, now = opened.ledger(), _total_under(opened, description)
+        ledger, now = opened.ledger(), _total_of(run, opened, description)
     if vault is not None and now is None:
         raise ValueError(f"the vault {vault} has not released what the run {run.path} was trained on: {description}")
     # A vault that was restored from a backup may know less than the run: what was spent then stays spent.
@@ -68,7 +69,7 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
         if not Vault.exists(noted["vault"]):
             return result
         with Vault.open(noted["vault"]) as vault:
-            now = _total_under(vault, noted["release"])
+            now = _total_of(run, vault, noted["release"])
     except VaultError:
         return result
     if now is None:
@@ -130,11 +131,14 @@ def _description(job: Job, classes: int) -> str:
     return describe_release(str(privacy.build(classes)), privacy.draws, privacy.noise_seed) if job.trains else ""
 
 
-def _total_under(vault: Vault, description: str) -> LedgerTotal | None:
-    """Return the most that any record has spent in all which had this release; None if none had.
+def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | None:
+    """Return the most that any record has spent in all which had the run's release; None if none had.
 
-    In a vault that goes by unit it is the most that any unit has spent.
+    In a vault that goes by unit it is the most that any unit has spent. Where the run started from another one, labels
+    of other releases are in its weights, and it is the most of all records.
     """
+    if run.origin(LABEL_PARTY) is not None:
+        return vault.total(None)
     index_of, histories = vault.histories()
     found = None
     for history, count in zip(histories, np.bincount(index_of, minlength=len(histories)).tolist(), strict=True):

@@ -17,6 +17,7 @@ from typing import Any
 
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
+from tpsl.report.versions import version_rows
 from tpsl.report.words import lead
 
 _SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js")
@@ -48,7 +49,8 @@ def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[
         times = sum(earlier["name"] == view["name"] for earlier in views[: len(runs)])
         runs.append({**view, "name": f"{view['name']} ({times + 1})"} if times else view)
     (party,) = parties
-    return {"title": title, "about": about, "lead": lead(runs), "party": party, "runs": runs}
+    versions = version_rows(runs)
+    return {"title": title, "about": about, "lead": lead(runs), "party": party, "runs": runs, "versions": versions}
 
 
 def page(data: dict[str, Any]) -> str:

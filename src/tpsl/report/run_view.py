@@ -58,6 +58,16 @@ class SumOverVaults(TypedDict):
     """`vault` and `epsilon_text` of each that has a part in it."""
 
 
+class OriginView(TypedDict):
+    """The run that a run has started from."""
+
+    run: str
+    versions: dict[str, str]
+    train_records: int
+    total_epsilon_text: str | None
+    """What its records had spent in all; None where a feature party reads."""
+
+
 class RunView(TypedDict):
     """One run as a report shows it. What is unknown, or must not be known to the reader's party, is None."""
 
@@ -81,6 +91,10 @@ class RunView(TypedDict):
     """The epoch whose weights were kept, if the run could have stopped early."""
     samples_per_second: float | None
     seconds: float | None
+    versions: dict[str, str]
+    """Of the feature parties' halves, as far as the reader knows them (`tpsl.training.versions`)."""
+    origin: OriginView | None
+    """None for a run whose weights came from the job's seed."""
     promise: Promise
     features_words: str
     """What is not promised: a sentence about features, for the same reader as the promise's words."""

@@ -10,13 +10,16 @@ import numpy as np
 
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.score_port import METHOD, SERVICE, message_options
+from tpsl.serving.score_port import CHECK, HEALTH, METHOD, SERVICE, message_options
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import as_sentence
 from tpsl.transport.network import Options, require_loopback
-from tpsl.transport.scoring_pb2 import ScoreAnswer, ScoreRequest
+from tpsl.transport.scoring_pb2 import HealthCheckResponse, ScoreAnswer, ScoreRequest
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 1000
+_PAUSE_SECONDS, _CHECK_SECONDS = 0.01, 2.0
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""How a call ends whose connection breaks, or whose server stops."""
 _OWN_DEADLINE = "Deadline Exceeded"  # what gRPC itself says at this end
 _REASONS = {reason.grpc: reason for reason in Reason}
 
@@ -38,15 +41,25 @@ class LabelClient:
         self._address, self._party, self._deadline = address, party, deadline
         self._channel = grpc.aio.secure_channel(address, credentials or local, options=options)
         self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}", None, None)
+        self._checking = asyncio.create_task(self._check_health())
+        self.is_healthy = False
+        """Whether the label party's service has answered the last health check."""
 
     async def close(self) -> None:
         """End the connection."""
+        self._checking.cancel()
         await self._channel.close(None)
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether the label party can be reached now, as far as is known."""
-        return self._channel.get_state() == grpc.ChannelConnectivity.READY
+    async def _check_health(self) -> None:
+        """Ask how the label party is, again and again: its door closes connections on which nobody asks anything."""
+        check = self._channel.unary_unary(f"/{HEALTH}/{CHECK}", None, None)
+        while True:
+            try:
+                answer = HealthCheckResponse.FromString(await check(b"", timeout=_CHECK_SECONDS))
+                self.is_healthy = answer.status == HealthCheckResponse.SERVING
+            except (grpc.aio.AioRpcError, ValueError):
+                self.is_healthy = False
+            await asyncio.sleep(_CHECK_SECONDS)
 
     async def score(self, version: str, key: str, share: Array) -> Array | None:
         """Send a share; return the scores that come back, None where the job returns nothing.
@@ -62,13 +75,17 @@ class LabelClient:
                 answer = await self._call(request, timeout=until - time.monotonic(), wait_for_ready=True)
                 return _checked_scores(answer, len(share))
             except grpc.aio.AioRpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() >= until:
+                if error.code() not in _LOST or time.monotonic() >= until:
                     raise self._refusal(error) from None
-                await asyncio.sleep(0)  # the connection is down: the next call waits until it is up again
+                await asyncio.sleep(_PAUSE_SECONDS)  # where the connection is down, the next call waits until it is up
+
+    @property
+    def _is_connected(self) -> bool:
+        return self._channel.get_state() == grpc.ChannelConnectivity.READY
 
     def _refusal(self, error: grpc.aio.AioRpcError) -> Refusal:
         reason, sentence = _REASONS.get(error.code(), Reason.BAD_PEER), as_sentence(error.details() or "")
-        if reason in (Reason.TOO_LATE, Reason.UNREACHABLE) and not self.is_connected:
+        if reason in (Reason.TOO_LATE, Reason.UNREACHABLE) and not self._is_connected:
             where = f"the label party at {self._address}"
             return Refusal(Reason.UNREACHABLE, f"{where} could not be reached within {self._deadline:g} s")
         if sentence in ("", _OWN_DEADLINE):

@@ -7,6 +7,7 @@ whether a party keeps its table as CSV or Parquet, or its ids as integers or tex
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import numpy as np
@@ -147,6 +148,35 @@ def times(column: Any, place: Place) -> Times:
     Text is read as integers, or else as numbers, or else as ISO 8601 dates and timestamps, all rows in the same way. A
     missing time is an error.
     """
+    moments = _moments(column, place)
+    if pa.types.is_date32(moments.type):
+        moments = moments.cast(pa.int32())
+    return _array(moments if pa.types.is_floating(moments.type) else moments.cast(pa.int64()))
+
+
+def not_before(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
+    """Return which times are at or after `since`: a number where they are numbers, else an ISO 8601 date or timestamp.
+
+    A time without a zone is taken as it stands, one with a zone in UTC. If none is, that is an error.
+    """
+    moments = _moments(column, place)
+    are_dates = pa.types.is_temporal(moments.type)
+    try:
+        start: Any = datetime.fromisoformat(since) if are_dates else float(since)
+    except ValueError:
+        kind = "dates" if are_dates else "numbers"
+        raise DataError(f"{place.file}: column {place.column!r} has {kind}, and {since!r} is none") from None
+    if are_dates:
+        in_utc = start if start.tzinfo is None else start.astimezone(UTC).replace(tzinfo=None)
+        moments, start = _in_utc(moments), pa.scalar(in_utc, pa.timestamp("us"))
+    chosen = _array(pc.greater_equal(moments, start))
+    if not chosen.any():
+        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
+    return chosen
+
+
+def _moments(column: Any, place: Place) -> Any:
+    """Return times as whole numbers, fractions, dates or timestamps; a missing one is an error."""
     kind = value_type(column)
     absent = pc.is_null(column, nan_is_null=pa.types.is_floating(kind))
     if is_text(kind):
@@ -155,14 +185,11 @@ def times(column: Any, place: Place) -> Times:
     if pc.any(absent).as_py():
         raise place.fault(first_true(absent), "the time is missing")
     if is_text(kind):
-        parsed = _in_one_way(column, place, (pa.int64(), pa.float64(), *_MOMENTS), "a number, or an ISO 8601")
-        return _array(parsed.cast(pa.int64()) if pa.types.is_timestamp(parsed.type) else parsed)
-    if pa.types.is_integer(kind) or pa.types.is_date64(kind) or pa.types.is_timestamp(kind):
-        return _array(plain(column).cast(pa.int64()))
-    if pa.types.is_date32(kind):
-        return _array(plain(column).cast(pa.int32()).cast(pa.int64()))
+        return _in_one_way(column, place, (pa.int64(), pa.float64(), *_MOMENTS), "a number, or an ISO 8601")
+    if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return plain(column)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _array(plain(column).cast(pa.float64(), safe=False))
+        return plain(column).cast(pa.float64(), safe=False)
     raise place.wrong_type(kind, "and times must be numbers, dates, timestamps or text")
 
 
@@ -179,9 +206,13 @@ def dates(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
         column = plain(column)
     else:
         raise place.wrong_type(kind, "and dates must be dates, timestamps or text")
-    return column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False).cast(
-        pa.timestamp("us"), safe=False
-    )
+    return _in_utc(column)
+
+
+def _in_utc(moments: Any) -> Any:
+    """Return dates or timestamps as microseconds of UTC; a time without a zone is taken as it stands."""
+    in_microseconds = moments.cast(pa.timestamp("us", tz=getattr(moments.type, "tz", None)), safe=False)
+    return in_microseconds.cast(pa.timestamp("us"), safe=False)
 
 
 _MOMENTS = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
@@ -272,8 +303,8 @@ def _without(missing: Sequence[str], column: Any) -> Any:
     return pc.if_else(absent, pa.scalar(None, pa.string()), column)
 
 
-def _array(column: Any) -> Times:
-    return cast(Times, column.to_numpy(zero_copy_only=False))
+def _array(column: Any) -> npt.NDArray[Any]:
+    return cast(npt.NDArray[Any], column.to_numpy(zero_copy_only=False))
 
 
 def first_true(mask: Any) -> int:

@@ -91,6 +91,15 @@ def rows_in_parquet(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
+def column_names(path: Path, dialect: Dialect = PLAIN) -> list[str]:
+    """Return the names of a file's columns."""
+    with _readable(path):
+        if is_parquet(path):
+            return list(pyarrow.parquet.read_schema(path).names)
+        with LineStream(path) as stream:
+            return list(dialect.names) if dialect.names is not None else _header(stream.peek(BLOCK_BYTES), dialect)
+
+
 def read_blocks(
     path: Path,
     columns: list[str],

@@ -11,6 +11,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job
+from tpsl.training.origin import Origin
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import TOPICS
 from tpsl.transport.frames import Limits
@@ -23,10 +24,11 @@ _RECORDS = "number of records"
 _LONGEST = 200
 
 
-def agreement(job: Job, ids: Any, schedule: Schedule) -> Agreement:
+def agreement(job: Job, ids: Any, schedule: Schedule, origin: Origin | None = None) -> Agreement:
     """Return the fields of the job and of the data that must be equal, in the order in which they are compared.
 
-    Record ids themselves never cross: their digest is the key of the handshake's proofs.
+    Where training starts from an earlier run, each feature party and the label party also compare the version of its
+    half. Record ids themselves never cross: their digest is the key of the handshake's proofs.
     """
     fields = {
         "protocol version": str(PROTOCOL),
@@ -37,7 +39,9 @@ def agreement(job: Job, ids: Any, schedule: Schedule) -> Agreement:
         "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in feature_party_names(job.data)),
         "batch plan": schedule.plan.digest(),
     }
-    return Agreement(fields, ids_digest(ids), dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS))
+    versions = {} if origin is None else origin.versions
+    starts = {party: {"version that training starts from": version} for party, version in versions.items()}
+    return Agreement(fields, ids_digest(ids), dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS), starts)
 
 
 def limits(job: Job, schedule: Schedule) -> Limits:

@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import nn
+from torch import Tensor, nn
 
 from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.models.optimizer import HalfOptimizer
@@ -104,6 +105,25 @@ def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) ->
             raise CheckpointError(f"{target}: holds the weights of another {name} half than that of now") from error
         optimizer.load_state(load(contents[f"{name}-optimizer.safetensors"]), description["optimizer_settings"][name])
     _tidy(folder)
+
+
+def read_weights(path: Path, error: type[ValueError]) -> dict[str, Tensor]:
+    """Return the tensors of a file of weights; one that cannot be read, or is damaged, is this error."""
+    try:
+        return load(path.read_bytes())
+    except OSError as reason:
+        raise error(f"{path}: cannot be read ({reason.strerror})") from reason
+    except SafetensorError as reason:
+        raise error(f"{path}: is damaged ({reason})") from reason
+
+
+def load_weights(half: nn.Module, path: Path, error: type[ValueError]) -> None:
+    """Put the weights in a file into a half; a file that is damaged, or of another network, is this error."""
+    weights = read_weights(path, error)
+    try:
+        half.load_state_dict(weights)
+    except RuntimeError:
+        raise error(f"{path}: holds weights of another network than job and features describe") from None
 
 
 def _read(file: Path) -> bytes:

@@ -313,6 +313,19 @@ class Job(_Model):
                 file.pop(own, None)
         return content
 
+    def other_network(self, other: Job) -> str | None:
+        """Return the first difference after which one network cannot go on from the weights of the other."""
+        return _first_difference(self._network(), other._network(), "")
+
+    def _network(self) -> dict[str, Any]:
+        """Return the model, and which records it is of; which of them are used, and where they are, does not matter."""
+        agreed = self.agreed()
+        data = {key: value for key, value in agreed["data"].items() if key not in _CHOICE_OF_RECORDS}
+        for file in [*data.get("features", []), data.get("label", {})]:
+            for key in _NAMES_OF_RECORDS:
+                file.pop(key, None)
+        return {"data": data, "model": agreed["model"]}
+
     def digest(self) -> str:
         """Return a SHA-256 that is equal for two parties exactly if they agree on the job."""
         text = json.dumps(self.agreed(), sort_keys=True, separators=(",", ":"))
@@ -362,6 +375,8 @@ def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], orig
         raise JobError(f"{origin}: {shortened(where)}: {shortened(reason, 300)}{given}") from None
 
 
+_CHOICE_OF_RECORDS = ("since", "split", "test_fraction", "split_seed", "rows", "alignment")
+_NAMES_OF_RECORDS = ("id", "time", "keys")
 _DEFAULTS: dict[str, Any] = {"data": {"source": "flights"}, "privacy": {"epsilon": 1.0}}
 
 

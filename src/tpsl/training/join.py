@@ -11,7 +11,7 @@ from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.local import Local, LocalError, certificates_of, own_data
+from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
@@ -40,19 +40,18 @@ def join(
     What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints.
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
-    if local.connect is None:
-        raise LocalError(
-            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
-        )
-    address, own = local.connect, {party: local.own_parts()}
-    setup = RunSetup(job, RunFolder(run_path), own, torch.device(local.device), record_steps, watching)
+    address, own = connect_address(local), {party: local.own_parts()}
+    device, start = torch.device(local.device), local.starting_point()
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     with setup.run.started(job, [party], moved=True, own=own):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
             return finished
+        setup = setup.begun([party])
         data = own_data(job, party, local.data, local.alignment).data
-        side = load_feature_party(data, party, watching.progress, source=setup.source(party))
+        encoder = setup.encoders().get(party)
+        side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
         patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
@@ -60,7 +59,7 @@ def join(
         def train() -> FeatureResult:
             role = FeatureRole(setup, side)
             terms = Terms(limits(job, role.schedule), job.training.wire, patience, watching.connections)
-            agreed = agreement(job, side.ids, role.schedule)
+            agreed = agreement(job, side.ids, role.schedule, setup.run.origin(party)).with_party(party)
             with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
                 return _attend(role, client, watching.notice)
 

@@ -30,6 +30,7 @@ from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
     from tpsl.training.vaults import VaultChoice
+    from tpsl.training.warm_start import StartingPoint
 
 
 class LocalError(ValueError):
@@ -53,7 +54,7 @@ ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "vault", "vaults", "data", "alignment")
+_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment")
 
 
 class Local(BaseModel):
@@ -65,6 +66,9 @@ class Local(BaseModel):
     connect: ConnectAddress | None = Field(None, description="Feature party: where the label party listens.")
     certificates: LocalPath | None = Field(None, description="Folder with ca.pem, cert.pem and key.pem.")
     out: LocalPath | None = Field(None, description="Run folder; an interrupted run in it is resumed.")
+    start_from: LocalPath | None = Field(
+        None, description="This party's earlier run that training starts from: its weights, encoder and wide part."
+    )
     vault: LocalPath | None = Field(
         None,
         description="Label party: the vault. If not given, it is found in `vaults` by what it holds, or made there.",
@@ -131,6 +135,12 @@ class Local(BaseModel):
     def own_parts(self) -> OwnParts:
         """Return the parts that this party brings itself."""
         return OwnParts(inputs=self.inputs, bottom=self.bottom, top=self.top)
+
+    def starting_point(self) -> StartingPoint | None:
+        """Return what training begins with; None: weights from the job's seed."""
+        from tpsl.training.warm_start import StartingPoint
+
+        return None if self.start_from is None else StartingPoint(self.start_from)
 
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""
@@ -205,6 +215,24 @@ def party_of(job: Job, local: Local, party: str | None) -> str:
     if party != LABEL_PARTY and party not in names:
         raise LocalError(f"{party!r} is not a feature party of the job; they are {', '.join(names)}")
     return party
+
+
+def listen_address(local: Local) -> str:
+    """Return where the label party listens."""
+    if local.listen is None:
+        raise LocalError(
+            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
+        )
+    return local.listen
+
+
+def connect_address(local: Local) -> str:
+    """Return where a feature party finds the label party."""
+    if local.connect is None:
+        raise LocalError(
+            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
+        )
+    return local.connect
 
 
 def certificates_of(local: Local, party: str) -> Certificates:

@@ -9,6 +9,8 @@ from types import MappingProxyType
 import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.encoder import EncoderState
+from tpsl.data.errors import DataError
 from tpsl.data.relabelling import Relabelling
 from tpsl.progress import Progress, no_progress
 from tpsl.training.after_training import AfterTraining, is_complete
@@ -82,9 +84,12 @@ def train_together(
         if finished is not None and is_complete(run, job):
             setup.say_finished()
             return finished
+        setup = setup.begun([*names, LABEL_PARTY])
+        encoders = setup.encoders()
         if data is None:
-            data = load_records(job, setup.own, setup.watching.progress)
+            data = load_records(job, setup.own, setup.watching.progress, encoders=encoders)
             setup.say_what_is_loaded(job.data, data)
+        _require_encoders(data, encoders)
         at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
@@ -110,10 +115,24 @@ def load_records(
     own: Mapping[str, OwnParts] = MappingProxyType({}),
     progress: Progress = no_progress,
     relabelling: Relabelling | None = None,
+    encoders: Mapping[str, EncoderState] = MappingProxyType({}),
 ) -> Dataset:
-    """Return the records of all parties of a job; `own` is what each brings itself, by its name."""
+    """Return the records of all parties of a job; `own` is what each brings itself, by its name.
+
+    `encoders` are those of the run that training starts from, by party.
+    """
     late, sources = job.has_late_labels, sources_of(own)
-    return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling)
+    return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling, encoders=encoders)
+
+
+def _require_encoders(data: Dataset, encoders: Mapping[str, EncoderState]) -> None:
+    """Raise unless records were encoded as in the run that training starts from, whose halves read them."""
+    used = {party: side.encoder for party, side in data.feature_sides.items()}
+    used[LABEL_PARTY] = data.label_side.records.encoder
+    for party, encoder in encoders.items():
+        given = used[party]
+        if given is None or given.digest() != encoder.digest():
+            raise DataError(f"the records of {party!r} are encoded otherwise than in the run that training starts from")
 
 
 class _LabelProgress(NullObserver):

@@ -28,12 +28,14 @@ def noisy_labels_for(
     labels. What the policy does not permit is an error before anything is drawn.
     """
     store_labels(side, vault_path, notice)
-    return release_labels(job, side.records, vault_path, notice, policy)
+    noisy = release_labels(job, side.records, vault_path, notice, policy)
+    with Vault.open(vault_path) as vault:
+        return noisy, vault.total(side.records.training_ids)
 
 
 def release_labels(
     job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> NoisyLabels:
     """Release the labels of the training records, which the vault has; the same as `noisy_labels_for` otherwise."""
     mechanism, why = job.privacy.choose(records.classes)
     if job.privacy.mechanism == "auto":
@@ -42,7 +44,7 @@ def release_labels(
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
         notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed), vault.total(ids)
+        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed)
 
 
 def noisy_test_labels(
@@ -92,10 +94,11 @@ def compared(vault: Vault, side: LabelSide) -> Overlap:
     return vault.compare(side.records.training_ids, reveal(side.labels)[side.records.train])
 
 
-def check_labels(vault: Vault, side: LabelSide) -> bool:
+def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> bool:
     """Raise a `VaultError` if the vault has another label of a record, or is another data set's; say if it has all.
 
-    Otherwise the vault's labels would be trained on and the data's evaluated, without a word.
+    A vault that knows no record is another's, unless all of them `may_be_new`. Otherwise the vault's labels would be
+    trained on and the data's evaluated, without a word.
     """
     overlap, records = compared(vault, side), len(side.records.train)
     if overlap.differing:
@@ -106,7 +109,7 @@ def check_labels(vault: Vault, side: LabelSide) -> bool:
             f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
             "mode label-only, which makes new records of the same people: name another vault with --vault FOLDER"
         )
-    if not (overlap.known or vault.by_unit):
+    if not (overlap.known or vault.by_unit or may_be_new):
         raise VaultError(
             f"the vault {vault.path} does not know {records} of the {records} training records: "
             "it holds others, or none"
@@ -114,8 +117,8 @@ def check_labels(vault: Vault, side: LabelSide) -> bool:
     return overlap.known == records
 
 
-def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> None:
-    """Have the labels of the training records in the vault. Nothing is released.
+def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False) -> None:
+    """Have the labels of the training records in the vault, all of which `may_be_new` to it. Nothing is released.
 
     Stored labels stay as they are; a vault that has another label or unit of a record is an error.
     """
@@ -131,7 +134,7 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice) -> None:
             if not Vault.exists(vault_path):  # or another process has made it
                 raise
     with Vault.open(vault_path) as vault:
-        if not check_labels(vault, side):
+        if not check_labels(vault, side, may_be_new=may_be_new):
             _add_new(vault, "training", ids, labels, units, notice)
         if units is not None:
             vault.require_units(ids, units)

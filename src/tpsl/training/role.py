@@ -76,6 +76,8 @@ class Role(ABC):
         if self.done:
             load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
+        elif self.setup.start is not None:
+            self.setup.start.load_into(self.name, self.halves)
         forget_after(checkpoints, self.done)
         forget_after(self.folder / BEST, self.done)
 

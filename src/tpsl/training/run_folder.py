@@ -13,6 +13,8 @@
     RUN/<any party>/versions.json    which halves belong together: the version of the party's half, at the label party
                               those of the feature parties' halves that its top half was trained with
     RUN/<any party>/records.json     how many records there are, and a digest that is the same at every party
+    RUN/<any party>/start/    what the run has begun with, if it started from an earlier one: weights, encoder and
+                              origin.json, which says from which
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -40,13 +43,16 @@ from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
 from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
+from tpsl.training.origin import Origin
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 
-_OWN_PARTS, _LEDGER, _ENCODER = "own_parts.json", "ledger.json", "encoder"
+ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
+"""How a party's table was encoded; what it has begun with, if it started from an earlier run; and which one."""
+_OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
 _VERSIONS, _RECORDS = "versions.json", "records.json"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
@@ -129,10 +135,9 @@ class RunFolder:
 
     def _forget_if_empty(self, parties: Collection[str]) -> None:
         """Free the folder for another job after an error that came before anything was kept."""
-        if all(entry.name == _OWN_PARTS for party in parties for entry in self.party(party).iterdir()):
+        if all(entry.name in (_OWN_PARTS, START) for party in parties for entry in self.party(party).iterdir()):
             for party in parties:
-                (self.party(party) / _OWN_PARTS).unlink(missing_ok=True)
-                self.party(party).rmdir()
+                shutil.rmtree(self.party(party))
             self.job_path.unlink()
 
     def _make(self) -> None:
@@ -166,13 +171,13 @@ class RunFolder:
 
     def save_encoder(self, party: str, encoder: EncoderState) -> None:
         """Keep how a party's table was encoded."""
-        encoder.save(self.party(party) / _ENCODER)
+        encoder.save(self.party(party) / ENCODER)
 
     def encoder(self, party: str) -> EncoderState:
         """Return how a party's table was encoded, for records that come later."""
-        if not (self.party(party) / _ENCODER).is_dir():
+        if not (self.party(party) / ENCODER).is_dir():
             raise RunError(f"{self.party(party)}: no encoder was saved: the run is not finished, or has no such table")
-        return EncoderState.load(self.party(party) / _ENCODER)
+        return EncoderState.load(self.party(party) / ENCODER)
 
     def note_records(self, party: str, ids: Any) -> None:
         """Note which records a run was trained on: their number and a digest, another than that of the handshake."""
@@ -212,10 +217,18 @@ class RunFolder:
         """Return what every party has brought itself to this run, by its name."""
         return {party: self.own_parts(party) for party in (*feature_party_names(self.job().data), LABEL_PARTY)}
 
+    def has_begun(self, party: str) -> bool:
+        """Whether a party has kept anything that was computed with its parts and from what it began with."""
+        return not {entry.name for entry in self.party(party).iterdir()} <= {_OWN_PARTS, _LEDGER, START}
+
+    def origin(self, party: str) -> Origin | None:
+        """Return from which run a party has started, or None if the weights came from the job's seed."""
+        return _read(self.party(party) / START / ORIGIN, Origin.from_dict)
+
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
         """Note a party's own parts; once it has kept anything that was computed with them, they stay the same."""
         folder = self.party(party)
-        if {entry.name for entry in folder.iterdir()} <= {_OWN_PARTS, _LEDGER}:
+        if not self.has_begun(party):
             (folder / _OWN_PARTS).unlink(missing_ok=True)
             if parts != OwnParts():
                 _write(folder / _OWN_PARTS, parts.model_dump(mode="json"))

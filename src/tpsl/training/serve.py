@@ -13,7 +13,7 @@ from tpsl.training.agreement import agreement, limits
 from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.local import Local, LocalError, certificates_of, own_data
+from tpsl.training.local import Local, certificates_of, listen_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.role import LabelRole
@@ -46,7 +46,8 @@ def serve(
     """
     server = _Port(job, local, insecure_loopback, watching)
     own = {LABEL_PARTY: local.own_parts()}
-    setup = RunSetup(job, RunFolder(run_path), own, torch.device(local.device), record_steps, watching)
+    device, start = torch.device(local.device), local.starting_point()
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     run, notice = setup.run, watching.notice
     with run.started(job, [LABEL_PARTY], moved=True, own=own):
         finished = run.result()
@@ -54,9 +55,11 @@ def serve(
         if finished is not None and confirmed and is_complete(run, job):
             setup.say_finished()
             return finished
+        setup = setup.begun([LABEL_PARTY])
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         late, source = job.has_late_labels, setup.source(LABEL_PARTY)
-        side = load_label_party(data, watching.progress, late_labels=late, source=source)
+        encoder = setup.encoders().get(LABEL_PARTY)
+        side = load_label_party(data, watching.progress, late_labels=late, source=source, encoder=encoder)
         setup.say_what_is_loaded(data, side)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
         vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
@@ -78,19 +81,15 @@ class _Port:
 
     def __init__(self, job: Job, local: Local, insecure_loopback: bool, watching: Watching) -> None:
         self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-        if local.listen is None:
-            raise LocalError(
-                "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
-            )
         self.names = feature_party_names(job.data)
-        self._job, self._address, self._watching = job, local.listen, watching
+        self._job, self._address, self._watching = job, listen_address(local), watching
         self._patience = Patience(local.silence, local.wait)
 
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
         tensors, watch = limits(self._job, role.schedule), self._watching.connections
         terms = Terms(tensors, self._job.training.wire, self._patience, watch)
-        agreed = agreement(self._job, ids, role.schedule)
+        agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY))
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
             self._watching.observer.event("listening", address=self._address)

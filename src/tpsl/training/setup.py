@@ -3,7 +3,7 @@ party."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,12 +11,14 @@ import torch
 
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, taken_on_trust
+from tpsl.data.encoder import EncoderState
 from tpsl.data.id_columns import id_warnings
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.warm_start import StartingPoint, begin
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,16 @@ class RunSetup:
     watching: Watching = UNWATCHED
     keeps_epochs: bool = False
     """Whether what predicts is kept after each epoch, and not only after the last."""
+    start: StartingPoint | None = None
+    """What training begins with; None: weights from the job's seed."""
+
+    def begun(self, parties: Collection[str]) -> RunSetup:
+        """Return the same run with what these parties begin with in its folder, which this process holds."""
+        return replace(self, start=begin(self.job, self.run, parties, self.start))
+
+    def encoders(self) -> dict[str, EncoderState]:
+        """Return what encodes the parties' records, by party, where an earlier run has learned it."""
+        return {} if self.start is None else self.start.encoders()
 
     def own_parts(self, party: str) -> OwnParts:
         """Return what a party brings itself."""
@@ -46,7 +58,9 @@ class RunSetup:
     def say_what_is_loaded(self, data: DataConfig, records: Dataset | FeatureSide | LabelSide) -> None:
         """Say what cannot be checked of these records, and which of their columns are like ids."""
         trusted = taken_on_trust(data)
-        for sentence in [*([trusted] if trusted else []), *id_warnings(records)]:
+        # What an earlier run has learned says nothing of the columns of these records.
+        learned = id_warnings(records) if self.start is None else ()
+        for sentence in [*([trusted] if trusted else []), *learned]:
             self.watching.notice(sentence)
 
     def watched_by(self, observer: Observer) -> RunSetup:

@@ -21,9 +21,11 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
+from tpsl.training.origin import Ledgered
 from tpsl.training.releases import check_labels, compared, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
@@ -51,7 +53,7 @@ class RunVault:
     def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
-        self._side, self._stored = side, False
+        self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
         self._total: LedgerTotal | None = None
 
@@ -62,7 +64,7 @@ class RunVault:
         vault counts what people spend, the release takes the longer the more of them were released before, which would
         tell how many the label party knows; so it happens here.
         """
-        store_labels(self._side, self.path, self._notice)
+        store_labels(self._side, self.path, self._notice, may_be_new=self._continues)
         self._stored = True
         if self.records.known_by_unit:
             self.noisy()
@@ -80,7 +82,7 @@ class RunVault:
             units = self.records.training_units
             vault.check_release(mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
             if not self.job.has_late_labels:
-                check_labels(vault, self._side)
+                check_labels(vault, self._side, may_be_new=self._continues)
 
     def _first_release(self, planned: Planned) -> LedgerTotal:
         """What a record, or a unit with all its records, will have spent after the first release of a new vault."""
@@ -99,11 +101,11 @@ class RunVault:
 
         The run notes its vault and what the records have spent.
         """
+        if not self._stored:
+            self.store()
         if self._noisy is None:
-            if not self._stored:
-                self.store()
-            self._noisy, total = release_labels(self.job, self.records, self.path, self._notice, self.policy)
-            self._noted(total)
+            self._noisy = release_labels(self.job, self.records, self.path, self._notice, self.policy)
+            self.total()
         return self._noisy
 
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
@@ -114,11 +116,15 @@ class RunVault:
         return labels
 
     def total(self) -> LedgerTotal:
-        """Return what the training records have spent by now, and note it; what people have spent, at the release."""
+        """Return what the records whose labels are in the weights have spent by now, and note it.
+
+        They are the training records; in a run that started from others all that the vault has released. What people
+        have spent is known at the release.
+        """
         if self.records.known_by_unit and self._total is not None:
             return self._total
         with Vault.open(self.path) as vault:
-            return self._noted(vault.total(self.records.training_ids))
+            return self._noted(vault.total(None if self._continues else self.records.training_ids))
 
     def _noted(self, total: LedgerTotal) -> LedgerTotal:
         """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
@@ -145,9 +151,10 @@ class RunVault:
 def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
-    A run that was begun goes on with its vault. Otherwise it is the vault that was named, or the one in the place that
-    holds the run's training records with the same labels, or a new one. A second vault for records that another one
-    has released is refused, unless the policy permits composing.
+    A run that was begun goes on with its vault, and one that starts from an earlier run with the vault of that one.
+    Otherwise it is the vault that was named, or the one in the place that holds the run's training records with the
+    same labels, or a new one. A second vault for records that another one has released is refused, unless the policy
+    permits composing.
     """
 
     def at(path: Path) -> RunVault:
@@ -156,9 +163,11 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     run = setup.run
     if not setup.job.trains:  # nothing is released
         return at(run.label / "vault")
-    begun = _begun_with(run, choice.named)
+    begun, origin = _begun_with(run, choice.named), run.origin(LABEL_PARTY)
     if begun is not None:
         chosen = at(begun)
+    elif origin is not None and origin.ledgered is not None:
+        chosen = at(_continued(origin.ledgered, choice.named))
     elif choice.named is not None:
         chosen = at(choice.named)
         if choice.place is not None and not choice.policy.compose:
@@ -181,6 +190,20 @@ def _begun_with(run: RunFolder, named: Path | None) -> Path | None:
     if named is not None and noted and begun.resolve() != named.resolve():
         raise RunError(f"{run.path}: this run was begun with the vault {begun}, not with {named}; choose another --out")
     return None if named is not None and not noted else begun
+
+
+def _continued(earlier: Ledgered, named: Path | None) -> Path:
+    """The vault of the run that training starts from: its ledger adds up what old and new records spend."""
+    path = Path(earlier.vault) if named is None else named
+    if not Vault.exists(path):
+        raise VaultError(f"the run that training starts from has released from the vault {path}, which is not there")
+    with Vault.open(path) as vault:
+        if vault.entries_since(earlier.head) is None:
+            raise VaultError(
+                f"training starts from a run that has released from the vault {earlier.vault}, and {path} is another "
+                "one: new labels go into the same vault, whose ledger then speaks of all that the weights have learned"
+            )
+    return path
 
 
 def _found(run: RunVault, place: Path) -> Path:

@@ -1,8 +1,9 @@
 """Every message that crosses the border in a running job; `docs/wire.md` says what each can reveal.
 
 A `TensorMessage` carries numbers: its topic says what they are, and topics belong to the stages of training
-(`tpsl.training.stages`) or to the alignment (`tpsl.alignment`). The others carry none: `Announcement` says how many
-records are to be aligned; `Rewind`, `Position` and `Start` agree on the step to go on from;
+(`tpsl.training.stages`), to the alignment (`tpsl.alignment`) or to prediction (`tpsl.prediction.exchange`). The others
+carry none: `Announcement` says how many records are to be aligned, or predicted; `Rewind`, `Position` and `Start` agree
+on the step to go on from;
 `Verdict` says what noisy labels think of an epoch; `Finished` and `Bye` end a job, `Stop` breaks it.
 Nothing here can carry a loss, a metric or a count that depends on true labels.
 """
@@ -50,7 +51,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Start:
-    """Label party → feature party: go on after this step."""
+    """Label party → feature party: go on after this step; in a prediction, send this part."""
 
     round: int
     step: int
@@ -71,7 +72,8 @@ class Verdict:
 class Announcement:
     """Either way, in an alignment: how many records there are, and a random name or a digest for what they belong to.
 
-    A feature party announces its list, the label party all lists, and in the end the common records.
+    A feature party announces its list, the label party all lists, and in the end the common records. In a prediction a
+    feature party announces how many records it has, under no name, to a label party that has no list of them.
     """
 
     identity: bytes

@@ -252,10 +252,13 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return ledger.read_last(self._connection)[1]
 
-    def total(self, ids: Sequence[Any] | npt.NDArray[Any]) -> LedgerTotal:
-        """The largest ε and δ that any of these records, or of their units, has spent over all releases; rounded up."""
+    def total(self, ids: Sequence[Any] | npt.NDArray[Any] | None) -> LedgerTotal:
+        """The largest ε and δ that any of these records, or of their units, has spent over all releases; rounded up.
+
+        None: of all records.
+        """
         with storage.reading(self._connection, self.path):
-            return self._total(self._positions(ids))
+            return self._total(None if ids is None else self._positions(ids))
 
     def check_release(
         self,

@@ -215,6 +215,15 @@ const tpslReport = (() => {
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
+  const versions = () => {
+    const rows = state.data.versions, label = state.data.party === "label";
+    byId("versions").hidden = !rows.length;
+    const area = (value) => ({ text: figures.auc(value), value });
+    part("versions").replaceChildren(table("Versions", ["Run", "Version", "Starts from", "Last written (UTC)", "Training records", "ε of its release", ...(label ? ["ε in all", "Noisy hold-out AUC", "Test AUC"] : [])],
+      rows.map((row) => [{ text: row.run }, { text: row.version }, { text: row.starts_from }, { text: row.updated?.slice(0, 19).replace("T", " ") ?? figures.MISSING },
+        { text: figures.count(row.train_records), value: row.train_records }, { text: row.epsilon_text }, ...(label ? [{ text: row.total_epsilon_text }, area(row.validation_auc), area(row.test_auc)] : [])]), { style: "wide" }));
+  };
+
   const promise = () => {
     const run = chosen(), p = run.promise;
     part("promise").replaceChildren(make("div", { class: "card" },
@@ -227,6 +236,7 @@ const tpslReport = (() => {
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
         ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Classes", String(run.classes)],
+        ["Starts from", run.origin && `${run.origin.run}, whose ${figures.count(run.origin.train_records)} records ${run.origin.total_epsilon_text === null ? "are in these weights too" : `had spent ε = ${run.origin.total_epsilon_text} in all`}`],
         ["Last written", run.updated?.replace("T", " ").replace("+00:00", " UTC")]])));
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
       run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
@@ -352,6 +362,7 @@ const tpslReport = (() => {
     const { runs } = state.data;
     byId("run").value = String(state.selected);
     glance();
+    versions();
     promise();
     byId("cost").hidden = !chosen().local_head && !chosen().shared_words && !runs.some((run) => figures.known(figures.testAuc(run)));
     if (!byId("cost").hidden) chart(part("cost"), "cost", () => "Test AUC", (style) => figures.cost(state.data.runs, chosen(), style));

@@ -37,7 +37,7 @@ async def feature(role: FeatureRole) -> None:
     """Build the feature party; what is pre-trained is what it begins with."""
     features = wide.features_in_training(role.job, role.side.features, role.folder)
     role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.device)
-    if not role.done and role.job.training.pretrain is not None:
+    if not role.done and role.setup.start is None and role.job.training.pretrain is not None:
         load_pretrained(role.party.bottom, pretrained(role))
     role.restore()
     role.close()
@@ -52,8 +52,10 @@ async def feature(role: FeatureRole) -> None:
 
 
 def pretrained(role: FeatureRole) -> dict[str, Tensor]:
-    """Return weights learned from this party's features alone: made once for a run, and kept."""
-    path = role.folder / PRETRAINED
+    """Return weights learned from this party's features alone: made once, for a run and all that start from it."""
+    path, start = role.folder / PRETRAINED, role.setup.start
+    if not path.exists() and start is not None:
+        write_atomically(path, (start.place(role.name) / PRETRAINED).read_bytes())
     if not path.exists():
         last = ""
 

@@ -2,7 +2,8 @@
 
 The label party sends an unbiased estimate of each trained record's label, computed from its noisy label alone; each
 feature party fits an additive model of its own fields on them, and the label party one of its own. A party's model and
-the scores of its records are in its folder of the run.
+the scores of its records are in its folder of the run. A run that starts from an earlier one has its wide part, and
+nothing is sent: the records are new to it, so that none is scored by its own label.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ async def label(role: LabelRole) -> None:
     """Send what noisy labels say of the trained records; with two draws, the draw whose gradients are sent."""
     if not role.job.model.wide:
         return
+    if role.setup.start is not None:
+        if role.records.features is not None:
+            score(role.records.features, role.setup.start.place(role.name), role.folder)
+        return
     estimates = label_estimates(role.vault.noisy())
     for part, positions in enumerate(role.schedule.trained_parts()):
         await role.send(TensorMessage(ESTIMATES, 0, part, estimates[positions, None]))
@@ -48,6 +53,9 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Receive the estimates and fit the wide part, unless it is there already."""
     if not role.job.model.wide:
+        return
+    if role.setup.start is not None:
+        score(role.side.features, role.setup.start.place(role.name), role.folder)
         return
     received = [
         await role.tensor(ESTIMATES, 0, part, (len(positions), 1))
@@ -75,6 +83,14 @@ def fit(features: Features | Inputs, rows: Rows, estimates: npt.NDArray[np.float
     if not (folder / FILE).exists():
         model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates.astype(np.float64), seed)
         make_private_folder(folder)
+        write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
+
+
+def score(features: Features | Inputs, start: Path, folder: Path) -> None:
+    """Score a party's records by the wide part that it starts with and keep both, unless they are there already."""
+    if not (folder / FILE).exists():
+        model, table = load_wide(start), table_features(features, "model.wide")
+        scores = model.scores(table, np.arange(len(table), dtype=np.int64))
         write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
 
