@@ -16,7 +16,7 @@ from tpsl.transport.frames import as_sentence
 from tpsl.transport.network import Options, require_loopback
 from tpsl.transport.scoring_pb2 import HealthCheckResponse, ScoreAnswer, ScoreRequest
 
-_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 1000
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 250
 _PAUSE_SECONDS, _CHECK_SECONDS = 0.01, 2.0
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """How a call ends whose connection breaks, or whose server stops."""
@@ -33,7 +33,6 @@ class LabelClient:
         options: Options = [
             *message_options(),
             ("grpc.initial_reconnect_backoff_ms", _FIRST_PAUSE_MS),
-            ("grpc.min_reconnect_backoff_ms", _LONGEST_PAUSE_MS),
             ("grpc.max_reconnect_backoff_ms", _LONGEST_PAUSE_MS),
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if credentials else ("grpc.enable_http_proxy", 0),
         ]
