@@ -194,7 +194,7 @@ def test_what_is_wrong_with_the_label_partys_records_only_the_label_party_reads(
     async def main() -> None:
         async with serve(served_runs / "joint", "shop", "bank") as served:
             without = await served.ask("label", "/v1/score", {"key": "a"})
-            assert 'has features of its own in this run: send "records"' in without.content["error"]
+            assert 'has features of its own: send "records"' in without.content["error"]
             no_key = await served.ask("label", "/v1/score", {"records": RECORDS})
             assert '"key" is missing' in no_key.content["error"]
             wrong = [{"colour": "red"}] * len(RECORDS)
