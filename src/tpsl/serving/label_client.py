@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
@@ -92,7 +94,7 @@ class LabelClient:
             try:
                 answer = HealthCheckResponse.FromString(await check(b"", timeout=_CHECK_SECONDS))
                 self.is_healthy = answer.status == HealthCheckResponse.SERVING
-            except (grpc.aio.AioRpcError, ValueError):
+            except (grpc.aio.AioRpcError, DecodeError):
                 self.is_healthy = False
             await asyncio.sleep(_CHECK_SECONDS)
 
@@ -142,26 +144,32 @@ class LabelClient:
         self._waiting.append(sent)
         self._send()
 
-    async def _outcomes(self, together: list[_Sending]) -> list[Outcome]:
-        shares, until = [sent.share for sent in together], together[-1].until
-        request = ScoreRequest(party=self._party, version=together[0].version, shares=shares).SerializeToString()
+    async def _outcomes(self, together: list[_Sending]) -> Sequence[Outcome]:
+        request = ScoreRequest(
+            party=self._party, version=together[0].version, shares=[sent.share for sent in together]
+        ).SerializeToString()
+        content = await self._repeated(request, together[-1].until)
+        try:
+            answer = ScoreAnswer.FromString(content)
+        except DecodeError:
+            answer = ScoreAnswer()
+        if len(answer.outcomes) != len(together):
+            raise Refusal(Reason.BAD_PEER, "the label party sent an answer to something else")
+        self._each_alone = answer.waits
+        return answer.outcomes
+
+    async def _repeated(self, request: bytes, until: float) -> bytes:
+        """Return the answer to a call, which is made again where it was lost."""
         while True:
             try:
-                content = await self._call(request, timeout=until - time.monotonic(), wait_for_ready=True)
-                answer = ScoreAnswer.FromString(content)
-                if len(answer.outcomes) == len(together):
-                    self._each_alone = answer.waits
-                    return list(answer.outcomes)
-            except ValueError:
-                pass
+                content: bytes = await self._call(request, timeout=until - time.monotonic(), wait_for_ready=True)
+                return content
             except grpc.aio.AioRpcError as error:
                 if time.monotonic() >= until:
                     raise self._too_late() from None
                 if error.code() not in _LOST:
                     raise _refusal(error.code(), error.details() or "") from None
                 await asyncio.sleep(_PAUSE_SECONDS)  # where the connection is down, the next call waits until it is up
-                continue
-            raise Refusal(Reason.BAD_PEER, "the label party sent an answer to something else")
 
     def _too_late(self) -> Refusal:
         within = f"within {self._deadline:g} s"
