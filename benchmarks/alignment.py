@@ -58,14 +58,16 @@ def terms_of(options: argparse.Namespace) -> AlignmentTerms:
 
 
 def keys_of(options: argparse.Namespace, party: str) -> PartyKeys:
-    """The records of a party: the first are persons whom all parties have, the others are its own."""
-    common = round(options.size * options.overlap)
-    own = (terms_of(options).circle.index(party) + 1) * options.size
-    persons = [*range(common), *range(own, own + options.size - common)]
-    digests = b"".join(hashlib.sha256(b"%d" % person).digest() for person in persons)
-    rows = np.arange(options.size, dtype=np.int64)
-    keys = KeyList("id", rows, np.frombuffer(digests, np.uint8).reshape(-1, 32))
-    return PartyKeys((keys,), KeySource(options.size, 0, 0, hashlib.sha256(digests).hexdigest()), {}, {})
+    """The records of a party: the first are those that all parties have, the others are its own."""
+    common, seed = round(options.size * options.overlap), 1 + terms_of(options).circle.index(party)
+    digests = np.empty((options.size, 32), np.uint8)
+    for part, generator in (
+        (digests[:common], np.random.default_rng(0)),
+        (digests[common:], np.random.default_rng(seed)),
+    ):
+        part[:] = generator.integers(0, 256, part.shape, np.uint8)
+    keys = KeyList("id", np.arange(options.size, dtype=np.int64), digests)
+    return PartyKeys((keys,), KeySource(options.size, 0, 0, hashlib.sha256(digests.tobytes()).hexdigest()), {}, {})
 
 
 def be_a_party(options: argparse.Namespace) -> None:

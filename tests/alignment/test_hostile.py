@@ -161,7 +161,7 @@ QUESTIONS: dict[str, tuple[Sequence[Message], str]] = {
     "from beyond the end": ([*SENT, Start(1, 6)], "where no batch begins"),
     "a point twice": ([SIZES, *batches(GOOD[[0, 1, 2, 0]], 1), Start(1, 0)], "names a key twice"),
     "more common records than there are": ([SIZES, Announcement(NAME, (6,))], "common records of 5"),
-    "a position twice": ([SIZES, TOLD, positions((1, 0), (1, 0))], "names positions twice"),
+    "a position twice": ([SIZES, TOLD, positions((1, 0), (1, 0))], "names a position twice"),
     "a position that is not there": ([SIZES, TOLD, positions((1, 0), (5, 0))], "not in this party's list"),
     "a key that is not there": ([SIZES, TOLD, positions((1, 0), (2, 1))], "a key that the alignment does not have"),
     "fewer positions": ([SIZES, TOLD, positions((1, 0))], "in another shape or order"),

@@ -14,6 +14,7 @@ from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.roles import AlignmentResult, align_together
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, Alignment
+from tpsl.training.observer import Watching
 
 Record = Mapping[str, str]
 LABEL = "label"
@@ -100,7 +101,7 @@ def test_nothing_everything_and_one_record_in_common(
     assert len(found["party0"].rows) == {"label-only": len(feature), "size": 0}.get(mode, found[LABEL].matched)
 
 
-SEVERAL_KEYS: dict[str, list[Record]] = {
+SEVERAL_KEYS: dict[str, Sequence[Record]] = {
     LABEL: [
         {"email": "a", "phone": "1"},
         {"email": "b"},
@@ -201,3 +202,11 @@ def test_traffic_is_counted(tmp_path: Path, make_terms: Any, make_table: Any) ->
     label, feature = results[LABEL], results["party0"]
     assert (label.bytes_sent, label.bytes_received) == (30 * 32 + 20 * 5, 20 * 32 + 30 * 32)
     assert (feature.bytes_sent, feature.bytes_received) == (label.bytes_received, label.bytes_sent)
+
+
+def test_parties_are_told_how_long_the_other_lists_are(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
+    """Whoever puts many keys into its list learns about many: the others should see it."""
+    terms, told = make_terms(), list[str]()
+    tables = {LABEL: make_table(people(range(3000))), "party0": make_table(people(range(20)))}
+    align_together(terms, tables, folders(tmp_path, terms), Watching(notice=told.append))
+    assert told == ["feature party 'party0' has 20 records to align", "the label party has 3,000 records to align"]

@@ -176,7 +176,7 @@ def test_a_hangup_reads_the_run_folder_again(site: Site) -> None:
 
 def test_what_cannot_be_served_is_one_sentence(site: Site, tpsl: Callable[..., Any], tmp_path: Path) -> None:
     certs = ("--certs", site.place / "certs/label")
-    assert "needs an address to listen at" in tpsl("label", "score", site.link, *certs).error()
+    assert "the label party needs an address to listen at" in tpsl("label", "score", site.link, *certs).error()
     listen = ("--listen", f"127.0.0.1:{site.port}")
     assert "is not a run folder" in tpsl("label", "score", tmp_path, *listen, *certs).error()
     assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,8 +13,10 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+import torch
 
-from tpsl.prediction.exchange import EMBEDDINGS
+from tpsl.party.local_head import LocalHead
+from tpsl.prediction.exchange import EMBEDDINGS, SCORES
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.one_process import load_all, predict_records
 from tpsl.prediction.records import NewRecords, read_records
@@ -26,6 +29,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import Refused, run_alone
 from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.label_server import LabelServer
 from tpsl.transport.messages import Start, TensorMessage
 
 PARTIES = ("shop", "bank", "label")
@@ -76,7 +80,7 @@ class Office:
 
     def setup(self, party: str, **local: Any) -> PredictionSetup:
         place = {"listen": "127.0.0.1:0"} if party == "label" else {"connect": f"127.0.0.1:{self.port}"}
-        mine = Local(certificates=self.certificates / party, silence=5.0, wait=20.0, **place, **local)
+        mine = Local(certificates=self.certificates / party, silence=5.0, wait=20.0, **{**place, **local})
         return PredictionSetup(RunFolder(self.folder / party), mine, Watching(notice=self._notice))
 
     def _notice(self, text: str) -> None:
@@ -131,14 +135,23 @@ def test_three_parties_compute_over_tls_what_one_process_does(
 
 
 def test_the_local_head_scores_after_everybody_has_left(
-    trained: Callable[..., Path], shops: Any, certificates: Path, tmp_path: Path
+    trained: Callable[..., Path], shops: Any, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained("shop", "bank")
     records, office = new_records(shops, run, tmp_path), Office(run, tmp_path / "office", certificates)
+    predict, port_was_open = LocalHead.predict, []
+
+    def watched(head: LocalHead, inputs: Any) -> Any:
+        with socket.socket() as visitor:
+            port_was_open.append(visitor.connect_ex(("127.0.0.1", int(office.port))) == 0)
+        return predict(head, inputs)
+
+    monkeypatch.setattr(LocalHead, "predict", watched)
     label = office.label(records["label"], local_head=True)
     for party in ("shop", "bank"):
         office.feature(party, records[party])
     place, scored = label.result(60)
+    assert port_was_open == [False]
     assert place.name == "NOT-PRIVATE-label.parquet"
     predict_records(load_all(run, local_head=True), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
     assert read(place) == read(tmp_path / "one.parquet")
@@ -242,6 +255,29 @@ def test_a_feature_party_that_is_killed_comes_back_and_all_begin_again(
     predict_records(load_all(run), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
     assert read(place) == read(tmp_path / "one.parquet")
     assert "shop was restarted: beginning again" in office.notices
+
+
+def test_a_label_party_that_is_killed_comes_back_and_all_begin_again(
+    trained: Callable[..., Path], shops: Any, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 16)
+    run = trained("shop", returns="score")
+    records, office = new_records(shops, run, tmp_path), Office(run, tmp_path / "office", certificates)
+    setup = office.setup("label")
+    version = {party: {"version of the half": found} for party, found in setup.run.versions().items()}
+    agreed, credentials = setup.agreement(records["label"], {}, version), certificates_of(setup.local, "label").server()
+    with LabelServer("127.0.0.1:0", ["shop"], agreed, setup.terms(), credentials=credentials) as server:
+        office.port = str(server.port)
+        shop = office.feature("shop", records["shop"])
+        (channel,) = run_alone(server.gather()).values()
+        run_alone(channel.send(Start(1, 0)))
+        assert isinstance(run_alone(channel.receive()), TensorMessage)
+        run_alone(channel.send(TensorMessage(SCORES, 1, 0, torch.full((16, 1), 0.125))))
+    label = office.label(records["label"], local={"listen": f"127.0.0.1:{server.port}"})
+    returned = shop.result(60)
+    place, _ = label.result(60)
+    assert read(returned) == read(place)
+    assert "label was restarted: beginning again" in office.notices
 
 
 def test_what_is_missing_is_said_before_anybody_connects(

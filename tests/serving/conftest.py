@@ -129,8 +129,8 @@ def serve(certificates: Path) -> Callable[..., Any]:
         later = {"deadline": options.get("deadline", 5.0) + 1.0}  # so that the label party's sentences arrive
         features = {}
         for party in parties:
-            own, address = Certificates.load(certificates / party).channel(), f"127.0.0.1:{label.port}"
-            asked = FeatureOptions(feature_run or run, party, address, own, **later)
+            own = Certificates.load(certificates / party).channel()
+            asked = FeatureOptions(feature_run or run, party, label.address, own, **later)
             features[party] = FeatureService(asked, notices.append)
             await features[party].open()
         try:

@@ -25,7 +25,7 @@ class Peer:
     def __init__(self, served: Any, certificates: Path, party: str) -> None:
         credentials = Certificates.load(certificates / party).channel()
         options = [("grpc.ssl_target_name_override", LABEL_SERVER_NAME)]
-        self._channel = grpc.aio.secure_channel(f"127.0.0.1:{served.label.port}", credentials, options=options)
+        self._channel = grpc.aio.secure_channel(served.label.address, credentials, options=options)
 
     async def __aenter__(self) -> Peer:
         return self

@@ -117,7 +117,7 @@ class FeatureSide(Side):
         positions = np.ascontiguousarray(rows[:, :4]).view("<u4").ravel().astype(np.int64)
         keys = rows[:, 4].astype(np.int64)
         if len(np.unique(positions)) != count or (positions >= len(self.table)).any():
-            raise BadMessage("the label party names positions twice, or such as are not in this party's list")
+            raise BadMessage("the label party names a position twice, or one that is not in this party's list")
         if (keys >= len(self.terms.keys)).any():
             raise BadMessage("the label party names a key that the alignment does not have")
         return positions, keys

@@ -165,8 +165,11 @@ class LabelSide(Side):
 
         Without the secret a feature party could try whether its records are among the points that it was sent.
         """
-        points = self._final(self.terms.parties[0])[self._common.positions[:, 0]]
-        return hashlib.sha256(_DIGEST_DOMAIN + self.working.salt + points.tobytes()).hexdigest()
+        points, positions = self._final(self.terms.parties[0]), self._common.positions[:, 0]
+        digest = hashlib.sha256(_DIGEST_DOMAIN + self.working.salt)
+        for start in range(0, len(positions), self.terms.batch):
+            digest.update(points[positions[start : start + self.terms.batch]].tobytes())
+        return digest.hexdigest()
 
     def _final(self, owner: str) -> Bytes32:
         return self.points(self.working.list_of(owner, self.terms.rounds))

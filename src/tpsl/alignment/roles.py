@@ -17,7 +17,7 @@ from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment, is_aligned
 from tpsl.training.disk_space import is_for_want_of_space, with_space
-from tpsl.training.local import Local, LocalError, certificates_of
+from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
@@ -53,11 +53,7 @@ def align_as_label(
     sends does not depend on which they are, and which are common is found when the port is closed.
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-    if local.listen is None:
-        raise LocalError(
-            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
-        )
-    address, side = local.listen, LabelSide(LABEL_PARTY, terms, table, WorkingFolder(folder, terms), watching)
+    address, side = listen_address(local), LabelSide(LABEL_PARTY, terms, table, WorkingFolder(folder, terms), watching)
 
     def meet() -> None:
         nonlocal address
@@ -93,11 +89,7 @@ def align_as_feature(
     number of common records, and nobody which they are.
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
-    if local.connect is None:
-        raise LocalError(
-            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
-        )
-    address, side = local.connect, FeatureSide(party, terms, table, WorkingFolder(folder, terms), watching)
+    address, side = connect_address(local), FeatureSide(party, terms, table, WorkingFolder(folder, terms), watching)
 
     def meet() -> None:
         agreed, wire = terms.agreement(), _wire(side, local)
@@ -148,7 +140,7 @@ def _is_done(side: Side) -> bool:
             not there.source.has_same_keys(side.table.source)
         ):
             raise AlignmentError(f"{folder}: holds another alignment; remove it, or choose another folder")
-        side.watching.notice(f"{folder}: was aligned before")
+        side.watching.notice(f"{folder}: was aligned before; remove it to align anew")
         return True
     working.begin(side.table)
     return False

@@ -36,7 +36,7 @@ def align(
     local: LocalsOption = None,
     plain: Annotated[
         bool,
-        typer.Option("--plain", help="Compare salted hashes: fast, but who guesses an id can test it. Agreed by all."),
+        typer.Option("--plain", help="All parties: compare salted hashes; the label party can test any id it guesses."),
     ] = False,
     together: Annotated[
         bool, typer.Option("--together", help="Be all parties in this process, for tries on one machine.")

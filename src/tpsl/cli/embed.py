@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, print_json, say
@@ -9,6 +11,9 @@ from tpsl.cli.score import SERVICE_FLAGS, RunArgument, TakeOverFlag
 from tpsl.cli.settings import LocalOption, Settings, settings_command
 from tpsl.cli.termination import exit_status
 from tpsl.cli.two_parties import InsecureLoopbackFlag
+
+if TYPE_CHECKING:
+    from tpsl.serving.feature_service import FeatureService
 
 COMMAND = settings_command("local", connect="local.connect", party="local.party", **SERVICE_FLAGS)
 
@@ -28,27 +33,37 @@ def embed(
 
     tpsl feature embed runs/current --connect label.example:7443 --certs certs/airport --http 8081
     """
-    import torch
-
-    from tpsl.serving.feature_service import FeatureOptions, FeatureService
+    from tpsl.serving.running import prepared
     from tpsl.serving.running import run as serve
-    from tpsl.training.local import LocalError, certificates_of, party_of
-    from tpsl.training.run_folder import RunFolder
 
-    mine = Settings.of(context).load_local(local)
-    torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
-    if mine.connect is None:
-        raise LocalError("where does the label party listen? --connect HOST:PORT or `connect` in the local file")
-    party = party_of(RunFolder(run).job(), mine, mine.party)
-    credentials = None if insecure_loopback else certificates_of(mine, party).channel()
-    options = FeatureOptions(run, party, mine.connect, credentials, mine.http, mine.deadline, take_over)
-    service = FeatureService(options, notice)
+    def prepare() -> FeatureService:
+        import torch
+
+        from tpsl.serving.feature_service import FeatureOptions, FeatureService
+        from tpsl.training.local import certificates_of, connect_address, party_of
+        from tpsl.training.run_folder import RunFolder
+
+        mine = Settings.of(context).load_local(local)
+        torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
+        party = party_of(RunFolder(run).job(), mine, mine.party)
+        options = FeatureOptions(
+            run,
+            party,
+            connect_address(mine),
+            None if insecure_loopback else certificates_of(mine, party).channel(),
+            http_port=mine.http,
+            deadline=mine.deadline,
+            take_over=take_over,
+        )
+        return FeatureService(options, notice)
+
+    service = prepared(prepare, take_over)
 
     def tell() -> None:
-        door = f"http://127.0.0.1:{service.http_port}"
+        door, model = f"http://127.0.0.1:{service.http_port}", service.versions.newest.name
         if json:
-            print_json({"party": party, "http": door, "model": service.versions.newest.name})
+            print_json({"party": service.party, "http": door, "model": model})
         else:
-            say(f"embedding for clients of {party} at {door}")
+            say(f"embedding for clients of {service.party} at {door}")
 
     raise typer.Exit(exit_status(serve(service, tell)))

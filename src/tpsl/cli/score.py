@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,9 @@ from tpsl.cli.console import JsonFlag, notice, print_json, say
 from tpsl.cli.settings import LocalOption, Settings, settings_command
 from tpsl.cli.termination import exit_status
 from tpsl.cli.two_parties import InsecureLoopbackFlag
+
+if TYPE_CHECKING:
+    from tpsl.serving.label_service import LabelService
 
 SERVICE_FLAGS = {"certs": "local.certificates", "http": "local.http", "deadline": "local.deadline"}
 COMMAND = settings_command("local", listen="local.listen", **SERVICE_FLAGS, returns="local.returns")
@@ -43,29 +46,37 @@ def score(
 
     tpsl label score runs/current --listen 0.0.0.0:7443 --certs certs/label --http 8080
     """
-    import torch
-
-    from tpsl.serving.label_service import LabelOptions, LabelService
+    from tpsl.serving.running import prepared
     from tpsl.serving.running import run as serve
-    from tpsl.training.local import LocalError, certificates_of
-    from tpsl.transport.peers import LABEL_PARTY
 
-    mine = Settings.of(context).load_local(local)
-    torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
-    if mine.listen is None:
-        raise LocalError("the service needs an address to listen at: --listen HOST:PORT or `listen` in the local file")
-    credentials = None if insecure_loopback else certificates_of(mine, LABEL_PARTY).server()
-    options = LabelOptions(
-        run, mine.listen, credentials, mine.http, mine.deadline, take_over, head == "local", mine.returns
-    )
-    service = LabelService(options, notice)
+    def prepare() -> LabelService:
+        import torch
+
+        from tpsl.serving.label_service import LabelOptions, LabelService
+        from tpsl.training.local import certificates_of, listen_address
+        from tpsl.transport.peers import LABEL_PARTY
+
+        mine = Settings.of(context).load_local(local)
+        torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
+        options = LabelOptions(
+            run,
+            listen_address(mine),
+            None if insecure_loopback else certificates_of(mine, LABEL_PARTY).server(),
+            http_port=mine.http,
+            deadline=mine.deadline,
+            take_over=take_over,
+            local_head=head == "local",
+            returns=mine.returns,
+        )
+        return LabelService(options, notice)
+
+    service = prepared(prepare, take_over)
 
     def tell() -> None:
-        listening = f"{mine.listen}".rpartition(":")[0] + f":{service.port}"
-        door = f"http://127.0.0.1:{service.http_port}"
+        door, model = f"http://127.0.0.1:{service.http_port}", service.versions.newest.name
         if json:
-            print_json({"listening": listening, "http": door, "model": service.versions.newest.name})
+            print_json({"listening": service.address, "http": door, "model": model})
         else:
-            say(f"scoring for feature parties at {listening}, for your own applications at {door}")
+            say(f"scoring for feature parties at {service.address}, for your own applications at {door}")
 
     raise typer.Exit(exit_status(serve(service, tell)))

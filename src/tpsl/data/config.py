@@ -161,7 +161,8 @@ class AlignmentConfig(_Model):
     )
     engine: Literal["ecdh", "plain"] = Field(
         default="ecdh",
-        description="'ecdh': private set intersection; 'plain': salted hashes, which who guesses an id can test.",
+        description="'ecdh': private set intersection; 'plain': salted hashes, with which the label party can test any "
+        "id that it guesses.",
     )
     order: Literal["random", "time"] = Field(
         default="random",

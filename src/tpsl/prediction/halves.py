@@ -27,7 +27,7 @@ from tpsl.models.members import Bottoms, Tops
 from tpsl.party.batches import Batches
 from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
 from tpsl.perturb import Loss
-from tpsl.training.build import build_feature_party, build_top
+from tpsl.training.build import build_bottoms, build_top
 from tpsl.training.checkpoint import load_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
@@ -209,7 +209,7 @@ def _build_bottom(
     parts = own or run.own_parts(party)
     read = inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
     as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
-    return build_feature_party(job, party, as_read, own=parts).bottom.eval()
+    return build_bottoms(job, party, as_read, parts).eval()
 
 
 def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = None) -> TrainedTop:

@@ -24,7 +24,7 @@ from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.prediction.halves import has_label_features
+from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.reading import column_names, dialect_of
 from tpsl.training.local import own_data, require_party
@@ -84,6 +84,8 @@ def read_records(
     job, path = run.job(), Path(source).absolute()
     require_party(job, party)
     if isinstance(job.data, OwnData):
+        if ":" not in source:
+            raise PredictionError(f"{source}: the records of this job are the parties' own, as package.module:name")
         given = Factory(factory=source).make(f"the source of {party}")
         own_inputs = source_inputs(party, given) if _has_features(run, party) else None
         return _sorted(source, source_ids(party, given), own_inputs)
@@ -94,6 +96,8 @@ def read_records(
     assert isinstance(data, TableData)  # `own_data` refuses an alignment of other data
     found = alignment_of(data, _file_of(data, party), progress)
     assert found is not None
+    if not len(found):
+        raise PredictionError(f"{alignment}: the parties have no record in common")
     return NewRecords(source, ids, features, found.rows, found.ids())
 
 
@@ -120,7 +124,8 @@ def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tu
     """Return ids and features of all records of a file; the features of many records lie on disk."""
     id_column = _id_column(run.job().data, party, path)
     if not _has_features(run, party):
-        return PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress).ids, None
+        known = PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress)
+        return known.ids.cast(pa.large_string()), None
     encoder = run.encoder(party)
     categorical = RowStack(np.int32, len(encoder.categories))
     numeric = RowStack(np.float32, len(encoder.numeric_fields))

@@ -51,7 +51,7 @@ class FeatureService:
         load = partial(FeatureModel.load, party=options.party)
         self.versions = Versions(options.run, load, self._metrics, notice)
         self._unknown_until: dict[str, float] = {}
-        self.http_port = 0
+        self.party, self.http_port = options.party, 0
 
     async def open(self) -> None:
         """Open the HTTP door; the connection to the label party is made when it is needed."""
@@ -74,7 +74,7 @@ class FeatureService:
         await self.versions.reload_and_tell()
 
     async def _health(self, body: bytes) -> Answer:
-        return Answer.of({"status": "serving", "label_party": self._client.is_connected})
+        return Answer.of({"status": "serving", "label_party": self._client.is_healthy})
 
     async def _embed(self, body: bytes) -> Answer:
         records = checked_records(json_object(body).get("records"))

@@ -73,6 +73,10 @@ class Gathering:
         self._waiting_bytes = 0
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
+    def serves(self, party: str | None) -> bool:
+        """Whether this is a feature party of a model that is held."""
+        return any(party in model.versions for model in self._versions.held)
+
     def contribute(self, share: Share) -> tuple[LabelModel, asyncio.Future[Array]]:
         """Take a feature party's share; returns the model it is for, and the scores to be.
 

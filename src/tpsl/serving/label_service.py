@@ -49,7 +49,7 @@ class LabelService:
         self._metrics = ServiceMetrics()
         load = partial(LabelModel.load, local_head=options.local_head, most_returned=options.returns)
         self.versions = Versions(options.run, load, self._metrics, notice)
-        self.port, self.http_port = 0, 0
+        self.address, self.http_port = "", 0
 
     async def open(self) -> None:
         """Open the HTTP door, then the port for feature parties."""
@@ -60,7 +60,8 @@ class LabelService:
         self._door = HttpDoor(calls, self._metrics, self._notice)
         self._port = ScorePort(self._gathering, options.credentials, self._metrics, self._notice)
         self.http_port = await when_free(lambda: self._door.open(options.http_port), options.take_over, self._notice)
-        self.port = await when_free(lambda: self._port.open(options.listen), options.take_over, self._notice)
+        port = await when_free(lambda: self._port.open(options.listen), options.take_over, self._notice)
+        self.address = f"{options.listen.rpartition(':')[0]}:{port}"
 
     async def close(self) -> None:
         """Close both; what is complete is still answered, what is not is refused as soon as the others know."""

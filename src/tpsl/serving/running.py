@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 from tpsl.progress import Notice
 
@@ -14,7 +16,8 @@ GRACE_SECONDS = 10.0
 """How long requests that are under way may take once a service is told to end."""
 
 _LOOK_AGAIN_SECONDS = 0.02
-Opened = TypeVar("Opened")
+_LOWEST_PRIORITY = 19
+Result = TypeVar("Result")
 
 
 class PortTaken(ValueError):
@@ -55,8 +58,9 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
-    opening = asyncio.ensure_future(service.open())
-    await asyncio.wait({opening, told}, return_when=asyncio.FIRST_COMPLETED)
+    opening = loop.create_task(service.open())
+    either: set[asyncio.Future[Any]] = {opening, told}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
         return await told
@@ -70,7 +74,18 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
     return ended_by
 
 
-async def when_free(open_port: Callable[[], Awaitable[Opened]], take_over: bool, notice: Notice) -> Opened:
+def prepared(prepare: Callable[[], Result], take_over: bool) -> Result:
+    """Return what `prepare` returns; with `take_over`, from a thread that gives way to everything else on the machine.
+
+    To import PyTorch and to read a model takes seconds of a processor that another process needs to serve.
+    """
+    if not take_over:
+        return prepare()
+    with ThreadPoolExecutor(1, initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)) as thread:
+        return thread.submit(prepare).result()
+
+
+async def when_free(open_port: Callable[[], Awaitable[Result]], take_over: bool, notice: Notice) -> Result:
     """Open a port; with `take_over`, as soon as the process that listens there now has closed it.
 
     A service is replaced without a gap so: the new process reads its model, waits here, and then the old one is ended.

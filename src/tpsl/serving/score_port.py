@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -20,8 +22,10 @@ from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
 from tpsl.transport.credentials import CertificateError, peer_name
+from tpsl.transport.door import ADMISSION_SECONDS, Door
 from tpsl.transport.frames import as_sentence
 from tpsl.transport.network import Options, require_loopback
+from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
@@ -64,7 +68,6 @@ class ScorePort:
         self._metrics, self._notice = metrics, notice
         options: Options = [
             *message_options(),
-            ("grpc.so_reuseport", 0),  # one process at a time: parts of one request must come together
             ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
             ("grpc.http2.max_ping_strikes", 0),
@@ -79,29 +82,39 @@ class ScorePort:
         )
 
     async def open(self, address: str) -> int:
-        """Listen at an address and return the port; one that is taken is an error."""
+        """Listen at an address and return the port; one that is taken is an error.
+
+        One process at a time can: the parts of one request must come together.
+        """
         if self._credentials is None:
             require_loopback(address)
-        local = grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+        refusals = RefusalLog(lambda who, what: self._notice(f"{who}: {what}"))
+        tls = self._credentials is not None
         try:
-            port = self._server.add_secure_port(address, self._credentials or local)
-        except RuntimeError as error:
-            raise PortTaken(f"cannot listen at {address}: it is taken, or not an address of this machine") from error
+            self._door = Door(address, tls=tls, seconds=ADMISSION_SECONDS, refusals=refusals)
+        except ValueError as error:
+            raise PortTaken(str(error)) from error
+        local = grpc.local_server_credentials(grpc.LocalConnectionType.UDS)
+        self._server.add_secure_port(self._door.inner_address, self._credentials or local)
         await self._server.start()
-        return port
+        self._door.open()
+        return self._door.port
 
     async def close(self, grace: float) -> None:
         """Take no more calls, and end those under way after `grace` seconds at the latest."""
+        await asyncio.to_thread(self._door.close_port)
         await self._server.stop(grace)
+        await asyncio.to_thread(self._door.close)
 
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter()
         try:
-            model, scores = self._gathering.contribute(self._share(data, context))
-            if model.prediction.returns == "nothing":
-                return b""
-            returned = model.prediction.returned(await self._waited_for(scores))
-            return ScoreAnswer(scores=returned.astype("<f4").tobytes()).SerializeToString()
+            with self._admitted(context) as caller:
+                model, scores = self._gathering.contribute(self._share(data, caller))
+                if model.prediction.returns == "nothing":
+                    return b""
+                returned = model.prediction.returned(await self._waited_for(scores))
+                return ScoreAnswer(scores=returned.astype("<f4").tobytes()).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
             await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
@@ -110,6 +123,20 @@ class ScorePort:
             await context.abort(grpc.StatusCode.INTERNAL, "the label party has an error of its own")
         finally:
             self._metrics.seconds.labels(METHOD).observe(time.perf_counter() - started)
+
+    @contextmanager
+    def _admitted(self, context: Context) -> Iterator[str | None]:
+        """Yield who calls, by its certificate; while a feature party calls, its connection is no visitor's."""
+        visit = self._door.visit(str(context.peer()))
+        try:
+            caller = peer_name(context) if self._credentials is not None else None
+            if self._credentials is None or self._gathering.serves(caller):
+                visit.admit()
+            yield caller
+        except CertificateError as error:
+            raise Refusal(Reason.FORBIDDEN, str(error)) from None
+        finally:
+            visit.end()
 
     async def _waited_for(self, scores: asyncio.Future[Array]) -> Array:
         """Return the scores; what is wrong with the label party's own records is not for feature parties to know."""
@@ -120,24 +147,20 @@ class ScorePort:
                 raise Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key") from None
             raise
 
-    def _share(self, data: bytes, context: Context) -> Share:
+    def _share(self, data: bytes, caller: str | None) -> Share:
         try:
             request = ScoreRequest.FromString(data)
         except DecodeError:
             raise Refusal(Reason.MALFORMED, "this is no request for scores") from None
-        if self._credentials is not None:
-            try:
-                caller = peer_name(context)
-            except CertificateError as error:
-                raise Refusal(Reason.FORBIDDEN, str(error)) from None
-            if caller != request.party:
-                raise Refusal(Reason.FORBIDDEN, f"the certificate is not that of {request.party[:100]!r}")
+        if self._credentials is not None and caller != request.party:
+            raise Refusal(Reason.FORBIDDEN, f"the certificate is not that of {request.party[:100]!r}")
         return Share(request.party, request.version, request.key, request.records, request.share)
 
     async def _check(self, data: bytes, context: Context) -> bytes:
         try:
-            service = HealthCheckRequest.FromString(data).service
-        except DecodeError:
+            with self._admitted(context):
+                service = HealthCheckRequest.FromString(data).service
+        except (DecodeError, Refusal):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no health check")
         if service not in ("", SERVICE):
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")

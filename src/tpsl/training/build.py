@@ -48,7 +48,7 @@ def build_feature_party(
     device: torch.device | None = None,
 ) -> FeatureParty:
     """Return a feature party with its initial weights; with a wide part the features include the score."""
-    bottom = _bottoms(job, party, inputs, own).to(device)
+    bottom = build_bottoms(job, party, inputs, own).to(device)
     optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging)
     return FeatureParty(bottom, optimizer, inputs, run_ahead=job.training.staleness > 0)
 
@@ -65,7 +65,7 @@ def build_label_party(
     """Return the label party with its initial weights; every party's share of the cut has the job's width."""
     shares, own_side = list(feature_parties), None
     if inputs is not None:
-        bottom = _bottoms(job, LABEL_PARTY, inputs, own).to(device)
+        bottom = build_bottoms(job, LABEL_PARTY, inputs, own).to(device)
         optimizer = HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging)
         own_side = FeatureParty(bottom, optimizer, inputs)
         shares.append(LABEL_PARTY)
@@ -88,7 +88,7 @@ def build_top(job: Job, shares: Sequence[str], classes: int, own: OwnParts = NO_
     return Tops(make_members(factory, _weight_seeds(job, "label top"), what), classes, what)
 
 
-def _bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts) -> Bottoms:
+def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts) -> Bottoms:
     """Return a party's bottom half: that of the paper for encoded features, or what the party brings."""
     half, what = ("label bottom" if party == LABEL_PARTY else party), f"the bottom half of {party}"
     if own.bottom is None:

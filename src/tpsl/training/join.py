@@ -11,7 +11,7 @@ from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.local import Local, LocalError, certificates_of, own_data
+from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
@@ -40,11 +40,7 @@ def join(
     What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints.
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
-    if local.connect is None:
-        raise LocalError(
-            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
-        )
-    address, own = local.connect, {party: local.own_parts()}
+    address, own = connect_address(local), {party: local.own_parts()}
     device, start = torch.device(local.device), local.starting_point()
     setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     with setup.run.started(job, [party], moved=True, own=own):

@@ -217,6 +217,24 @@ def party_of(job: Job, local: Local, party: str | None) -> str:
     return party
 
 
+def listen_address(local: Local) -> str:
+    """Return where the label party listens."""
+    if local.listen is None:
+        raise LocalError(
+            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
+        )
+    return local.listen
+
+
+def connect_address(local: Local) -> str:
+    """Return where a feature party finds the label party."""
+    if local.connect is None:
+        raise LocalError(
+            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
+        )
+    return local.connect
+
+
 def certificates_of(local: Local, party: str) -> Certificates:
     """Return this side's certificates; they must be this party's."""
     if local.certificates is None:

@@ -13,7 +13,7 @@ from tpsl.training.agreement import agreement, limits
 from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.local import Local, LocalError, certificates_of, own_data
+from tpsl.training.local import Local, certificates_of, listen_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.role import LabelRole
@@ -81,12 +81,8 @@ class _Port:
 
     def __init__(self, job: Job, local: Local, insecure_loopback: bool, watching: Watching) -> None:
         self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-        if local.listen is None:
-            raise LocalError(
-                "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
-            )
         self.names = feature_party_names(job.data)
-        self._job, self._address, self._watching = job, local.listen, watching
+        self._job, self._address, self._watching = job, listen_address(local), watching
         self._patience = Patience(local.silence, local.wait)
 
     def train(self, role: LabelRole, ids: object) -> None:
