@@ -165,6 +165,9 @@ def test_alignments_that_do_not_fit_the_job_are_refused(config: TableData, tmp_p
     nowhere = config.label.model_copy(update={"alignment": tmp_path / "nowhere"})
     with pytest.raises(DataError, match="nowhere: there is no finished alignment; make it with `tpsl align`"):
         load_label_party(config.model_copy(update={"label": nowhere}))
+    elsewhere = nowhere.model_copy(update={"path": tmp_path / "elsewhere.csv"})
+    with pytest.raises(DataError, match=r"elsewhere.csv: there is no such file"):
+        load_label_party(config.model_copy(update={"label": elsewhere}))
     save(config, {"shop": SHOP, "label": BANK}, digest="f" * 64)
     made = Alignment.load(tmp_path / "shop")
     replace(made, digest=DIGEST).save(tmp_path / "shop")
