@@ -41,7 +41,6 @@ from tpsl.transport.certificates import create_authority, issue
 DEADLINE_SECONDS = 5.0
 BODIES = 64
 RETRY_SECONDS = 0.05
-TPSL = "from tpsl.cli.main import main; main()"
 
 
 def records_like(state: EncoderState, count: int, rng: random.Random) -> list[dict[str, Any]]:
@@ -77,7 +76,7 @@ class Process:
     """One party's service."""
 
     def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-c", TPSL, *map(str, arguments), "--json"]
+        command = [str(Path(sys.executable).with_name("tpsl")), *map(str, arguments), "--json"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.pid = self._process.pid
 

@@ -21,8 +21,10 @@ SHORT = {
     ],
     "no_noise.py": ["--rows", "1000", "--epochs", "1", "--pretraining-epochs", "1", "--seeds", "2", "--json"],
     "norm_attack.py": ["--rows", "12000", "--epochs", "3"],
+    "retraining.py": ["--rows", "2000", "--seeds", "1", "--json"],
     "shared_metrics.py": ["--data", "synthetic", "--rows", "1000", "--draws", "3", "--json"],
     "row_encoder.py": ["--records", "4", "--columns", "4", "--requests", "3", "--json"],
+    "scoring.py": ["--seconds", "1", "--rate", "20", "--records", "4", "--rows", "600", "--calm", "--json"],
     "staleness.py": [
         *("--batch", "64", "--largest", "1", "--round-trip", "20", "--rounds", "2", "--steps", "3"),
         *("--accuracy", "--rows", "2000", "--seeds", "1", "--epochs", "1", "--json"),

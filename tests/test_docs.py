@@ -101,7 +101,7 @@ class Page:
     """The run of one page: its folder, its Python variables, and what the last block has printed."""
 
     folder: Path
-    port: str
+    ports: dict[str, str]
     programs: Path
     printed: str = ""
     variables: dict[str, Any] = field(default_factory=lambda: {"__name__": "docs"})
@@ -123,8 +123,10 @@ class Page:
                 raise
 
     def _here(self, text: str) -> str:
-        """Take a port that is free; wait less for programs that have begun in a moment."""
-        return re.sub(r"^sleep \d+$", "sleep 1", text.replace("7443", self.port), flags=re.MULTILINE)
+        """Take ports that are free; wait less for programs that have begun in a moment."""
+        for known, free in self.ports.items():
+            text = re.sub(rf"\b{known}\b", free, text)
+        return re.sub(r"^sleep \d+$", "sleep 1", text, flags=re.MULTILINE)
 
     def do_bash(self, block: Block) -> None:
         if block.title.startswith("not run"):
@@ -236,10 +238,13 @@ def require_lines(expected: str, printed: str, *, any_number: bool) -> None:
 
 
 @pytest.fixture
-def free_port() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
+def free_ports() -> dict[str, str]:
+    """Ports that pages name, and free ones in their place."""
+    with contextlib.ExitStack() as stack:
+        taken = {port: stack.enter_context(socket.socket()) for port in ("7443", "8080", "8081")}
+        for each in taken.values():
+            each.bind(("127.0.0.1", 0))
+        return {port: str(each.getsockname()[1]) for port, each in taken.items()}
 
 
 def name(page: Path) -> str:
@@ -254,10 +259,10 @@ def test_the_test_knows_what_every_block_is(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != README and blocks_of(page)], ids=name)
 def test_blocks_run(
-    page: Path, tmp_path: Path, free_port: str, quick_programs: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, free_ports: dict[str, str], quick_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Page(tmp_path, free_port, quick_programs).run(blocks_of(page))
+    Page(tmp_path, free_ports, quick_programs).run(blocks_of(page))
 
 
 def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

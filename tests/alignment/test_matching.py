@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tpsl.alignment import matching
 from tpsl.alignment.group import Bytes32
 from tpsl.alignment.matching import common_records, require_distinct
 from tpsl.transport.checks import BadMessage
@@ -47,10 +48,12 @@ def tables(draw: st.DrawFn) -> tuple[list[Table], int]:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(tables())
-def test_common_records_are_those_of_a_plain_loop(drawn: tuple[list[Table], int]) -> None:
+@given(tables(), st.sampled_from([1, 3, 1 << 19]))
+def test_common_records_are_those_of_a_plain_loop(drawn: tuple[list[Table], int], at_once: int) -> None:
     lists, keys = drawn
-    found = common_records([digests(each, keys) for each in lists])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "ROWS_AT_ONCE", at_once)
+        found = common_records([digests(each, keys) for each in lists])
     assert [(*row, key) for row, key in zip(found.positions.tolist(), found.keys.tolist(), strict=True)] == by_hand(
         lists, keys
     )
@@ -61,7 +64,9 @@ def test_all_records_of_a_single_list_are_common() -> None:
     assert found.positions.tolist() == [[0], [1]]
 
 
-def test_a_key_twice_is_found_in_any_column() -> None:
+@pytest.mark.parametrize("at_once", [1, 1 << 19])
+def test_a_key_twice_is_found_in_any_column(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(matching, "ROWS_AT_ONCE", at_once)
     require_distinct(digests([(1, 2), (2, 1)], 2), "nobody")
     for table in ([(1, 2), (1, 3)], [(1, 2), (3, 2)]):
         with pytest.raises(BadMessage, match=r"^the list of feature party 'shop' names a key twice$"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_local_head_is_written_apart_and_marked(tpsl: Any, run: Path, tmp_path: Path) -> None:
+def test_the_local_head_is_written_apart_and_marked(
+    tpsl: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     shown = tpsl("export", run, "--party", "label", "--head", "local", "--out", out, "--json")
     card = shown.json()["card"]
@@ -32,10 +36,13 @@ def test_the_local_head_is_written_apart_and_marked(tpsl: Any, run: Path, tmp_pa
     assert set(card["files"].values()) == {"written"}
     (share,) = (part["shape"][1] for part in card["inputs"])
     shares = torch.from_numpy(np.random.default_rng(0).normal(size=(5, share)).astype(np.float32))
-    found = torch.export.load(out / "NOT-PRIVATE" / "half.pt2").module()(shares).detach()
-    head = load_predictor(run, local_head=True)
-    np.testing.assert_allclose(found, head.probabilities({"feature": shares}), atol=1e-6)
-    assert head.probabilities({"feature": shares}).std() > 1e-3
+    expected = load_predictor(run, local_head=True).probabilities({"feature": shares})
+    assert expected.std() > 1e-3
+    np.save(tmp_path / "share.npy", shares)
+    options = ["--share", f"feature={tmp_path / 'share.npy'}", "--out", str(tmp_path / "scores.npy")]
+    monkeypatch.setattr(sys, "argv", ["predict.py", *options])
+    runpy.run_path(str(out / "NOT-PRIVATE" / "predict.py"), run_name="__main__")
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-5)
 
 
 def test_refusals_leave_nothing_behind(tpsl: Any, run: Path, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_two_processes_score_as_one_does(
         *("feature", "predict", office / "run", "--records", new / "shop.csv", "--connect", address),
         *("--certs", certificates / "shop", "--json", "--set", "local.threads=1"),
     )
-    assert feature.result() == {"scores": None, "records": 60, "head": "private"}
+    assert feature.result() == {"scores": None, "records": 60}
     assert label.outcome().stdout == "60 records scored, scores: scores.parquet\n"
     both = [f"shop={new / 'shop.csv'}", f"label={new / 'bank.csv'}"]
     options = [word for file in both for word in ("--records", file)]

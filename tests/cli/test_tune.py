@@ -59,3 +59,5 @@ def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Pat
     assert "configuration 1 of the space: privacy.epsilon must stay" in tpsl(*tune, bad).error()
     bad.write_text("- [")
     assert "bad.yaml: is not YAML" in tpsl(*tune, bad).error()
+    started = (*tune[:-1], "--set", "local.start_from=runs/monday")
+    assert "tuning takes no local.start_from" in tpsl(*started).error()

@@ -34,13 +34,12 @@ def shop_records(count: int, seed: int) -> Records:
 
 
 def bank_records(count: int, seed: int) -> Records:
-    """Return the label party's records as text."""
+    """Return the label party's records as text: categories and no numbers."""
     draw = random.Random(seed)
     return [
         {
             "id": f"{number:05d}",
             "branch": draw.choice(["north", "south", ""]),
-            "age": str(draw.randint(18, 90)),
             "label": str(draw.randint(0, 1)),
         }
         for number in range(count)
@@ -73,7 +72,7 @@ def job_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job
                         "dates": ["bought"],
                     }
                 ],
-                "label": {"path": str(bank), "categorical": ["branch"], "numeric": ["age"]},
+                "label": {"path": str(bank), "categorical": ["branch"]},
             },
             "privacy": {"epsilon": 4.0},
             "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], **(model or {})},
@@ -98,7 +97,7 @@ def new_records(tmp_path: Path) -> tuple[Path, Path]:
     shop, bank = shop_records(50, 7), bank_records(50, 8)
     shop[0] |= {"colour": "never seen", "weight": "1e6", "bought": "1950-01-01"}
     shop[1] |= dict.fromkeys(("colour", "size", "weight", "bought"), "")
-    bank[2] |= {"branch": "west", "age": ""}
+    bank[2]["branch"] = "west"
     more = [{"more": "x", **dict(reversed(record.items()))} for record in shop]
-    without_labels = [{name: record[name] for name in ("age", "id", "branch")} for record in bank]
+    without_labels = [{name: record[name] for name in ("branch", "id")} for record in bank]
     return write_csv(tmp_path / "shop.csv", more), write_csv(tmp_path / "bank.csv", without_labels)

@@ -40,7 +40,8 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the exported halves of both parties."""
     folder = tmp_path_factory.mktemp("exported")
     for party in ("shop", "label"):
-        export_half(run, party, folder / party)
+        files = export_half(run, party, folder / party).card["files"]
+        assert set(files.values()) == {"written"}
     return folder
 
 
@@ -91,7 +92,7 @@ def test_the_label_partys_card_says_what_was_promised_and_reached(run: Path, exp
     assert card["privacy"]["total_epsilon"] == result.total_epsilon
     assert card["privacy"]["ledger_head"] == ledger["head"]
     assert card["versions"] == {"shop": RunFolder(run).version("shop")}
-    assert card["columns"] == {"branch": "category", "age": "number"}
+    assert card["columns"] == {"branch": "category"}
     text = (exported / "label" / "MODEL_CARD.md").read_text()
     assert f"`{result.test_auc}`" in text and ledger["head"] in text
 

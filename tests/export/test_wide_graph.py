@@ -1,6 +1,9 @@
 """The wide part as a graph scores records as the additive model does."""
 
+import io
+
 import numpy as np
+import pytest
 import torch
 
 from tpsl.data.features import Features
@@ -8,12 +11,12 @@ from tpsl.export.wide_graph import WideScore
 from tpsl.party.wide import AdditiveModel, fit_additive
 
 
-def drawn(rows: int, seed: int, categories: int = 4, numbers: int = 2) -> Features:
-    """Return records of three fields of categories and some numbers."""
+def drawn(rows: int, seed: int, categories: int = 4) -> Features:
+    """Return records of three categories and two numbers."""
     draw = np.random.default_rng(seed)
     codes = draw.integers(0, categories, (rows, 3)) + np.arange(3) * 10
-    numeric = (3 * draw.normal(size=(rows, numbers))).astype(np.float32)
-    return Features(codes.astype(np.int32), numeric, 30, ("a", "b", "c"), ("x", "y")[:numbers])
+    numeric = (3 * draw.normal(size=(rows, 2))).astype(np.float32)
+    return Features(codes.astype(np.int32), numeric, 30, ("a", "b", "c"), ("x", "y"))
 
 
 def scores(model: AdditiveModel, features: Features) -> np.ndarray:
@@ -45,7 +48,18 @@ def test_a_number_on_the_edge_of_a_bin_is_in_the_upper_one() -> None:
     np.testing.assert_allclose(scores(model, on_edges), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_table_without_numbers() -> None:
-    seen = drawn(200, 0, numbers=0)
-    model = fit_additive(seen, np.arange(200), (seen.categorical[:, 0] > 1).astype(np.float64))
-    np.testing.assert_allclose(scores(model, seen), model.scores(seen, np.arange(200)), rtol=1e-6)
+@pytest.mark.parametrize("fields", [(0, 2), (3, 0), (3, 2)])
+def test_any_table_can_be_exported(fields: tuple[int, int]) -> None:
+    drawn_from = drawn(500, 0)
+    categorical, numeric = drawn_from.categorical[:, : fields[0]], drawn_from.numeric[:, : fields[1]]
+    seen = Features(categorical, numeric, 30, ("a", "b", "c")[: fields[0]], ("x", "y")[: fields[1]])
+    says = drawn_from.categorical[:, 0] > 1 if fields[0] else drawn_from.numeric[:, 0] > 1
+    model = fit_additive(seen, np.arange(500), says.astype(np.float64))
+    expected = model.scores(seen, np.arange(500))
+    np.testing.assert_allclose(scores(model, seen), expected, rtol=1e-6, atol=1e-6)
+    inputs = torch.from_numpy(categorical), torch.from_numpy(numeric)
+    archive = io.BytesIO()
+    torch.export.save(torch.export.export(WideScore(model), inputs), archive)
+    archive.seek(0)
+    kept = torch.export.load(archive).module()(*inputs)
+    np.testing.assert_allclose(kept[:, 0], expected, rtol=1e-6, atol=1e-6)

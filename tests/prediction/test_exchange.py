@@ -254,5 +254,5 @@ def test_only_a_number_of_records_within_reason_is_taken(
     label, feature = pair(("label", "shop"), "float32")
     scoring = Scoring(load_predictor(three_parties), None, NAMES)
     party = PredictingLabelParty(scoring, None, PredictionConfig(), lambda *_: None, UNWATCHED)
-    with pytest.raises(BadMessage, match=r"shop announces .* records; from 1 to 100,000,000 are taken"):
+    with pytest.raises(BadMessage, match=r"shop announces .* records; from 1 to 10,000,000 are taken"):
         run_together(party.attend(InProcessMeeting({"shop": label})), announce(feature))

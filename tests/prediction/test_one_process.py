@@ -16,6 +16,7 @@ from tpsl.prediction.halves import PredictionError, predict
 from tpsl.prediction.one_process import load_all, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import place_of_scores
+from tpsl.training import schedule
 from tpsl.training.job import make_job
 from tpsl.training.one_process import load_records, train
 from tpsl.training.run_folder import RunFolder
@@ -54,6 +55,15 @@ def test_scores_are_in_the_order_of_the_first_file_and_those_of_the_records(
     assert other == plain
     assert list(other) == shuffled["shop"]["customer"].to_pylist() != list(plain)
     assert 0 < min(plain.values()) < max(plain.values()) < 1
+
+
+def test_parts_of_another_size_give_the_same_scores(
+    three_parties: Path, shops: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = read_all(three_parties, shops.write(tmp_path, shops.tables(50, seed=8, first=5000)))
+    whole = scored(three_parties, records, tmp_path / "whole.parquet")
+    monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 7)
+    assert scored(three_parties, records, tmp_path / "parts.parquet") == pytest.approx(whole, abs=1e-6)
 
 
 def test_parties_and_records_that_are_missing_are_named(three_parties: Path, shops: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
+from tpsl.party.local_head import LocalHead
 from tpsl.prediction.exchange import EMBEDDINGS, SCORES
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.one_process import load_all, predict_records
@@ -133,14 +135,23 @@ def test_three_parties_compute_over_tls_what_one_process_does(
 
 
 def test_the_local_head_scores_after_everybody_has_left(
-    trained: Callable[..., Path], shops: Any, certificates: Path, tmp_path: Path
+    trained: Callable[..., Path], shops: Any, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained("shop", "bank")
     records, office = new_records(shops, run, tmp_path), Office(run, tmp_path / "office", certificates)
+    predict, port_was_open = LocalHead.predict, []
+
+    def watched(head: LocalHead, inputs: Any) -> Any:
+        with socket.socket() as visitor:
+            port_was_open.append(visitor.connect_ex(("127.0.0.1", int(office.port))) == 0)
+        return predict(head, inputs)
+
+    monkeypatch.setattr(LocalHead, "predict", watched)
     label = office.label(records["label"], local_head=True)
     for party in ("shop", "bank"):
         office.feature(party, records[party])
     place, scored = label.result(60)
+    assert port_was_open == [False]
     assert place.name == "NOT-PRIVATE-label.parquet"
     predict_records(load_all(run, local_head=True), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
     assert read(place) == read(tmp_path / "one.parquet")

@@ -21,6 +21,7 @@ from tpsl.report.ledgers import read_ledger, result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import ALL_STEPS, load_records, train, train_together
+from tpsl.training.origin import Origin
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
@@ -305,6 +306,28 @@ def test_a_run_that_has_begun_keeps_its_beginning(tables: Path, earlier: Path, t
         train(agreed, tmp_path / "cold", watching=Watching(Killed()))
     with pytest.raises(RunError, match=r"has begun with weights of its own, not from .*earlier"):
         start(agreed, tmp_path / "cold", earlier)
+
+
+def test_a_start_that_was_killed_half_way_is_made_whole(
+    tables: Path, earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreed, keep_copy = job(tables, since=NEW), StartingPoint.keep_copy
+
+    def killed(self: StartingPoint, run: RunFolder, party: str, origin: Origin) -> None:
+        if party == "label":
+            (run.label / ".start.new").mkdir()
+            raise KeyboardInterrupt
+        keep_copy(self, run, party, origin)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StartingPoint, "keep_copy", killed)
+        start(agreed, tmp_path / "killed", earlier)
+    with pytest.raises(RunError, match="its start from another run was interrupted; name that run again with --from"):
+        train(agreed, tmp_path / "killed")
+    start(agreed, tmp_path / "killed", earlier)
+    start(agreed, tmp_path / "whole", earlier)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert not list((tmp_path / "killed").rglob(".start.new"))
 
 
 def test_true_labels_have_no_part_in_what_is_kept(tables: Path, earlier: Path, tmp_path: Path) -> None:

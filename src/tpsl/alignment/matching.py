@@ -6,7 +6,7 @@ a row that was found once is not looked for again, so each row of a list is at m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.data.split import Rows
 from tpsl.transport.checks import BadMessage
+
+ROWS_AT_ONCE = 1 << 17
+"""About how many points are compared at once."""
 
 
 class Common(NamedTuple):
@@ -57,15 +60,29 @@ def common_records(lists: Sequence[Bytes32]) -> Common:
 def require_distinct(rows: Bytes32, culprit: str) -> None:
     """Raise BadMessage if a list [rows, keys, 32] names a key twice."""
     for key in range(rows.shape[1]):
-        if pc.count_distinct(_as_arrow(rows[:, key])).as_py() != len(rows):
-            raise BadMessage(f"the list of {culprit} names a key twice")
+        points = rows[:, key]
+        for (part,) in _parts(points):
+            if pc.count_distinct(_as_arrow(points[part])).as_py() != len(part):
+                raise BadMessage(f"the list of {culprit} names a key twice")
 
 
 def _places(points: Bytes32, of: Bytes32) -> Rows:
     """Return where each point stands in the other list; -1: nowhere."""
-    found = pc.index_in(_as_arrow(points), value_set=_as_arrow(of))
-    places: Rows = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    places = np.full(len(points), -1, np.int64)
+    for mine, theirs in _parts(points, of):
+        found = pc.index_in(_as_arrow(points[mine]), value_set=_as_arrow(of[theirs])).fill_null(-1).to_numpy()
+        is_there = found >= 0
+        places[mine[is_there]] = theirs[found[is_there]]
     return places
+
+
+def _parts(*lists: Bytes32) -> Iterator[tuple[Rows, ...]]:
+    """Yield rows of each list, so many that their comparison fits into memory; equal points are in the same part."""
+    number = 1
+    while number < 256 and max(map(len, lists)) > number * ROWS_AT_ONCE:
+        number *= 2
+    for part in range(number):
+        yield tuple(np.flatnonzero(each[:, 0] % number == part) for each in lists)
 
 
 def _as_arrow(points: Bytes32) -> Any:

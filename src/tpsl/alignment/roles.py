@@ -151,7 +151,7 @@ def _is_done(side: Side) -> bool:
             not there.source.has_same_keys(side.table.source)
         ):
             raise AlignmentError(f"{folder}: holds another alignment; remove it, or choose another folder")
-        side.watching.notice(f"{folder}: was aligned before")
+        side.watching.notice(f"{folder}: was aligned before; remove it to align anew")
         return True
     working.begin(side.table)
     return False

@@ -123,7 +123,7 @@ def feature_predict(
         party = party_of(setup.job, setup.local, setup.local.party)
         found = _read(setup, party, records, progress)
         place = predict_as_feature(setup, party, found, out, numbered=numbered)
-    _show(json, place, found, "private")
+    _show(json, place, found)
 
 
 def _network(run: Path, head: str) -> tuple[RunFolder, WholeNetwork]:
@@ -173,8 +173,10 @@ def _by_party(pairs: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def _show(json: bool, place: Path | None, records: NewRecords, head: str) -> None:
-    content = {"scores": None if place is None else str(place), "records": len(records), "head": head}
+def _show(json: bool, place: Path | None, records: NewRecords, head: str | None = None) -> None:
+    """Print where scores are; a feature party does not know of which head."""
+    content = {"scores": None if place is None else str(place), "records": len(records)}
+    content |= {} if head is None else {"head": head}
     kept = "the scores stay with the label party" if place is None else f"scores: {place}"
     warning = ["NOT PRIVATE: keep them where they are"] if head == "local" else []
     answer(json, content, [f"{len(records):,} records scored, {kept}", *warning])

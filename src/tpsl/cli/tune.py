@@ -46,6 +46,8 @@ def tune(
     from tpsl.tuning.space import load_space
 
     parties = Settings.of(context).load_parties(job, local)
+    if parties.label.start_from is not None:
+        raise ValueError("every configuration is trained from the job's seed: tuning takes no local.start_from")
     if trusted := taken_on_trust(parties.job.data):
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)

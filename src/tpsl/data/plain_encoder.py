@@ -1,6 +1,6 @@
 """Records as plain Python values, a few at a time, to the arrays that a half of the network reads.
 
-This file needs Python and NumPy and nothing else: an exported half comes with a copy of it, `encode.py`.
+This file needs Python 3.11 and NumPy and nothing else: an exported half comes with a copy of it, `encode.py`.
 
     encoder = PlainEncoder.load("encoder.json")
     categorical, numeric = encoder.encode([{"colour": "red", "weight": 1.5, "bought": "2024-02-29"}])
@@ -42,8 +42,8 @@ MICROSECONDS_A_DAY = 86_400_000_000
 Numbers = npt.NDArray[np.float64]
 Record = Mapping[str, Any]
 
-_REMEMBERED = 1 << 16
-"""How many hashes of a field's values are kept."""
+_REMEMBERED, _LONGEST_REMEMBERED = 1 << 12, 64
+"""How many hashes of a field's values are kept, and of how long texts: others may send any."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class PlainEncoder:
     """What was learned from one party's training rows, applied to a few records at a time."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
-        """Take an encoder as `EncoderState.plain` describes it; one of another version or kind is an error."""
+        """Take an encoder as `encoder.json` holds it; one of another version, or with an unknown kind, is an error."""
         if content["version"] != VERSION:
             raise ValueError(f"the encoder is of version {content['version']}, and this program reads {VERSION}")
         unknown = [kind for kind in content["columns"].values() if kind not in _KINDS]
@@ -152,11 +152,17 @@ def _indexed(values: Sequence[str], first: int) -> Callable[[str | None], int]:
 
 
 def _hashed(buckets: int, first: int) -> Callable[[str | None], int]:
-    @lru_cache(_REMEMBERED)
-    def row(text: str | None) -> int:
-        return first if text is None else first + 1 + stable_hash(text) % buckets
+    def row(text: str) -> int:
+        return first + 1 + stable_hash(text) % buckets
 
-    return row
+    remembered = lru_cache(_REMEMBERED)(row)
+
+    def row_or_missing(text: str | None) -> int:
+        if text is None:
+            return first
+        return remembered(text) if len(text) <= _LONGEST_REMEMBERED else row(text)
+
+    return row_or_missing
 
 
 @dataclass(frozen=True)
@@ -264,7 +270,6 @@ def _hour(value: Any, missing: frozenset[str]) -> datetime | None:
     return found
 
 
-@lru_cache(_REMEMBERED)
 def moment_of_hour(text: str) -> datetime | None:
     """Return when an hour written as YYMMDDHH begins; None if it is none."""
     try:

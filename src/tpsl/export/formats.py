@@ -42,31 +42,34 @@ def write_formats(graph: nn.Module, inputs: Mapping[str, Tensor], output: str, f
     `inputs` are an example of a few records, by name. Returns, for each file that is not there, why.
     """
     write_atomically(folder / WEIGHTS, save(graph.state_dict()))
-    each = ({0: torch.export.Dim(RECORDS)},) * len(inputs)
-    missing = {}
+    archive = io.BytesIO()
     with _quiet(), torch.no_grad():
         try:
-            program = torch.export.export(graph, tuple(inputs.values()), dynamic_shapes=(each,))
-            archive = io.BytesIO()
+            program = _traced(graph, inputs)
             torch.export.save(program, archive)
-            write_atomically(folder / PT2, archive.getvalue())
         except Exception as error:  # whatever a network of a user's own does that cannot be traced
             reason = _reason("torch.export cannot follow the half", error)
             return {PT2: reason, ONNX: reason}
+        write_atomically(folder / PT2, archive.getvalue())
         try:
-            _write_onnx(program, inputs, output, folder / ONNX)
+            translated = _as_onnx(program, list(inputs), output)
         except Exception as error:
-            missing[ONNX] = _reason("ONNX has no form of the half", error)
-    return missing
-
-
-def _write_onnx(program: Any, inputs: Mapping[str, Tensor], output: str, path: Path) -> None:
-    named: Any = {"input_names": list(inputs), "output_names": [output]}
-    written: Any = torch.onnx.export(program, dynamo=True, verbose=False, **named)
-    written.rename_axes({written.model.graph.inputs[0].shape[0]: RECORDS})
-    written.save(path)
-    for file in path.parent.glob(f"{path.name}*"):  # weights of more than 2 GB are in a file beside it
+            return {ONNX: _reason("ONNX has no form of the half", error)}
+        translated.save(folder / ONNX)
+    for file in folder.glob(f"{ONNX}*"):  # weights of more than 2 GB are in a file beside it
         file.chmod(0o600)
+    return {}
+
+
+def _traced(graph: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
+    each = ({0: torch.export.Dim(RECORDS)},) * len(inputs)
+    return torch.export.export(graph, tuple(inputs.values()), dynamic_shapes=(each,))
+
+
+def _as_onnx(program: Any, inputs: list[str], output: str) -> Any:
+    found: Any = torch.onnx.export(program, dynamo=True, verbose=False, input_names=inputs, output_names=[output])
+    found.rename_axes({found.model.graph.inputs[0].shape[0]: RECORDS})
+    return found
 
 
 @contextmanager

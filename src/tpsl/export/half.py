@@ -134,9 +134,9 @@ def _reads(run: RunFolder, party: str, own: OwnParts | None) -> tuple[dict[str, 
 
 def _write(half: _Half, out: Path) -> Card:
     missing = write_formats(half.graph, half.inputs, half.output, out)
-    shipped = {"predict.py": _source(predict_script).replace("from tpsl.data.plain_encoder", "from encode")}
+    shipped = {"predict.py": inspect.getsource(predict_script).replace("from tpsl.data.plain_encoder", "from encode")}
     if half.encoder is not None:
-        shipped["encode.py"] = _source(plain_encoder)
+        shipped["encode.py"] = inspect.getsource(plain_encoder)
         shipped["encoder.json"] = json.dumps(half.encoder.plain(), ensure_ascii=False)
     for name, text in shipped.items():
         write_atomically(out / name, text.encode())
@@ -160,7 +160,3 @@ def _described(name: str, tensor: Tensor) -> dict[str, Any]:
         "type": str(tensor.dtype).removeprefix("torch."),
         "shape": [RECORDS, *tensor.shape[1:]],
     }
-
-
-def _source(module: Any) -> str:
-    return inspect.getsource(module)

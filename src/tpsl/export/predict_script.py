@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tpsl.data.plain_encoder import PlainEncoder
-
 HERE = Path(__file__).parent
 
 
@@ -24,6 +22,8 @@ def read_records(path: Path) -> dict[str, Any]:
     """Return what the half reads of this party's records, by name."""
     if not (HERE / "encoder.json").exists():
         return dict(np.load(path))
+    from tpsl.data.plain_encoder import PlainEncoder
+
     with path.open(newline="", encoding="utf-8") as file:
         categorical, numeric = PlainEncoder.load(HERE / "encoder.json").encode(list(csv.DictReader(file)))
     return {"categorical": categorical, "numeric": numeric}

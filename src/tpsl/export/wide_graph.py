@@ -23,13 +23,14 @@ class WideScore(nn.Module):
 
     def __init__(self, model: AdditiveModel) -> None:
         super().__init__()
+        # Copies, here and below: torch.export cannot keep an empty view of NumPy's memory.
         sizes = np.array([len(effects) for effects in model.effects], dtype=np.int64)
         self.base = model.base
-        self.register_buffer("lows", torch.from_numpy(model.lows))
-        self.register_buffer("sizes", torch.from_numpy(sizes - 1))
-        self.register_buffer("starts", torch.from_numpy(np.cumsum(sizes) - sizes))
-        self.register_buffer("effects", torch.from_numpy(np.concatenate([np.empty(0), *model.effects])))
-        self.register_buffer("slopes", torch.from_numpy(model.slopes))
+        self.register_buffer("lows", torch.tensor(model.lows))
+        self.register_buffer("sizes", torch.tensor(sizes - 1))
+        self.register_buffer("starts", torch.tensor(np.cumsum(sizes) - sizes))
+        self.register_buffer("effects", torch.tensor(np.concatenate([np.empty(0), *model.effects])))
+        self.register_buffer("slopes", torch.tensor(model.slopes))
         self.pairs = nn.ModuleList(_Pair(*pair, cells) for pair, cells in zip(model.pairs, model.cells, strict=True))
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ class _Pair(nn.Module):
     def __init__(self, one: Axis, other: Axis, cells: np.ndarray) -> None:
         super().__init__()
         self.one, self.other, self.columns = _AxisCodes(one), _AxisCodes(other), other.size + 1
-        self.register_buffer("cells", torch.from_numpy(np.ascontiguousarray(cells)))
+        self.register_buffer("cells", torch.tensor(cells))
 
     def forward(self, categorical: Tensor, numbers: Tensor) -> Tensor:
         codes = self.one(categorical, numbers) * self.columns + self.other(categorical, numbers)
@@ -69,7 +70,7 @@ class _AxisCodes(nn.Module):
         super().__init__()
         self.column, self.categorical, self.low = axis.column, axis.categorical, axis.low
         self.register_buffer("size", torch.tensor(axis.size))
-        self.register_buffer("edges", torch.from_numpy(np.ascontiguousarray(axis.edges)))
+        self.register_buffer("edges", torch.tensor(axis.edges))
 
     def forward(self, categorical: Tensor, numbers: Tensor) -> Tensor:
         if self.categorical:

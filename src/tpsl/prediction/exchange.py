@@ -30,8 +30,8 @@ SCORES = "scores"
 """Label party → feature party, where the job allows it: the scores of one part; `step` is the round."""
 TOPICS = (EMBEDDINGS, SCORES)
 
-MOST_NUMBERED = 100_000_000
-"""The most records that a label party takes which has no list of them."""
+MOST_NUMBERED = 10_000_000
+"""The most records that a label party takes which has no list of them: memory is taken when they are announced."""
 
 
 class PredictingLabelParty:
@@ -64,7 +64,7 @@ class PredictingLabelParty:
                 self._watching.notice(f"{restarted.peer} was restarted: beginning again")
 
     async def _predict(self, channels: Mapping[str, Channel]) -> tuple[Collecting, NewRecords]:
-        records = self._records or numbered_records(await self._announced(channels))
+        records = numbered_records(await self._announced(channels)) if self._records is None else self._records
         collected, done = self._scoring.begin(), 0
         for part, rows in enumerate(records.parts()):
             shares = await self._shares(channels, part, len(rows))

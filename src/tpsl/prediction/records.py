@@ -96,6 +96,8 @@ def read_records(
     assert isinstance(data, TableData)  # `own_data` refuses an alignment of other data
     found = alignment_of(data, _file_of(data, party), progress)
     assert found is not None
+    if not len(found):
+        raise PredictionError(f"{alignment}: the parties have no record in common")
     return NewRecords(source, ids, features, found.rows, found.ids())
 
 
@@ -122,7 +124,8 @@ def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tu
     """Return ids and features of all records of a file; the features of many records lie on disk."""
     id_column = _id_column(run.job().data, party, path)
     if not _has_features(run, party):
-        return PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress).ids, None
+        known = PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress)
+        return known.ids.cast(pa.large_string()), None
     encoder = run.encoder(party)
     categorical = RowStack(np.int32, len(encoder.categories))
     numeric = RowStack(np.float32, len(encoder.numeric_fields))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tpsl.data.config import TableData
@@ -50,7 +51,7 @@ class PredictionSetup:
     watching: Watching
     insecure_loopback: bool = False
 
-    @property
+    @cached_property
     def job(self) -> Job:
         """The job that the run was trained under."""
         return self.run.job()

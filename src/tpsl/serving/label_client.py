@@ -10,13 +10,13 @@ import numpy as np
 
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.score_port import CHECK, HEALTH, METHOD, SERVICE, message_options
+from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, SERVICE, message_options
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import as_sentence
 from tpsl.transport.network import Options, require_loopback
 from tpsl.transport.scoring_pb2 import HealthCheckResponse, ScoreAnswer, ScoreRequest
 
-_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 1000
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 250
 _PAUSE_SECONDS, _CHECK_SECONDS = 0.01, 2.0
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """How a call ends whose connection breaks, or whose server stops."""
@@ -33,7 +33,6 @@ class LabelClient:
         options: Options = [
             *message_options(),
             ("grpc.initial_reconnect_backoff_ms", _FIRST_PAUSE_MS),
-            ("grpc.min_reconnect_backoff_ms", _LONGEST_PAUSE_MS),
             ("grpc.max_reconnect_backoff_ms", _LONGEST_PAUSE_MS),
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if credentials else ("grpc.enable_http_proxy", 0),
         ]
@@ -69,6 +68,11 @@ class LabelClient:
         request = ScoreRequest(
             party=self._party, version=version, key=key, records=len(share), share=share.astype("<f4").tobytes()
         ).SerializeToString()
+        if len(request) > MOST_MESSAGE_BYTES:
+            raise Refusal(
+                Reason.TOO_LARGE,
+                f"{len(share)} records make a message of {len(request):,} bytes, more than {MOST_MESSAGE_BYTES:,}",
+            )
         until = time.monotonic() + self._deadline
         while True:
             try:

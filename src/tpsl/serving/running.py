@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tpsl.progress import Notice
 
@@ -58,8 +58,9 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
-    opening = asyncio.ensure_future(service.open())
-    await asyncio.wait({opening, told}, return_when=asyncio.FIRST_COMPLETED)
+    opening = loop.create_task(service.open())
+    either: set[asyncio.Future[Any]] = {opening, told}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
         return await told

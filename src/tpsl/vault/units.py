@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -64,41 +64,47 @@ def records_about(connection: sqlite3.Connection, units: Sequence[str]) -> tuple
 
 
 def total_of_units(
-    connection: sqlite3.Connection, units: Any, positions: npt.NDArray[np.int64], planned: Planned | None = None
+    connection: sqlite3.Connection,
+    positions: npt.NDArray[np.int64],
+    planned: Planned | None = None,
+    new: Sequence[str] | pa.Array = (),
 ) -> LedgerTotal:
     """The most that any unit of some records has spent over all its records, or will have when `planned` is released.
 
-    `units` are those of the records at `positions`, -1 for a record that is not in the vault yet.
+    The records are those at `positions`, and `new` ones, by their units, that are not in the vault yet.
     """
-    encoded = pa.array(units, pa.string()).dictionary_encode()
     index_of, histories = releases_of_each(connection)
+    units = pa.concat_arrays([_units(connection), pa.array(new, pa.string())]).dictionary_encode()
+    unit_of = units.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     parts = [total_of(history, 1) for history in histories]
-    number_of, held = records_about(connection, encoded.dictionary.to_pylist())
-    pairs = [number_of * (len(histories) + 1) + index_of[held]]
+    asked = np.concatenate([positions, np.arange(len(index_of), len(unit_of))])
+    concerned = np.zeros(len(units.dictionary), np.bool_)
+    concerned[unit_of[asked]] = True
+    held = np.flatnonzero(concerned[unit_of[: len(index_of)]])
+    pairs = [unit_of[held] * (len(parts) + 1) + index_of[held]]
     if planned is not None:
         drawn = np.array([any(entry.series == planned.series for entry in history) for history in histories])
-        new = (positions < 0) | ~drawn[index_of[positions]] if len(index_of) else np.ones(len(positions), np.bool_)
-        asked = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)[new]
-        pairs.append(asked * (len(histories) + 1) + len(histories))
-        parts.append(total_of([planned], 1))
+        has_drawn = np.concatenate([drawn[index_of], np.zeros(len(unit_of) - len(index_of), np.bool_)])
+        pairs.append(unit_of[asked[~has_drawn[asked]]] * (len(parts) + 1) + len(parts))
+        parts = [*parts, total_of([planned], 1)]
     found, counts = np.unique(np.concatenate(pairs), return_counts=True)
     if not len(found):
-        return LedgerTotal(records=len(positions), by_unit=True)
-    numbers, kinds_of = np.divmod(found, len(histories) + 1)
-    rows = zip(numbers.tolist(), kinds_of.tolist(), counts.tolist(), strict=True)
+        return LedgerTotal(by_unit=True)
+    numbers, kind_of = np.divmod(found, len(histories) + 1)
+    rows = zip(numbers.tolist(), kind_of.tolist(), counts.tolist(), strict=True)
     kinds = {frozenset((kind, count) for _, kind, count in group) for _, group in groupby(rows, key=itemgetter(0))}
     largest = largest_unit(kinds, parts)
-    private = all(parts[kind].private for kind in np.unique(kinds_of).tolist())
-    return LedgerTotal(largest.epsilon, largest.delta, private, len(positions), by_unit=True)
+    private = all(parts[kind].private for kind in np.unique(kind_of).tolist())
+    return LedgerTotal(largest.epsilon, largest.delta, private, len(asked), by_unit=True)
 
 
-def units_at(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> list[str]:
-    """Return the unit of each of these records; one without is an error."""
-    rows = connection.execute(
-        "SELECT records.id, unit FROM json_each(?) AS wanted JOIN records ON position = wanted.value ORDER BY key",
-        (json.dumps(positions.tolist()),),
-    ).fetchall()
-    for id, unit in rows:
-        if unit is None:
-            raise VaultError(f"the record {id!r} has no unit, in a vault whose limits are those of units")
-    return [unit for _, unit in rows]
+def _units(connection: sqlite3.Connection) -> pa.Array:
+    """Return the unit of each record, by position; one without is an error."""
+    cursor = connection.execute("SELECT unit FROM records ORDER BY position")
+    parts = [pa.array([], pa.string())]
+    while rows := cursor.fetchmany(_UNITS_AT_ONCE):
+        parts.append(pa.array([unit for (unit,) in rows], pa.string()))
+    units = pa.concat_arrays(parts)
+    if units.null_count:
+        raise VaultError(f"{units.null_count:,} records have no unit, in a vault whose limits are those of units")
+    return units

@@ -29,7 +29,7 @@ from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.statement import facts
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import LedgerTotal
-from tpsl.vault.units import records_about, total_of_units, units_at
+from tpsl.vault.units import records_about, total_of_units
 
 _IDS_AT_ONCE = 1 << 19
 
@@ -280,7 +280,9 @@ class Vault:
             known = positions[positions >= 0]
             new = totals.total_of([planned], len(positions) - len(known))
             if self.by_unit:
-                after = total_of_units(self._connection, units, positions, planned)
+                unknown = positions < 0
+                new_units = pa.array(units, pa.string()).filter(pa.array(unknown)) if unknown.any() else ()
+                after = total_of_units(self._connection, known, planned, new_units)
             else:
                 after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
             policy.check(after, storage.count_records(self._connection) + new.records)
@@ -289,7 +291,7 @@ class Vault:
     def _total(self, positions: npt.NDArray[np.int64] | None, planned: Planned | None = None) -> LedgerTotal:
         if self.by_unit:
             at = np.arange(storage.count_records(self._connection)) if positions is None else positions
-            return total_of_units(self._connection, units_at(self._connection, at), at, planned)
+            return total_of_units(self._connection, at, planned)
         wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
 
