@@ -148,6 +148,11 @@ class Ledger:
     """
 
     @property
+    def by_unit(self) -> bool:
+        """Whether people are known by unit alone, because they come again under new ids."""
+        return bool(self.entries[0].details.get("by_unit"))
+
+    @property
     def released_records(self) -> int:
         """How many records have at least one release."""
         return sum(part.records for part in self.spent)
