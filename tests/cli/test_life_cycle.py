@@ -55,7 +55,7 @@ def people(path: Path) -> set[str]:
 
 
 def assert_another_shape(old: Path, new: Path) -> None:
-    """New records have unseen categories, missing values, columns in another order, and one more."""
+    """New records have unseen categories, missing values, another order of columns, and one more column."""
     before, after = read(old), read(new)
     assert not {row["month"] for row in after} <= {row["month"] for row in before}
     assert any(row["pressure"] == "" for row in after)
