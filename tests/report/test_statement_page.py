@@ -54,6 +54,12 @@ def test_the_page_says_all_that_was_signed(document: dict[str, Any], browser: An
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_total_of_units_that_is_not_stated_is_explained(document: dict[str, Any]) -> None:
+    content = {**document["content"], "largest_unit": None}
+    page = statement_page({**document, "content": content}, "statement.json")
+    assert "not stated: no units are kept, or it would tell who is in several alignments" in page
+
+
 def test_it_prints_on_two_sheets_at_most(document: dict[str, Any], browser: Any, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(statement_page(document, "statement.json"), encoding="utf-8")
     browser.open(tmp_path / "page.html")

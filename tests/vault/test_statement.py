@@ -48,6 +48,24 @@ def test_labels_and_their_corrections_leave_no_trace_in_a_statement(tmp_path: Pa
     assert stated[0]["private"] is False
 
 
+def test_membership_leaves_no_trace_in_a_statement(tmp_path: Path) -> None:
+    """Two alignments under new ids: whether the label party knows somebody in both changes units, not the statement."""
+    stated = []
+    for name, again in (("nobody", "b-0"), ("somebody", "person")):
+        first = (["a-0", "a-1"], [0, 1], ["a-0", "person"])
+        with Vault.create(tmp_path / name, batches=[first], by_unit=True) as vault:
+            vault.release(laplace(1.0))
+            vault.add([(["b-0", "b-1"], [1, 0], [again, "b-1"])])
+            vault.release(laplace(1.0))
+            assert vault.ledger().largest_unit.epsilon == (2.0 if name == "somebody" else 1.0)
+            facts = vault.statement()
+        facts.pop("ledger_head")
+        for row in facts["releases"]:
+            row.pop("first"), row.pop("last")
+        stated.append(facts)
+    assert stated[0] == stated[1]
+
+
 def test_the_digest_of_ids_is_that_of_the_set(tmp_path: Path) -> None:
     ids = ["b", "a", "é", "Z", "10", "9", "ab"]
     digests = set()

@@ -329,7 +329,7 @@ class TableData(_Model):
 
     @property
     def makes_new_records(self) -> bool:
-        """Whether each alignment makes records with new ids, so that whom they are about is known by unit alone."""
+        """Whether each alignment makes records with new ids, under which the same people come again."""
         return self.alignment is not None and self.alignment.mode == "label-only"
 
     @property

@@ -20,6 +20,8 @@ MEANING = (
 )
 """What a signature proves and what it does not, a sentence each."""
 
+_NO_UNIT = "not stated: no units are kept, or it would tell who is in several alignments"
+
 
 def statement_page(document: dict[str, Any], file: str) -> str:
     """Return the page of a signed statement; `file` is the name of the JSON that can be checked."""
@@ -45,9 +47,7 @@ def _lead(content: dict[str, Any]) -> str:
 
 def _facts(content: dict[str, Any]) -> Iterable[tuple[str, str]]:
     signer, unit = content["signer"], content["largest_unit"]
-    per_unit = (
-        f"{spent_text(unit['epsilon'], unit['delta'])} ({unit['records']:,} records)" if unit else "no units are kept"
-    )
+    per_unit = f"{spent_text(unit['epsilon'], unit['delta'])} ({unit['records']:,} records)" if unit else _NO_UNIT
     yield "Signed by", f"{escape(signer['party'])} ({escape(signer['subject'])})"
     yield "Certificate, SHA-256", _code(signer["certificate"])
     yield "Time", escape(content["time"])

@@ -2,7 +2,8 @@
 
 A statement never contains a label, an outcome, a count that depends on labels, or the seed of noise. Its digest of ids
 lets someone who knows all ids of the vault check that these are the records; someone who knows all but a few could
-try candidates for those.
+try candidates for those. What units have spent is not stated of a vault that knows people by unit alone: it depends on
+whom the label party knows in several alignments, and that may be the label.
 """
 
 import sqlite3
@@ -51,7 +52,7 @@ _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,)
 def facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """All that a statement says about one state of the vault, as JSON-able data."""
     ledger = accounting.account(connection)
-    unit = ledger.largest_unit
+    unit = None if ledger.by_unit else ledger.largest_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
