@@ -96,7 +96,7 @@ def test_shares_go_together_only_where_none_waits_for_other_parties(waits: bool)
 
     async def answer(request: ScoreRequest) -> bytes:
         calls.append((request.version, [share.key for share in request.shares]))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)
         return ScoreAnswer(outcomes=[scores(0, 0, 1)] * len(request.shares), waits=waits).SerializeToString()
 
     async def main() -> None:
@@ -104,9 +104,13 @@ def test_shares_go_together_only_where_none_waits_for_other_parties(waits: bool)
             await client.score("old", "first", SHARE)
             keys = [f"k{number}" for number in range(6)]
             versions = ["new" if key == "k5" else "old" for key in keys]
-            asked = [asyncio.create_task(client.score(*names, SHARE)) for names in zip(versions, keys, strict=True)]
+            asked = []
+            for version, key in zip(versions, keys, strict=True):
+                asked.append(asyncio.create_task(client.score(version, key, SHARE)))
+                if key in ("k0", "k1"):
+                    await asyncio.sleep(0.01)  # the others come at the same moment
             left = asyncio.create_task(client.score("old", "left", SHARE))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
             left.cancel()
             assert all(np.array_equal(found, [0, 0, 1]) for found in await asyncio.gather(*asked))
             if waits:

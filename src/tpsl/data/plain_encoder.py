@@ -66,17 +66,27 @@ class Standard:
         """Return the names of the encoded columns that `name` becomes."""
         return (name, f"{name} missing") if self.indicated else (name,)
 
+    @property
+    def scale(self) -> float:
+        """What values are divided by. A column that is constant up to rounding carries nothing but dust: by 1."""
+        return self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
+
     def columns(self, values: Numbers) -> list[npt.NDArray[np.float32]]:
         """Return the standardised values, and the indicator if there is one."""
-        missing = np.isnan(values)
-        # A column that is constant up to rounding carries nothing: dividing by its deviation would only amplify dust.
-        scale = self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
-        standardised = values - self.mean
-        standardised /= scale
-        np.clip(standardised, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=standardised)
-        standardised[missing] = 0.0
-        encoded = standardised.astype(np.float32)
+        encoded, missing = standardised(values, self.mean, self.scale)
         return [encoded, missing.astype(np.float32)] if self.indicated else [encoded]
+
+
+def standardised(
+    values: Numbers, mean: float | Numbers, scale: float | Numbers
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    """Return (values - mean) / scale, 0 for those that are missing, and which are."""
+    missing = np.isnan(values)
+    found = values - mean
+    found /= scale
+    np.clip(found, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=found)
+    found[missing] = 0.0
+    return found.astype(np.float32), missing
 
 
 def stable_hash(text: str) -> int:
@@ -97,12 +107,23 @@ class PlainEncoder:
         self._columns = {name: _KINDS[kind] for name, kind in content["columns"].items()}
         self._missing = frozenset(content["missing"])
         self._rows_of: dict[str, Callable[[str | None], int]] = {}
+        self._row_of_value: dict[str, dict[str | None, int]] = {}
+        """Of each field that is a column as it stands: the row of every value that was learned, and of missing ones."""
         first = 0
         for name, part in content["categories"].items():
             indexed = "values" in part
             self._rows_of[name] = _indexed(part["values"], first) if indexed else _hashed(part["buckets"], first)
+            if indexed and content["columns"].get(name) == "category":
+                rows = {text: row for row, text in enumerate(part["values"], first + FIRST_VALUE)}
+                self._row_of_value[name] = rows | dict.fromkeys((*self._missing, None), first + MISSING)
             first += FIRST_VALUE + len(part["values"]) if indexed else 1 + part["buckets"]
-        self._standards = {name: Standard(**part) for name, part in content["numbers"].items()}
+        standards = {name: Standard(**part) for name, part in content["numbers"].items()}
+        self._numbers = list(standards)
+        self._means = np.array([[standard.mean] for standard in standards.values()])
+        self._scales = np.array([[standard.scale] for standard in standards.values()])
+        # A number is followed by its indicator, if it has one.
+        self._indicated = np.array([standard.indicated for standard in standards.values()], dtype=bool)
+        self._places = np.arange(len(standards)) + np.cumsum(self._indicated) - self._indicated
 
     @classmethod
     def load(cls, path: str | Path) -> "PlainEncoder":
@@ -114,34 +135,78 @@ class PlainEncoder:
 
         A column that a record lacks, or a value that cannot be read, is a `ValueError` of one sentence.
         """
-        texts: dict[str, Iterable[str | None]] = {}
+        rows: dict[str, Iterable[int]] = {}
         numbers: dict[str, Numbers] = {}
         for name, kind in self._columns.items():
-            values = self._read(records, name, kind)
-            texts |= {name + ending: map(make, values) for ending, make in kind.categories.items()}
+            given = self._given(records, name)
+            if name in self._row_of_value:
+                rows[name] = self._rows_of_texts(name, given)
+                continue
+            read = _plain_numbers(given) if kind is _KINDS["number"] else None
+            if read is not None:
+                numbers[name] = read
+                continue
+            values = self._read(given, name, kind)
+            for ending, make in kind.categories.items():
+                rows[name + ending] = map(self._rows_of[name + ending], map(make, values))
             numbers |= {name + ending: make(values) for ending, make in kind.numbers.items()}
-        categorical = [list(map(rows_of, texts[name])) for name, rows_of in self._rows_of.items()]
-        numeric = [column for name, standard in self._standards.items() for column in standard.columns(numbers[name])]
+        categorical = [list(rows[name]) for name in self._rows_of]
         return (
             np.array(categorical, dtype=np.int32).reshape(len(categorical), len(records)).T.copy(),
-            np.array(numeric, dtype=np.float32).reshape(len(numeric), len(records)).T.copy(),
+            self._standardised(numbers, len(records)),
         )
 
-    def _read(self, records: Sequence[Record], name: str, kind: "_Kind") -> list[Any]:
+    def _standardised(self, numbers: Mapping[str, Numbers], records: int) -> npt.NDArray[np.float32]:
+        """Return all numbers of records, each with its indicator, if it has one, [n, M]."""
+        together = np.array([numbers[name] for name in self._numbers]).reshape(len(self._numbers), records)
+        encoded = np.empty((len(self._numbers) + int(self._indicated.sum()), records), np.float32)
+        if len(self._numbers):
+            encoded[self._places], missing = standardised(together, self._means, self._scales)
+            encoded[self._places[self._indicated] + 1] = missing[self._indicated]
+        return encoded.T.copy()
+
+    def _given(self, records: Sequence[Record], name: str) -> list[Any]:
+        try:
+            return [record[name] for record in records]
+        except KeyError:
+            number = next(number for number, record in enumerate(records, 1) if name not in record)
+            raise ValueError(
+                f"record {number}: there is no column {name!r}, which the encoder has learned from"
+            ) from None
+
+    def _rows_of_texts(self, name: str, given: list[Any]) -> list[int]:
+        """Return the rows of a column of categories; most values are texts that were learned."""
+        known = self._row_of_value[name]
+        try:
+            rows = list(map(known.get, given))
+        except TypeError:  # a list or a mapping
+            rows = [None] * len(given)
+        if None not in rows:
+            return rows  # type: ignore[return-value]
+        texts = self._read(given, name, _KINDS["category"])
+        return [self._rows_of[name](text) if row is None else row for row, text in zip(rows, texts, strict=True)]
+
+    def _read(self, given: list[Any], name: str, kind: "_Kind") -> list[Any]:
         """Return the values of a column as its kind reads them."""
         read, missing = kind.read, self._missing
-        try:
-            return [read(record[name], missing) for record in records]
-        except (KeyError, ValueError):
-            pass
-        for number, record in enumerate(records, 1):
-            if name not in record:
-                raise ValueError(f"record {number}: there is no column {name!r}, which the encoder has learned from")
+        values = []
+        for number, value in enumerate(given, 1):
             try:
-                read(record[name], missing)
+                values.append(read(value, missing))
             except ValueError as error:
                 raise ValueError(f"record {number}: column {name!r}: {error}") from None
-        raise AssertionError("a record has changed while it was read")
+        return values
+
+
+def _plain_numbers(given: list[Any]) -> Numbers | None:
+    """Return numbers of a column that needs no reading: floats, ints and None within float32; None if it does."""
+    if not set(map(type, given)) <= {float, int, type(None)}:
+        return None
+    try:
+        values = np.array(given, dtype=np.float64)
+    except OverflowError:
+        return None
+    return None if (np.abs(values) > _LARGEST).any() else values
 
 
 def _indexed(values: Sequence[str], first: int) -> Callable[[str | None], int]:

@@ -23,6 +23,8 @@ from tpsl.serving.running import GRACE_SECONDS, when_free
 from tpsl.serving.versions import Versions
 
 _TRY_AGAIN_SECONDS = 1.0
+_GATHER_SECONDS = 0.01
+"""How long the first request of a batch waits for others: one call to the label party carries them all."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class FeatureService:
     async def open(self) -> None:
         """Open the HTTP door; the connection to the label party is made when it is needed."""
         options = self._options
-        self._batcher = Batcher(self._metrics)
+        self._batcher = Batcher(self._metrics, _GATHER_SECONDS)
         self._client = LabelClient(options.connect, options.party, options.credentials, options.deadline)
         calls = common_calls(self.versions, self._metrics)
         calls |= {("GET", "/health"): self._health}

@@ -83,7 +83,7 @@ class LabelClient:
                 f"{len(share)} records make a message of {size:,} bytes, more than {MOST_MESSAGE_BYTES:,}",
             )
         self._waiting.append(_Sending(version, part, size, until, scores))
-        self._send()
+        asyncio.get_running_loop().call_soon(self._send)  # shares that were computed together go together
         found: Array | None = await scores
         return found
 
