@@ -121,10 +121,12 @@ def test_scores_are_forgotten_after_the_deadline(served_runs: Path, serve: Serve
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_OPEN_PER_PARTY", 3), ("MOST_WAITING_BYTES", 3 * 64)])
 def test_one_party_cannot_crowd_out_the_others(
-    served_runs: Path, serve: Serve, certificates: Path, monkeypatch: pytest.MonkeyPatch
+    served_runs: Path, serve: Serve, certificates: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(gathering, "MOST_OPEN_PER_PARTY", 3)
+    """Neither by the number of requests that it begins, nor by the bytes of the shares that it sends."""
+    monkeypatch.setattr(gathering, limit, most)
     run = served_runs / "joint"
 
     async def main() -> None:

@@ -1,8 +1,8 @@
 """The label party's requests by key: each is scored when every party with a bottom half has contributed its part.
 
 A request begins with the first part that comes and lives for `deadline` seconds. Scores are computed once; whoever
-asks for them within that time gets the same ones. All of it is bounded: open requests for each party that began them,
-so that none can crowd out another; bytes of shares that wait; scores that are kept.
+asks for them within that time gets the same ones. All of it is bounded: for each party, so that none can crowd out
+another, the requests that it began and the bytes of its shares that wait; for all together, scores that are kept.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tpsl.transport.peers import LABEL_PARTY, described
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20
+"""Of one party's shares."""
 MOST_KEPT = 16384
 
 _LONGEST_KEY = 128
@@ -70,7 +71,7 @@ class Gathering:
         self._requests: dict[str, _Request] = {}
         """By key, the oldest first."""
         self._open: Counter[str] = Counter()
-        self._waiting_bytes = 0
+        self._waiting_bytes: Counter[str] = Counter()
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def serves(self, party: str | None) -> bool:
@@ -95,9 +96,9 @@ class Gathering:
                 raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
             return model, request.scores
         self._agree_on_records(request, share.records)
-        if self._waiting_bytes + numbers.nbytes > MOST_WAITING_BYTES:
-            raise Refusal(Reason.BUSY, "too many shares wait for those of other parties; ask again later")
-        self._waiting_bytes += numbers.nbytes
+        if self._waiting_bytes[share.party] + numbers.nbytes > MOST_WAITING_BYTES:
+            raise Refusal(Reason.BUSY, f"too many shares of {share.party} wait for other parties; ask again later")
+        self._waiting_bytes[share.party] += numbers.nbytes
         request.model, request.shares[share.party], request.contributed[share.party] = model, numbers, digest
         self._score_if_complete(request)
         return model, request.scores
@@ -179,7 +180,7 @@ class Gathering:
         if not request.scores.cancelled():
             request.scores.exception()  # asyncio complains of errors that nobody has looked at
         self._open[request.opener] -= 1
-        self._waiting_bytes -= sum(share.nbytes for share in request.shares.values())
+        self._waiting_bytes.subtract({party: share.nbytes for party, share in request.shares.items()})
         request.shares, request.own = {}, None
 
     def _drop(self, request: _Request, refusal: Refusal) -> None:
