@@ -21,6 +21,7 @@ POST = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json
 class Opened:
     door: HttpDoor
     port: int
+    metrics: ServiceMetrics
     cancelled: list[bytes] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,8 +53,9 @@ async def opened() -> AsyncIterator[Opened]:
         return Answer(body)
 
     notices: list[str] = []
-    door = HttpDoor({("POST", "/echo"): echo, ("GET", "/health"): echo}, ServiceMetrics(), notices.append)
-    found = Opened(door, await door.open(0), notices=notices)
+    metrics = ServiceMetrics()
+    door = HttpDoor({("POST", "/echo"): echo, ("GET", "/health"): echo}, metrics, notices.append)
+    found = Opened(door, await door.open(0), metrics, notices=notices)
     yield found
     found.go_on.set()
     await door.close(1.0)
@@ -135,6 +137,46 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             held[0][1].close()
             await asyncio.sleep(0.05)
             assert "200 OK" in await door.talk(POST.format(2, "ok"))
+
+    asyncio.run(main())
+
+
+def test_answers_that_nobody_reads_do_not_pile_up() -> None:
+    async def main() -> None:
+        async with opened() as door:
+            reader, writer = await asyncio.open_connection("127.0.0.1", door.port, limit=1 << 10)
+            asked, size = 400, 1 << 16
+            for _ in range(asked):
+                writer.write(POST.format(size, "a" * size).encode())
+            await asyncio.sleep(1.0)
+            answered = "tpsl_request_seconds_count" + '{call="/echo"}'
+            (line,) = [each for each in door.metrics.exposition().decode().splitlines() if each.startswith(answered)]
+            assert float(line.split()[-1]) < asked / 2, "further requests wait until the client reads"
+            for _ in range(asked):
+                await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+                assert await asyncio.wait_for(reader.readexactly(size), 5) == b"a" * size
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_clients_that_dawdle_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that sends a request byte by byte nor one that does not read its answer holds a connection."""
+    monkeypatch.setattr(http_door, "_IDLE_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with opened() as door:
+            _, deaf = await asyncio.open_connection("127.0.0.1", door.port, limit=1 << 10)
+            deaf.write(POST.format(MOST_BODY_BYTES, "a" * MOST_BODY_BYTES).encode() * 4)
+            reader, slow = await asyncio.open_connection("127.0.0.1", door.port)
+            for letter in POST.format(100, "a" * 100):
+                slow.write(letter.encode())
+                await asyncio.sleep(0.02)
+                if reader.at_eof():
+                    break
+            assert reader.at_eof()
+            await asyncio.sleep(0.5)
+            assert door.door.connections == 0
 
     asyncio.run(main())
 

@@ -2,7 +2,8 @@
 
 It listens at 127.0.0.1 only and answers only under the name of this machine. A request has a Content-Length, a body of
 at most `MOST_BODY_BYTES`, and as content type JSON, which no page of another site can send unasked. A connection has
-one request under way at a time; while that is answered, no more than one further request is read.
+one request under way at a time; while that is answered, or its answer is not read, no more than one further request is
+read. A client has a minute to send a request and another to read the answer.
 """
 
 from __future__ import annotations
@@ -102,6 +103,11 @@ class HttpDoor:
         for connection in list(self._connections):
             connection.abort()
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
     def admit(self, connection: _Connection) -> bool:
         """Take a connection on, unless there are too many."""
         if len(self._connections) >= MOST_CONNECTIONS:
@@ -169,7 +175,10 @@ class _Connection(asyncio.Protocol):
         self._received = bytearray()
         self._head: _Head | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._heard = time.monotonic()
+        self._is_read = True
+        """Whether the client reads what it is answered."""
+        self._waits_since = time.monotonic()
+        """Since when the client is awaited: to ask, to complete what it asks, or to read the answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -183,17 +192,31 @@ class _Connection(asyncio.Protocol):
             self._answering.cancel()  # nobody waits for the answer
 
     def data_received(self, data: bytes) -> None:
+        if not self._received and self._head is None:
+            self._waits_since = time.monotonic()
         self._received += data
-        self._heard = time.monotonic()
-        if self._answering is None:
+        if self._answering is None and self._is_read:
             self._read_next()
         elif len(self._received) > MOST_BODY_BYTES:
             self._transport.pause_reading()
 
+    def pause_writing(self) -> None:
+        self._is_read = False
+
+    def resume_writing(self) -> None:
+        self._is_read = True
+        self._waits_since = time.monotonic()
+        if self._answering is None:
+            self._go_on()
+
     def close_if_idle(self, for_seconds: float = 0.0) -> None:
-        """Close the connection if no request is being answered and nothing came for this long."""
-        if self._answering is None and time.monotonic() - self._heard >= for_seconds:
+        """Close the connection if its client has been awaited for this long; what it does not read then is lost."""
+        if self._answering is not None or time.monotonic() - self._waits_since < for_seconds:
+            return
+        if not self._transport.is_closing():
             self._transport.close()
+        elif for_seconds:
+            self._transport.abort()
 
     def abort(self) -> None:
         """End the connection now."""
@@ -215,7 +238,13 @@ class _Connection(asyncio.Protocol):
     async def _answer(self, head: _Head, body: bytes) -> None:
         answer = await self._door.answer(head, body)
         self._answering = None
+        self._waits_since = time.monotonic()
         self._write(answer, keep_alive=head.keep_alive and not self._door.closing)
+        if self._is_read:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read what was received while nothing could be."""
         if self._received and not self._transport.is_closing():
             self._transport.resume_reading()
             self._read_next()
