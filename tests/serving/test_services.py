@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import http.client
+import json
 import shutil
 import socket
 from collections.abc import Callable
@@ -172,7 +174,13 @@ MISTAKES = [
     ({"records": RECORDS, "key": 7}, 400, '"key" is a text, not int'),
     ({"records": RECORDS, "key": "k" * 129}, 400, "a key is a text of 1 to 128 printable characters"),
     ({"records": RECORDS, "key": "a\nb"}, 400, "a key is a text of 1 to 128 printable characters"),
+    ({"records": RECORDS, "key": "\ud800"}, 400, "a key is a text of 1 to 128 printable characters"),
     ({"records": RECORDS * 33}, 413, "at most 1,024 records, not 1,056"),
+    ({"records": [{**RECORDS[0], "size": 10**4000}]}, 400, "column 'size': the number inf is too large for float32"),
+    ({"records": [{**RECORDS[0], "size": float("-inf")}]}, 400, "column 'size': the number -inf is too large"),
+    ({"records": [{**RECORDS[0], "size": {}}]}, 400, "column 'size': {} is of type dict, which is not numeric"),
+    ({"records": [{**RECORDS[0], "colour": [["red"]]}]}, 400, "column 'colour': [['red']] is of type list"),
+    ({"records": [{**RECORDS[0], "bought": "9" * 5000}]}, 400, "cannot be read as a time"),
     ([RECORDS], 400, "the body is not a JSON object"),
 ]
 
@@ -184,6 +192,36 @@ def test_a_clients_mistake_is_named(served_runs: Path, serve: Serve) -> None:
                 reply = await served.ask("shop", "/v1/score", content)
                 assert (reply.status, sentence in reply.content["error"]) == (status, True), reply.content
             assert (await served.score("shop", RECORDS)).status == 200
+
+    asyncio.run(main())
+
+
+BOMBS = [
+    (b'{"records": ' + b"[" * 1_000_000, "the body is not JSON"),
+    (b'{"a": ' * 500_000, "the body is not JSON"),
+    (b'{"records": [{"size": ' + b"9" * 1_000_000 + b"}]}", "the body is not JSON"),
+    (b"\xff\xfe", "the body is not JSON"),
+    (b"", "the body is not JSON"),
+]
+
+
+def test_json_that_is_a_trap_is_refused(served_runs: Path, serve: Serve) -> None:
+    def post(port: int, body: bytes) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())["error"]
+
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop") as served:
+            for body, sentence in BOMBS:
+                for port in (served.label.http_port, served.features["shop"].http_port):
+                    status, error = await asyncio.to_thread(post, port, body)
+                    assert (status, sentence in error) == (400, True), (body[:20], status, error)
+            unseen = [{**RECORDS[0], "colour": "\ud800", "size": float("nan")}, {**RECORDS[0], "size": None}]
+            found = floats((await served.score("shop", unseen)).content["scores"])
+            assert np.isfinite(found).all()
+            assert not served.notices
 
     asyncio.run(main())
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
-from tpsl.serving.models import LabelModel, Records
+from tpsl.serving.models import LabelModel, Records, checked_key
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.versions import Versions
 from tpsl.transport.peers import LABEL_PARTY, described
@@ -26,7 +26,6 @@ MOST_WAITING_BYTES = 64 << 20
 """Of one party's shares."""
 MOST_KEPT = 16384
 
-_LONGEST_KEY = 128
 _SWEEP_SECONDS = 0.1
 
 
@@ -142,9 +141,7 @@ class Gathering:
         return next(model for model in self._versions.held if model.versions.get(share.party) == share.version)
 
     def _request(self, key: str, opener: str) -> _Request:
-        if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-            raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {_LONGEST_KEY} printable characters")
-        found = self._requests.get(key)
+        found = self._requests.get(checked_key(key))
         if found is not None:
             return found
         if self._open[opener] >= MOST_OPEN_PER_PARTY:
