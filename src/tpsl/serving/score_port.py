@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,9 +32,11 @@ from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"
 MOST_MESSAGE_BYTES = 1 << 20
+MOST_CALLS_PER_PARTY = 512
+"""As many as the door of a feature party has under way."""
 
 _STREAMS_PER_CONNECTION = 256
-_MOST_CALLS = 1024
+_MOST_CALLS = 16 * MOST_CALLS_PER_PARTY
 _HANDSHAKE_MS = 5_000
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -66,6 +69,7 @@ class ScorePort:
     ) -> None:
         self._gathering, self._credentials = gathering, credentials
         self._metrics, self._notice = metrics, notice
+        self._calls: Counter[str] = Counter()
         options: Options = [
             *message_options(),
             ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
@@ -110,10 +114,11 @@ class ScorePort:
         started = time.perf_counter()
         try:
             with self._admitted(context) as caller:
-                model, scores = self._gathering.contribute(self._share(data, caller))
+                share = self._share(data, caller)
+                model, scores = self._gathering.contribute(share)
                 if model.prediction.returns == "nothing":
                     return b""
-                returned = model.prediction.returned(await self._waited_for(scores))
+                returned = model.prediction.returned(await self._waited_for(scores, share.party))
                 return ScoreAnswer(scores=returned.astype("<f4").tobytes()).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
@@ -138,14 +143,21 @@ class ScorePort:
         finally:
             visit.end()
 
-    async def _waited_for(self, scores: asyncio.Future[Array]) -> Array:
+    async def _waited_for(self, scores: asyncio.Future[Array], party: str) -> Array:
         """Return the scores; what is wrong with the label party's own records is not for feature parties to know."""
+        if self._calls[party] >= MOST_CALLS_PER_PARTY:
+            raise Refusal(
+                Reason.BUSY, f"{self._calls[party]:,} calls of {party} wait for their scores; ask again later"
+            )
+        self._calls[party] += 1
         try:
             return await asyncio.shield(scores)
         except Refusal as refusal:
             if refusal.reason == Reason.MALFORMED:
                 raise Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key") from None
             raise
+        finally:
+            self._calls[party] -= 1
 
     def _share(self, data: bytes, caller: str | None) -> Share:
         try:
