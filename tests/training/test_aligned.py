@@ -121,6 +121,17 @@ def test_all_of_the_feature_partys_records_are_trained_on_where_only_the_label_p
     assert all(id.startswith("d" * 16 + "-") for id in ids), "known and unknown ones look alike"
 
 
+@pytest.mark.parametrize("first", [10_000, 0], ids=["nobody", "everybody"])
+def test_whether_anybody_is_known_stops_no_training(tables: Path, first: int) -> None:
+    """A feature party that aligns a list of one person must not learn from an end or an error who that is."""
+    ids = pq.read_table(tables / "shop.parquet")["id"].to_numpy()
+    pq.write_table(pa.table({"id": ids + first}), tables / "bank.parquet")
+    agreed = job(tables, "label-only", label=None)
+    align(agreed)
+    result = train(agreed, tables / "run")
+    assert result.train_records + result.test_records == SHOP and np.isnan(result.test_auc)
+
+
 def test_aligned_runs_pass_an_audit(tables: Path) -> None:
     """Records that the label party does not know have a label, which nothing but the release may depend on."""
     agreed = job(tables, "label-only", label=None)
