@@ -43,7 +43,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=20_000, help="records of each party")
     parser.add_argument("--overlap", type=float, default=0.5)
     parser.add_argument("--mode", default="label-only", choices=["label-only", "both", "size"])
-    parser.add_argument("--engine", default="ecdh", choices=["ecdh", "plain"])
+    parser.add_argument("--engine", default="ecdh", choices=["ecdh", "spu", "plain"])
+    parser.add_argument("--spu-python", type=Path, help="interpreter of an environment that has spu")
     parser.add_argument("--parties", type=int, default=1, help="feature parties")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--party", help=argparse.SUPPRESS)
@@ -74,13 +75,16 @@ def be_a_party(options: argparse.Namespace) -> None:
     """Align as one party, check the outcome and print what it took."""
     terms, party, folder = terms_of(options), options.party, options.folder
     table = KeyTable.of(keys_of(options, party))
-    local = Local.model_validate({"certificates": folder / "certificates" / party, "wait": 600.0})
-    begun, used = time.perf_counter(), time.process_time()
+    certificates = folder / "certificates" / party
+    local = Local.model_validate({"certificates": certificates, "wait": 600.0, "spu_python": options.spu_python})
+    begun = time.perf_counter()
     if party == LABEL_PARTY:
         result = align_as_label(terms, table, local.overridden(listen=options.address), folder / party)
     else:
         result = align_as_feature(terms, party, table, local.overridden(connect=options.address), folder / party)
     seconds = time.perf_counter() - begun
+    # With that of spu's process, where there is one.
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     common, rows = round(options.size * options.overlap), result.alignment.rows
     if party == LABEL_PARTY or options.mode != "label-only":
         assert result.alignment.matched == common
@@ -93,8 +97,8 @@ def be_a_party(options: argparse.Namespace) -> None:
         json.dumps(
             {
                 "seconds": seconds,
-                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                "cpu_seconds": time.process_time() - used,
+                "peak_bytes": 1024 * sum(each.ru_maxrss for each in used),
+                "cpu_seconds": sum(each.ru_utime + each.ru_stime for each in used),
                 "bytes_sent": result.bytes_sent,
             }
         )
@@ -133,6 +137,8 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         create_authority(folder / "authority")
         children = {}
         passed = [f"--{name}={getattr(options, name)}" for name in ("size", "overlap", "mode", "engine", "parties")]
+        if options.spu_python:
+            passed.append(f"--spu-python={options.spu_python}")
         for party in terms_of(options).circle:
             issue(folder / "authority", folder / "certificates" / party, party, label=party == LABEL_PARTY)
         for party in terms_of(options).circle:

@@ -112,8 +112,6 @@ def test_what_cannot_be_aligned_is_one_sentence(shop: Path, tpsl: Callable[..., 
         "only tables are aligned, and the job's data are 'flights'"
         in tpsl("align", "flights.yaml", "--together").error()
     )
-    refused = tpsl("align", "job.yaml", "--together", "--set", "data.label.id=id").error()
-    assert "bank.csv: there is no column 'id', which says whom a record is about" in refused
     del content["data"]["alignment"]
     (shop / "without.yaml").write_text(yaml.safe_dump(content))
     assert "the job has no data.alignment" in tpsl("align", "without.yaml", "--together").error()

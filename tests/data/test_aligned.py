@@ -81,8 +81,8 @@ def test_records_are_those_of_the_alignment_in_its_order(config: TableData) -> N
 def test_a_record_that_the_label_party_does_not_know_is_class_0_and_its_own_unit(config: TableData) -> None:
     side = load_label_party(config)
     assert reveal(side.labels).tolist() == [1, 0, 1, 0, 1, 0]
+    assert side.records.units is None and side.records.ids_are_new
     unknown = "0123456789abcdef-00000000000"
-    assert side.records.units.to_pylist() == ["c4", f"{unknown}1", "c3", f"{unknown}3", "c1", "c6"]  # type: ignore[union-attr]
     units = config.model_copy(update={"label": config.label.model_copy(update={"unit": "segment"})})
     assert load_label_party(units).records.units.to_pylist() == ["x", f"{unknown}1", "x", f"{unknown}3", "y", "y"]  # type: ignore[union-attr]
 
@@ -98,7 +98,7 @@ def test_in_mode_both_ids_are_made_of_the_matched_keys(config: TableData) -> Non
     data = load(in_mode_both(config))
     assert data.ids.to_pylist()[0] == bytes(range(16)).hex()
     assert reveal(data.labels).tolist() == [1, 1, 1, 0]
-    assert data.label_side.records.units is None
+    assert not data.label_side.records.ids_are_new
 
 
 def test_an_audit_changes_the_labels_of_unknown_records_too(config: TableData) -> None:
@@ -165,6 +165,9 @@ def test_alignments_that_do_not_fit_the_job_are_refused(config: TableData, tmp_p
     nowhere = config.label.model_copy(update={"alignment": tmp_path / "nowhere"})
     with pytest.raises(DataError, match="nowhere: there is no finished alignment; make it with `tpsl align`"):
         load_label_party(config.model_copy(update={"label": nowhere}))
+    elsewhere = nowhere.model_copy(update={"path": tmp_path / "elsewhere.csv"})
+    with pytest.raises(DataError, match=r"elsewhere.csv: there is no such file"):
+        load_label_party(config.model_copy(update={"label": elsewhere}))
     save(config, {"shop": SHOP, "label": BANK}, digest="f" * 64)
     made = Alignment.load(tmp_path / "shop")
     replace(made, digest=DIGEST).save(tmp_path / "shop")

@@ -97,5 +97,5 @@ def test_a_label_party_without_features_brings_ids_alone(shops: Any, tmp_path: P
     records = read_records(RunFolder(tmp_path / "run"), "label", str(tmp_path / "new.csv"))
     assert records.inputs is None and len(records) == 2
     assert records.common_ids.to_pylist() == ["a", "b"]
-    assert records.numbered().common_ids.to_pylist() == ["000000000000", "000000000001"]
+    assert records.numbered().common_ids.to_pylist() == ["000000000001", "000000000002"]
     assert records.numbered().order.tolist() == [0, 1]

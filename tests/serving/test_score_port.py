@@ -14,7 +14,7 @@ import pytest
 from tpsl.serving import gathering, score_port
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
-from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreRequest
+from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest, Share
 
 Serve = Callable[..., Any]
 
@@ -34,36 +34,46 @@ class Peer:
         await self._channel.close()
 
     async def call(self, data: bytes, method: str = "/tpsl.scoring.Scoring/Score") -> tuple[str, str, bytes]:
+        """Return code, sentence and answer of a call."""
         try:
             return "OK", "", await self._channel.unary_unary(method)(data)
         except grpc.aio.AioRpcError as error:
             return error.code().name, error.details() or "", b""
 
+    async def score(self, data: bytes) -> tuple[str, str, bytes]:
+        """Return the same of a call's only share."""
+        code, sentence, content = await self.call(data)
+        if code != "OK":
+            return code, sentence, b""
+        (outcome,) = ScoreAnswer.FromString(content).outcomes
+        return CODES[outcome.code], outcome.sentence, outcome.scores
+
+
+CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
 
 def request(run: Path, **changes: Any) -> bytes:
     """An honest request of the shop, with changes."""
-    honest = {
-        "party": "shop",
-        "version": RunFolder(run).version("shop"),
-        "key": "k",
-        "records": 2,
-        "share": np.ones((2, 8), "<f4").tobytes(),
-    }
-    return ScoreRequest(**{**honest, **changes}).SerializeToString()
+    whole = {"party": "shop", "version": RunFolder(run).version("shop")}
+    share = {"key": "k", "records": 2, "numbers": np.ones((2, 8), "<f4").tobytes()}
+    share |= {name: value for name, value in changes.items() if name in share}
+    whole |= {name: value for name, value in changes.items() if name in whole}
+    return ScoreRequest(**whole, shares=[Share(**share)] * changes.get("times", 1)).SerializeToString()
 
 
 HOSTILE: list[tuple[dict[str, Any], str, str]] = [
     ({"version": "00ff"}, "FAILED_PRECONDITION", "has the version '00ff'; this service goes with"),
     ({"records": 3}, "INVALID_ARGUMENT", "a share of 3 records of width 8 has 96 bytes, not 64"),
-    ({"records": 0, "share": b""}, "INVALID_ARGUMENT", "1 to 1,024 records, not 0"),
+    ({"records": 0, "numbers": b""}, "INVALID_ARGUMENT", "1 to 1,024 records, not 0"),
     ({"records": 4_000_000_000}, "INVALID_ARGUMENT", "1 to 1,024 records, not 4,000,000,000"),
-    ({"share": np.full((2, 8), np.nan, "<f4").tobytes()}, "INVALID_ARGUMENT", "numbers that are not finite"),
-    ({"share": np.full((2, 8), -np.inf, "<f4").tobytes()}, "INVALID_ARGUMENT", "numbers that are not finite"),
+    ({"numbers": np.full((2, 8), np.nan, "<f4").tobytes()}, "INVALID_ARGUMENT", "numbers that are not finite"),
+    ({"numbers": np.full((2, 8), -np.inf, "<f4").tobytes()}, "INVALID_ARGUMENT", "numbers that are not finite"),
     ({"key": ""}, "INVALID_ARGUMENT", "a key is a text of 1 to 128 printable characters"),
     ({"key": "k\x1b[2J"}, "INVALID_ARGUMENT", "a key is a text of 1 to 128 printable characters"),
     ({"party": "bank"}, "PERMISSION_DENIED", "the certificate is not that of 'bank'"),
     ({"party": "label"}, "PERMISSION_DENIED", "the certificate is not that of 'label'"),
-    ({"share": bytes(2 << 20)}, "RESOURCE_EXHAUSTED", "larger than max"),
+    ({"numbers": bytes(2 << 20)}, "RESOURCE_EXHAUSTED", "larger than max"),
+    ({"times": 65}, "OUT_OF_RANGE", "a call has at most 64 shares, not 65"),
 ]
 
 
@@ -73,11 +83,30 @@ def test_a_hostile_share_is_refused(served_runs: Path, serve: Serve, certificate
     async def main() -> None:
         async with serve(run) as served, Peer(served, certificates, "shop") as peer:
             for changes, code, sentence in HOSTILE:
-                found, details, _ = await peer.call(request(run, **changes))
+                found, details, _ = await peer.score(request(run, **changes))
                 assert (found, sentence in details) == (code, True), (changes, found, details)
             code, details, _ = await peer.call(b"\xff\xff")
             assert (code, details) == ("INVALID_ARGUMENT", "this is no request for scores")
-            assert (await peer.call(request(run)))[0] == "OK"
+            assert (await peer.score(request(run)))[0] == "OK"
+
+    asyncio.run(main())
+
+
+def test_each_share_of_a_call_has_its_own_outcome(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    run = served_runs / "alone"
+    good, bad = (np.full((2, 8), value, "<f4").tobytes() for value in (1.0, np.nan))
+    shares = [Share(key=f"k{number}", records=2, numbers=bad if number == 1 else good) for number in range(3)]
+    data = ScoreRequest(party="shop", version=RunFolder(run).version("shop"), shares=shares).SerializeToString()
+
+    async def main() -> None:
+        async with serve(run) as served, Peer(served, certificates, "shop") as peer:
+            answer = ScoreAnswer.FromString((await peer.call(data))[2])
+            assert [outcome.code for outcome in answer.outcomes] == [0, grpc.StatusCode.INVALID_ARGUMENT.value[0], 0]
+            assert answer.outcomes[0].scores == answer.outcomes[2].scores != b""
+            assert not answer.waits
+            # They were computed together.
+            assert 'tpsl_batch_records_bucket{le="4.0"} 1.0' in (await served.ask("label", "/metrics")).content
+            assert 'tpsl_batch_records_bucket{le="2.0"} 0.0' in (await served.ask("label", "/metrics")).content
 
     asyncio.run(main())
 
@@ -87,9 +116,9 @@ def test_a_certificate_of_no_feature_party_gets_nothing(served_runs: Path, serve
 
     async def main() -> None:
         async with serve(run) as served, Peer(served, certificates, "stranger") as stranger:
-            code, details, _ = await stranger.call(request(run, party="stranger"))
+            code, details, _ = await stranger.score(request(run, party="stranger"))
             assert (code, details) == ("PERMISSION_DENIED", "'stranger' is not a feature party of this model")
-            assert (await stranger.call(request(run)))[0] == "PERMISSION_DENIED"
+            assert (await stranger.score(request(run)))[0] == "PERMISSION_DENIED"
             assert 'tpsl_refusals_total{reason="forbidden"} 2.0' in (await served.ask("label", "/metrics")).content
 
     asyncio.run(main())
@@ -100,9 +129,9 @@ def test_a_share_may_be_repeated_but_not_replaced(served_runs: Path, serve: Serv
 
     async def main() -> None:
         async with serve(run) as served, Peer(served, certificates, "shop") as peer:
-            first, again = [await peer.call(request(run)) for _ in range(2)]
+            first, again = [await peer.score(request(run)) for _ in range(2)]
             assert first == again
-            other = await peer.call(request(run, share=np.zeros((2, 8), "<f4").tobytes()))
+            other = await peer.score(request(run, numbers=np.zeros((2, 8), "<f4").tobytes()))
             assert other[:2] == ("ALREADY_EXISTS", "the key 'k' holds another share of yours already")
 
     asyncio.run(main())
@@ -113,9 +142,9 @@ def test_scores_are_forgotten_after_the_deadline(served_runs: Path, serve: Serve
 
     async def main() -> None:
         async with serve(run, deadline=0.2) as served, Peer(served, certificates, "shop") as peer:
-            assert (await peer.call(request(run)))[0] == "OK"
+            assert (await peer.score(request(run)))[0] == "OK"
             await asyncio.sleep(0.5)
-            other = await peer.call(request(run, share=np.zeros((2, 8), "<f4").tobytes()))
+            other = await peer.score(request(run, numbers=np.zeros((2, 8), "<f4").tobytes()))
             assert other[0] == "OK"
 
     asyncio.run(main())
@@ -144,7 +173,7 @@ def test_one_party_cannot_crowd_out_the_others(
 
     async def main() -> None:
         async with serve(run, "bank", deadline=1.0) as served, Peer(served, certificates, "shop") as peer:
-            calls = [asyncio.create_task(peer.call(request(run, key=f"flood-{n}"))) for n in range(5)]
+            calls = [asyncio.create_task(peer.score(request(run, key=f"flood-{n}"))) for n in range(5)]
             refused, waiting = await asyncio.wait(calls, timeout=0.4)
             assert [task.result()[0] for task in refused] == ["RESOURCE_EXHAUSTED"] * 2
             # The other party's request is taken in, and waits for its missing parts as it would in peace.
@@ -163,11 +192,11 @@ def test_shares_that_wait_are_bounded_in_bytes(
 
     async def main() -> None:
         async with serve(run, deadline=0.5) as served, Peer(served, certificates, "shop") as peer:
-            calls = [asyncio.create_task(peer.call(request(run, key=f"flood-{n}"))) for n in range(5)]
+            calls = [asyncio.create_task(peer.score(request(run, key=f"flood-{n}"))) for n in range(5)]
             codes = sorted([(await task)[0] for task in calls])
             assert codes == ["DEADLINE_EXCEEDED"] * 3 + ["RESOURCE_EXHAUSTED"] * 2
             # What has expired makes room again.
-            assert (await peer.call(request(run, key="later")))[0] == "DEADLINE_EXCEEDED"
+            assert (await peer.score(request(run, key="later")))[0] == "DEADLINE_EXCEEDED"
 
     asyncio.run(main())
 

@@ -157,7 +157,10 @@ class LabelSide(Side):
         lists = [self._final(party) for party in self.terms.parties]
         if self.terms.config.mode != "label-only":
             lists.append(self._final(LABEL_PARTY))
-        return common_records(lists)
+        common = common_records(lists)
+        if self.terms.config.engine == "spu" and {len(common.keys)} != {len(each) for each in lists}:
+            raise BadMessage("the records that the feature party calls common are not those that spu has found")
+        return common
 
     @cached_property
     def _digest(self) -> str:

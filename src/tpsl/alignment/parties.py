@@ -15,11 +15,11 @@ from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import PartyKeys, read_keys
 from tpsl.alignment.roles import AlignmentResult, align_as_feature, align_as_label, align_together
 from tpsl.alignment.terms import AlignmentTerms
-from tpsl.data.config import AlignmentConfig, LabelFile, TableData, TableFile
+from tpsl.data.config import AlignmentConfig, TableData, TableFile
 from tpsl.data.party_file import PartyFile
 from tpsl.data.split import Rows
 from tpsl.progress import Notice
-from tpsl.tables.reading import column_names, dialect_of
+from tpsl.tables.reading import dialect_of
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
@@ -121,22 +121,10 @@ def _read(data: TableData, party: str, watching: Watching) -> _Ready:
     file = data.label if party == LABEL_PARTY else next(file for file in data.features if file.party == party)
     if file.alignment is None:
         raise AlignmentError(f"{party!r} needs a folder for its alignment: `alignment` in its local file")
-    if file is data.label and data.makes_new_records:
-        _require_units(data.label)
     keys = read_keys(file, data.alignment.keys, watching.progress)
     _report(file, keys, watching.notice)
     in_time = data.alignment.order == "time" and file is data.features[0]
     return _Ready(keys, KeyTable.of(keys, _by_time(file) if in_time else None), file.alignment)
-
-
-def _require_units(file: LabelFile) -> None:
-    """Raise unless the label party's file says whom a record is about, which training will ask for."""
-    column = file.unit or file.id
-    if column not in column_names(file.path, dialect_of(file.path)):
-        raise AlignmentError(
-            f"{file.path}: there is no column {column!r}, which says whom a record is about; name the column of the "
-            "label party's own ids as `id`, or another one as `unit`"
-        )
 
 
 def _report(file: TableFile, keys: PartyKeys, notice: Notice) -> None:

@@ -13,6 +13,7 @@ from tpsl.alignment.feature_side import FeatureSide
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.label_side import LabelSide
 from tpsl.alignment.side import Outcome, Side
+from tpsl.alignment.spu_engine import SpuEngine
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment, is_aligned
@@ -57,11 +58,14 @@ def align_as_label(
 
     def meet() -> None:
         nonlocal address
+        engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with LabelServer(address, terms.parties, agreed, wire, credentials=credentials) as server:
             address = f"{address.rpartition(':')[0]}:{server.port}"  # the same each time that it is opened
             watching.observer.event("listening", address=address)
             with _attending(server, side):
+                if engine is not None:
+                    run_alone(engine.keep_common(side, server))
                 run_alone(side.attend(server))
 
     with side.working.held():
@@ -92,8 +96,11 @@ def align_as_feature(
     address, side = connect_address(local), FeatureSide(party, terms, table, WorkingFolder(folder, terms), watching)
 
     def meet() -> None:
+        engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with FeatureClient(address, party, agreed, wire, credentials=credentials) as client, _attending(client, side):
+            if engine is not None:
+                run_alone(engine.keep_common(side, client))
             run_alone(side.attend(client, partial(_save, side)))
 
     with side.working.held():
@@ -106,6 +113,10 @@ def align_together(
     terms: AlignmentTerms, tables: Mapping[str, KeyTable], folders: Mapping[str, Path], watching: Watching = UNWATCHED
 ) -> dict[str, AlignmentResult]:
     """Be all parties of an alignment, in one process; each has its table and its folder, by its name."""
+    if terms.config.engine == "spu":
+        raise AlignmentError(
+            "the engine spu is for parties in processes of their own; together they take ecdh or plain"
+        )
     workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
     label = LabelSide(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching)
     features = [FeatureSide(name, terms, tables[name], workings[name], watching) for name in terms.parties]
@@ -165,6 +176,10 @@ def _result(side: Side) -> AlignmentResult:
     sent = sum(traffic.bytes_sent for traffic in side.traffics)
     received = sum(traffic.bytes_received for traffic in side.traffics)
     return AlignmentResult(Alignment.load(side.working.folder), sent, received)
+
+
+def _spu(side: Side, local: Local) -> SpuEngine | None:
+    return SpuEngine.of(local) if side.terms.config.engine == "spu" else None
 
 
 def _wire(side: Side, local: Local) -> Terms:

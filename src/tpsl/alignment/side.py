@@ -114,10 +114,10 @@ class Side(ABC):
         return rows.reshape(len(rows), len(self.terms.keys), POINT_BYTES)
 
     def _own_points(self, digests: Bytes32) -> RowBytes:
-        if self.terms.config.engine == "plain":
-            points = _salted(digests, self.session)
-        else:
+        if self.terms.config.engine == "ecdh":
             points = multiplied(hashed(digests, self.session), self.working.scalar)
+        else:
+            points = _salted(digests, self.session)
         return points.reshape(len(digests), self.terms.row_bytes)
 
     def _blinded_again(self, rows: RowBytes) -> RowBytes:

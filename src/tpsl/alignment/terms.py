@@ -19,6 +19,8 @@ POINTS = "points"
 """Topic: rows of a list, each the points of one record, one for each key. `step` is the round, `part` the batch."""
 POSITIONS = "positions"
 """Topic: the common records, each as the position in the receiver's list (4 bytes) and the number of its key (1)."""
+TUNNEL = "tunnel"
+"""Topic of the engine spu: bytes of its processes; see `tpsl.alignment.tunnel`."""
 
 POSITION_BYTES = 5
 MOST_RECORDS = (1 << 32) - 1
@@ -44,6 +46,11 @@ class AlignmentTerms:
                 "data.alignment: with the engine plain the label party sees which records are common: "
                 "mode size needs the engine ecdh"
             )
+        if self.config.engine == "spu" and (self.config.mode != "both" or len(self.parties) > 1):
+            raise AlignmentError(
+                "data.alignment: the engine spu is for one feature party and mode both: it tells both parties which "
+                "records are common; anything else needs the engine ecdh"
+            )
 
     @classmethod
     def of(cls, data: TableData) -> Self:
@@ -58,8 +65,8 @@ class AlignmentTerms:
 
     @property
     def rounds(self) -> int:
-        """In round r each party blinds the list of the one r places before it; plain lists are not blinded again."""
-        return 1 if self.config.engine == "plain" else len(self.circle)
+        """In round r each party blinds the list of the one r places before it; hashes are not blinded again."""
+        return len(self.circle) if self.config.engine == "ecdh" else 1
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -91,4 +98,5 @@ class AlignmentTerms:
 
     def limits(self) -> Limits:
         """Return the tensors that a party accepts."""
-        return Limits(self.batch, self.row_bytes, (POINTS, POSITIONS))
+        topics = (POINTS, POSITIONS, TUNNEL) if self.config.engine == "spu" else (POINTS, POSITIONS)
+        return Limits(self.batch, self.row_bytes, topics)

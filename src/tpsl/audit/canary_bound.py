@@ -215,7 +215,7 @@ def store_labels(vault: Path, data: Dataset) -> None:
     """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
     records = data.label_side.records
     batch = (records.training_ids, reveal(data.labels)[data.train], records.training_units)
-    Vault.create(vault, classes=data.classes, batches=[batch], by_unit=records.known_by_unit).close()
+    Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new).close()
 
 
 def judged(found: AuditResult) -> AuditResult:

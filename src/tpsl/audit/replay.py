@@ -158,7 +158,7 @@ def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
     made_up = (words.words(len(labels)) % np.uint64(data.classes)).astype(np.int64)
     batch = (records.training_ids, np.where(labels == NO_LABEL, made_up, labels), records.training_units)
     if not Vault.exists(vault):
-        Vault.create(vault, classes=data.classes, batches=[batch], by_unit=records.known_by_unit).close()
+        Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new).close()
         return
     with Vault.open(vault) as opened:
         opened.add([batch])

@@ -101,7 +101,8 @@ def _watched(side: Side, log_json: bool) -> Iterator[Watching]:
 def _for_people(*found: Aligned) -> Iterator[str]:
     for each in found:
         alignment = each.result.alignment
-        matched = "" if alignment.matched is None else f", {alignment.matched:,} of them known to the label party"
+        some_are_known = alignment.mode == "label-only" and alignment.matched is not None
+        matched = f", {alignment.matched:,} of them known to the label party" if some_are_known else ""
         records = f"{len(alignment):,}{matched}" if alignment.mode != "size" else f"{alignment.matched:,} in common"
         left_out = [
             f"{counts[name]:,} {what} {name}"

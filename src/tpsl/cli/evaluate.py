@@ -79,4 +79,4 @@ def _lines(found: SharedEvaluation, total: LedgerTotal) -> Iterator[str]:
     yield f"{found.records:,} {found.of}, {found.mechanism}"
     yield from (f"{name:<26} {text}" for name, text in estimate_texts(found.metrics).items())
     spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
-    yield f"{'their units' if total.by_unit else found.of:<26} have spent {spent} in all"
+    yield f"{'the people in them' if total.of_people else found.of:<26} have spent {spent} in all"

@@ -165,6 +165,8 @@ def alignment_of(config: TableData, file: TableFile, progress: Progress = no_pro
     party = _LABEL if file is config.label else file.party
     if file.alignment is None:
         raise DataError(f"{party!r} needs the folder of its alignment: `alignment` in its local file")
+    if not file.path.is_file():
+        raise DataError(f"{file.path}: there is no such file")
     found, folder = Alignment.load(file.alignment), file.alignment
     names = tuple(key.name for key in config.alignment.keys)
     for what, is_now, wanted in (

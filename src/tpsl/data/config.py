@@ -159,10 +159,10 @@ class AlignmentConfig(_Model):
         description="The keys that are compared, in order of preference: rules, as [email, phone], or mappings with "
         "`name`, `rule` and `country`.",
     )
-    engine: Literal["ecdh", "plain"] = Field(
+    engine: Literal["ecdh", "spu", "plain"] = Field(
         default="ecdh",
-        description="'ecdh': private set intersection; 'plain': salted hashes, with which the label party can test any "
-        "id that it guesses.",
+        description="'ecdh': private set intersection; 'spu': a faster one, for two parties and the mode both; 'plain': "
+        "salted hashes, with which the label party can test any id that it guesses.",
     )
     order: Literal["random", "time"] = Field(
         default="random",
@@ -329,7 +329,7 @@ class TableData(_Model):
 
     @property
     def makes_new_records(self) -> bool:
-        """Whether each alignment makes records with new ids, so that whom they are about is known by unit alone."""
+        """Whether each alignment makes records with new ids, under which the same people come again."""
         return self.alignment is not None and self.alignment.mode == "label-only"
 
     @property

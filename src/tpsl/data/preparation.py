@@ -90,8 +90,8 @@ class Preparation:
         has_features = bool(raw.columns or raw.categorical or raw.numeric)
         encoder, features = self._encoded(raw, order, train, place, progress) if has_features else (None, None)
         ids, units = self._ids(raw, order), self._units(raw, order)
-        by_unit = self.alignment is not None and self.alignment.makes_new_records
-        records = LabelRecords(ids, features, class_names, train, test, units, encoder, by_unit)
+        are_new = self.alignment is not None and self.alignment.makes_new_records
+        records = LabelRecords(ids, features, class_names, train, test, units, encoder, are_new)
         return LabelSide(records, TrueLabels(self._labels(raw, order), class_names))
 
     def _ids(self, raw: RawTable, order: Order | None) -> Any:

@@ -29,8 +29,8 @@ class FeatureSide:
 class LabelRecords:
     """What the label party may look at at any time: everything about its records but their labels.
 
-    `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit. Where records are
-    `known_by_unit` their ids are new, and whom they are about is known by their units alone.
+    `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit. `ids_are_new`
+    where an alignment has made the records: then the same people may come again under other ids.
     """
 
     ids: Any  # pa.Array of strings
@@ -40,7 +40,7 @@ class LabelRecords:
     test: Rows
     units: Any | None = None  # pa.Array of strings
     encoder: EncoderState | None = None
-    known_by_unit: bool = False
+    ids_are_new: bool = False
 
     @property
     def classes(self) -> int:

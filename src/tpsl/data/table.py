@@ -52,16 +52,13 @@ def party_file(file: TableFile, config: TableData, labels: Labels | None) -> Par
     """
     columns = dict.fromkeys(file.categorical, "category") | dict.fromkeys(file.numeric, "number")
     aligned = config.alignment is not None
-    unit = None
-    if isinstance(file, LabelFile):
-        unit = file.unit or (file.id if config.makes_new_records else None)
     return PartyFile(
         file.path,
         columns | dict.fromkeys(file.dates, "date"),
         None if aligned else file.id,
         file.time if in_time(config) and not aligned else None,
         since=config.since,
-        unit=unit,
+        unit=file.unit if isinstance(file, LabelFile) else None,
         labels=labels if file.path == config.label.path else None,
         missing=file.missing,
         dialect=dialect_of(file.path),

@@ -159,6 +159,7 @@ class _Answers:
             elif self._sent < len(self._parts) or self._awaits_scores:
                 raise BadMessage(f"{self._channel.peer} says goodbye after {self._sent} of {len(self._parts)} parts")
             else:
+                await self._channel.send(Bye())  # so that the label party does not take the end of the line for a loss
                 return self._scores
 
     @property

@@ -102,8 +102,8 @@ def read_records(
 
 
 def numbered_records(count: int) -> NewRecords:
-    """Return records of which nothing is known but their number, as they come from a feature party."""
-    ids = numbered_ids(0, count)
+    """Return records of which nothing is known but their number, from 1, as they come from a feature party."""
+    ids = numbered_ids(1, count + 1)
     return NewRecords("records without a list", ids, None, np.arange(count, dtype=np.int64), ids)
 
 

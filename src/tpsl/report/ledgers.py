@@ -134,7 +134,7 @@ def _description(job: Job, classes: int) -> str:
 def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | None:
     """Return the most that any record has spent in all which had the run's release; None if none had.
 
-    In a vault that goes by unit it is the most that any unit has spent. Where the run started from another one, labels
+    In a vault that counts people it is the most that anybody has spent. Where the run started from another one, labels
     of other releases are in its weights, and it is the most of all records.
     """
     if run.origin(LABEL_PARTY) is not None:
@@ -145,8 +145,8 @@ def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | N
         if count and any(entry.description == description for entry in history):
             part = total_of(history, count)
             found = part.joined(found) if found else part
-    unit = vault.ledger().largest_unit if found and vault.by_unit else None
-    return found.joined(LedgerTotal(unit.epsilon, unit.delta, by_unit=True)) if found and unit else found
+    unit = vault.ledger().largest_unit if found and vault.counts_people else None
+    return found.joined(LedgerTotal(unit.epsilon, unit.delta, of_people=True)) if found and unit else found
 
 
 def _absent(noted: dict[str, Any] | None) -> str:

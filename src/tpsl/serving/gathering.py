@@ -20,6 +20,7 @@ from tpsl.serving.models import LabelModel, Records, checked_key
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.versions import Versions
 from tpsl.transport.peers import LABEL_PARTY, described
+from tpsl.transport.scoring_pb2 import Share
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20
@@ -27,18 +28,6 @@ MOST_WAITING_BYTES = 64 << 20
 MOST_KEPT = 16384
 
 _SWEEP_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Share:
-    """What a feature party sends of a request."""
-
-    party: str
-    version: str
-    key: str
-    records: int
-    numbers: bytes
-    """float32, little endian, record by record."""
 
 
 @dataclass
@@ -77,30 +66,40 @@ class Gathering:
         """Whether this is a feature party of a model that is held."""
         return any(party in model.versions for model in self._versions.held)
 
-    def contribute(self, share: Share) -> tuple[LabelModel, asyncio.Future[Array]]:
-        """Take a feature party's share; returns the model it is for, and the scores to be.
+    def model(self, party: str, version: str) -> LabelModel:
+        """Return the model that goes with this version of a feature party's half."""
+        known = {model.versions[party]: model for model in self._versions.held if party in model.versions}
+        if not known:
+            raise Refusal(Reason.FORBIDDEN, f"{party!r} is not a feature party of this model")
+        if version not in known:
+            names = " and ".join(name[:16] for name in known)
+            raise Refusal(
+                Reason.UNKNOWN_VERSION,
+                f"the half of {party!r} has the version {version[:16]!r}; this service goes with {names}",
+            )
+        return known[version]
 
-        Whatever it holds is hostile until it has been checked here.
+    def contribute(self, party: str, model: LabelModel, share: Share) -> asyncio.Future[Array]:
+        """Take a feature party's share; returns the scores to be. It is hostile until it has been checked here.
 
         The same share again is the same request: a caller that has lost its connection may repeat it.
         """
-        model = self._model(share)
-        numbers = _checked_numbers(share, model.predictor.widths[share.party])
-        request = self._request(share.key, share.party)
+        numbers = _checked_numbers(share, model.predictor.widths[party])
+        request = self._request(share.key, party)
         if request.model not in (None, model):
             raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds shares of another version of the model")
         digest = hashlib.blake2b(share.numbers, digest_size=16).digest()
-        if share.party in request.contributed:
-            if request.contributed[share.party] != digest:
+        if party in request.contributed:
+            if request.contributed[party] != digest:
                 raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
-            return model, request.scores
+            return request.scores
         self._agree_on_records(request, share.records)
-        if self._waiting_bytes[share.party] + numbers.nbytes > MOST_WAITING_BYTES:
-            raise Refusal(Reason.BUSY, f"too many shares of {share.party} wait for other parties; ask again later")
-        self._waiting_bytes[share.party] += numbers.nbytes
-        request.model, request.shares[share.party], request.contributed[share.party] = model, numbers, digest
+        if self._waiting_bytes[party] + numbers.nbytes > MOST_WAITING_BYTES:
+            raise Refusal(Reason.BUSY, f"too many shares of {party} wait for other parties; ask again later")
+        self._waiting_bytes[party] += numbers.nbytes
+        request.model, request.shares[party], request.contributed[party] = model, numbers, digest
         self._score_if_complete(request)
-        return model, request.scores
+        return request.scores
 
     def ask(self, key: str, records: Records | None) -> asyncio.Future[Array]:
         """Ask for the scores of a key as the label party, with its own records where its half reads some.
@@ -127,18 +126,6 @@ class Gathering:
         self._sweeper.cancel()
         for request in [waiting for waiting in self._requests.values() if waiting.missing()]:
             self._drop(request, Refusal(Reason.UNREACHABLE, "the label party's service is stopping; ask again"))
-
-    def _model(self, share: Share) -> LabelModel:
-        known = [model.versions[share.party] for model in self._versions.held if share.party in model.versions]
-        if not known:
-            raise Refusal(Reason.FORBIDDEN, f"{share.party!r} is not a feature party of this model")
-        if share.version not in known:
-            names = " and ".join(version[:16] for version in known)
-            raise Refusal(
-                Reason.UNKNOWN_VERSION,
-                f"the half of {share.party!r} has the version {share.version[:16]!r}; this service goes with {names}",
-            )
-        return next(model for model in self._versions.held if model.versions.get(share.party) == share.version)
 
     def _request(self, key: str, opener: str) -> _Request:
         found = self._requests.get(checked_key(key))

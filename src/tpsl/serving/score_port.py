@@ -1,7 +1,8 @@
 """The label party's gRPC port: takes shares of feature parties over mutual TLS, and answers health checks.
 
-A caller is the feature party that its certificate names. What it gets back of the scores the job says
-(`prediction.returns`): where that is nothing, an empty answer at once, which depends on nothing but the caller's share.
+A caller is the feature party that its certificate names. One call may bring the shares of several requests; each has an
+outcome of its own. What a caller gets back of scores the job says (`prediction.returns`): where that is nothing, an
+empty outcome at once, which depends on nothing but the caller's share.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from google.protobuf.message import DecodeError
 
 from tpsl.progress import Notice
 from tpsl.serving.batching import Array
-from tpsl.serving.gathering import Gathering, Share
+from tpsl.serving.gathering import Gathering
 from tpsl.serving.metrics import ServiceMetrics
+from tpsl.serving.models import LabelModel
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
 from tpsl.transport.credentials import CertificateError, peer_name
@@ -27,13 +29,22 @@ from tpsl.transport.door import ADMISSION_SECONDS, Door
 from tpsl.transport.frames import as_sentence
 from tpsl.transport.network import Options, require_loopback
 from tpsl.transport.refusal_log import RefusalLog
-from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest
+from tpsl.transport.scoring_pb2 import (
+    HealthCheckRequest,
+    HealthCheckResponse,
+    Outcome,
+    ScoreAnswer,
+    ScoreRequest,
+    Share,
+)
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"
 MOST_MESSAGE_BYTES = 1 << 20
 MOST_CALLS_PER_PARTY = 512
 """As many as the door of a feature party has under way."""
+MOST_SHARES = 64
+"""Shares of one call."""
 
 _STREAMS_PER_CONNECTION = 256
 _MOST_CALLS = 16 * MOST_CALLS_PER_PARTY
@@ -114,20 +125,51 @@ class ScorePort:
         started = time.perf_counter()
         try:
             with self._admitted(context) as caller:
-                share = self._share(data, caller)
-                model, scores = self._gathering.contribute(share)
-                if model.prediction.returns == "nothing":
-                    return b""
-                returned = model.prediction.returned(await self._waited_for(scores, share.party))
-                return ScoreAnswer(scores=returned.astype("<f4").tobytes()).SerializeToString()
+                request = self._request(data, caller)
+                model = self._gathering.model(request.party, request.version)
+                with self._under_way(request.party):
+                    # All of them before any is waited for: then they are computed together.
+                    taken = [self._taken(request.party, model, share) for share in request.shares]
+                    outcomes = [await self._outcome(model, scores) for scores in taken]
+                return ScoreAnswer(outcomes=outcomes, waits=model.waits).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
             await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
-        except Exception as error:  # its sentence may speak of the label party's own records
-            self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
-            await context.abort(grpc.StatusCode.INTERNAL, "the label party has an error of its own")
         finally:
             self._metrics.seconds.labels(METHOD).observe(time.perf_counter() - started)
+
+    def _taken(self, party: str, model: LabelModel, share: Share) -> asyncio.Future[Array] | Refusal:
+        try:
+            return self._gathering.contribute(party, model, share)
+        except Refusal as refusal:
+            return refusal
+        except Exception as error:
+            return self._own_error(error)
+
+    async def _outcome(self, model: LabelModel, scores: asyncio.Future[Array] | Refusal) -> Outcome:
+        """Return what the caller learns of a request; what is wrong with the label party's own part it does not."""
+        if isinstance(scores, Refusal):
+            return self._refused(scores)
+        if model.prediction.returns == "nothing":
+            return Outcome()
+        try:
+            found = model.prediction.returned(await asyncio.shield(scores))
+            return Outcome(scores=found.astype("<f4").tobytes())
+        except Refusal as refusal:
+            if refusal.reason == Reason.MALFORMED:
+                return self._refused(Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key"))
+            return self._refused(refusal)
+        except Exception as error:
+            return self._refused(self._own_error(error))
+
+    def _own_error(self, error: Exception) -> Refusal:
+        """Return what the caller is told of a defect; its own sentence may speak of the label party's records."""
+        self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
+        return Refusal(Reason.BAD_PEER, "the label party has an error of its own")
+
+    def _refused(self, refusal: Refusal) -> Outcome:
+        self._metrics.refused(refusal.reason)
+        return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
 
     @contextmanager
     def _admitted(self, context: Context) -> Iterator[str | None]:
@@ -143,30 +185,27 @@ class ScorePort:
         finally:
             visit.end()
 
-    async def _waited_for(self, scores: asyncio.Future[Array], party: str) -> Array:
-        """Return the scores; what is wrong with the label party's own records is not for feature parties to know."""
+    @contextmanager
+    def _under_way(self, party: str) -> Iterator[None]:
+        """Count a party's call for as long as it is answered; one too many is refused."""
         if self._calls[party] >= MOST_CALLS_PER_PARTY:
-            raise Refusal(
-                Reason.BUSY, f"{self._calls[party]:,} calls of {party} wait for their scores; ask again later"
-            )
+            raise Refusal(Reason.BUSY, f"{self._calls[party]:,} calls of {party} are under way; ask again later")
         self._calls[party] += 1
         try:
-            return await asyncio.shield(scores)
-        except Refusal as refusal:
-            if refusal.reason == Reason.MALFORMED:
-                raise Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key") from None
-            raise
+            yield
         finally:
             self._calls[party] -= 1
 
-    def _share(self, data: bytes, caller: str | None) -> Share:
+    def _request(self, data: bytes, caller: str | None) -> ScoreRequest:
         try:
             request = ScoreRequest.FromString(data)
         except DecodeError:
             raise Refusal(Reason.MALFORMED, "this is no request for scores") from None
         if self._credentials is not None and caller != request.party:
             raise Refusal(Reason.FORBIDDEN, f"the certificate is not that of {request.party[:100]!r}")
-        return Share(request.party, request.version, request.key, request.records, request.share)
+        if len(request.shares) > MOST_SHARES:
+            raise Refusal(Reason.TOO_LARGE, f"a call has at most {MOST_SHARES} shares, not {len(request.shares):,}")
+        return request
 
     async def _check(self, data: bytes, context: Context) -> bytes:
         try:

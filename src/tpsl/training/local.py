@@ -54,7 +54,7 @@ ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment")
+_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment", "spu_python")
 
 
 class Local(BaseModel):
@@ -101,6 +101,9 @@ class Local(BaseModel):
     alignment: LocalPath | None = Field(
         None,
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
+    )
+    spu_python: LocalPath | None = Field(
+        None, description="Aligning with the engine spu: the Python interpreter of an environment that has spu."
     )
     inputs: Factory | None = Field(
         None, description="Makes this party's own source of records, as package.module:name."

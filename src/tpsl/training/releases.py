@@ -103,13 +103,13 @@ def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> 
     overlap, records = compared(vault, side), len(side.records.train)
     if overlap.differing:
         raise VaultError(overlap.difference(vault.path))
-    if side.records.known_by_unit != vault.by_unit:
-        counted, these = ("people", "not those") if vault.by_unit else ("records", "those")
+    if side.records.ids_are_new != vault.counts_people:
+        counted, these = ("people", "not those") if vault.counts_people else ("records", "those")
         raise VaultError(
             f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
             "mode label-only, which makes new records of the same people: name another vault with --vault FOLDER"
         )
-    if not (overlap.known or vault.by_unit or may_be_new):
+    if not (overlap.known or vault.counts_people or may_be_new):
         raise VaultError(
             f"the vault {vault.path} does not know {records} of the {records} training records: "
             "it holds others, or none"
@@ -127,8 +127,8 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:
-            classes, by_unit = side.records.classes, side.records.known_by_unit
-            Vault.create(vault_path, classes=classes, batches=[(ids, labels, units)], by_unit=by_unit).close()
+            classes, are_new = side.records.classes, side.records.ids_are_new
+            Vault.create(vault_path, classes=classes, batches=[(ids, labels, units)], counts_people=are_new).close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it

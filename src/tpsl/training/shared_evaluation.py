@@ -39,8 +39,8 @@ _LARGEST_FILE = 1 << 20
 class SharedEvaluation:
     """What the label party may tell of a run. Given the noisy labels, nothing in it depends on true ones.
 
-    What the records have spent in all is not in it: where records are known by unit alone, that tells who is in several
-    alignments.
+    What the records have spent in all is not in it: where people are counted by unit, that depends on whom the label
+    party knows.
     """
 
     shared_metrics: Literal[1] = 1

@@ -60,13 +60,12 @@ class RunVault:
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where a
-        vault counts what people spend, the release takes the longer the more of them were released before, which would
-        tell how many the label party knows; so it happens here.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where
+        people are counted by unit, the time of the release depends on whom the label party knows; so it happens here.
         """
         store_labels(self._side, self.path, self._notice, may_be_new=self._continues)
         self._stored = True
-        if self.records.known_by_unit:
+        if self.records.ids_are_new:
             self.noisy()
 
     def check(self) -> None:
@@ -85,12 +84,12 @@ class RunVault:
                 check_labels(vault, self._side, may_be_new=self._continues)
 
     def _first_release(self, planned: Planned) -> LedgerTotal:
-        """What a record, or a unit with all its records, will have spent after the first release of a new vault."""
+        """What a record, or a person with all its records, will have spent after the first release of a new vault."""
         records, units = self.records, self.records.training_units
-        if not records.known_by_unit or units is None:
+        if not records.ids_are_new or units is None:
             return total_of([planned], len(records.train))
         most = pc.max(pc.value_counts(units).field("counts")).as_py()
-        return replace(total_of([planned] * most, len(records.train)), by_unit=True)
+        return replace(total_of([planned] * most, len(records.train)), of_people=True)
 
     def compared_with(self, vault: Vault) -> Overlap:
         """Return what another vault has in common with the run's training records."""
@@ -121,7 +120,7 @@ class RunVault:
         They are the training records; in a run that started from others all that the vault has released. What people
         have spent is known at the release.
         """
-        if self.records.known_by_unit and self._total is not None:
+        if self.records.ids_are_new and self._total is not None:
             return self._total
         with Vault.open(self.path) as vault:
             return self._noted(vault.total(None if self._continues else self.records.training_ids))
@@ -207,13 +206,13 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
 
 
 def _found(run: RunVault, place: Path) -> Path:
-    """The one vault in the place that holds the run's records, or others of their units, or the path of a new one."""
+    """The one vault in the place that holds the run's records, or counts people where they are new, or a new path."""
     overlaps = _overlaps(run, vaults_in(place))
-    same = [vault for vault, overlap in overlaps.items() if overlap.same]
-    if run.records.known_by_unit:
-        same = list(_of_same_units(run, vaults_in(place)))
+    same, what = [vault for vault, overlap in overlaps.items() if overlap.same], "the training records are in"
+    if run.records.ids_are_new and not same:
+        same, what = list(_counting_people(run, vaults_in(place))), "people are counted by"
     if len(same) > 1:
-        raise VaultError(f"the training records are in several vaults: {_listed(same)}; choose one with --vault FOLDER")
+        raise VaultError(f"{what} several vaults: {_listed(same)}; choose one with --vault FOLDER")
     if same:
         return same[0]
     for vault, overlap in overlaps.items():
@@ -234,8 +233,8 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
     released = {
         vault: overlap.released for vault, overlap in _overlaps(run, others.values()).items() if overlap.similar
     }
-    if run.records.known_by_unit:
-        which, released = "records about the same units", _of_same_units(run, others.values())
+    if run.records.ids_are_new:
+        which, released = "records, which may be about the same people,", _counting_people(run, others.values())
     for vault, count in released.items():
         if count:
             raise VaultError(
@@ -244,14 +243,13 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
             )
 
 
-def _of_same_units(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
-    """The vaults by unit that have records about units of the run, and how many of those records they have released."""
-    found: dict[Path, int] = {}
+def _counting_people(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
+    """The vaults that count what people spend, with labels of as many classes, and how many records each released."""
+    found = {}
     for path in vaults:
         with Vault.open(path) as vault:
-            if vault.by_unit and vault.classes == run.records.classes:
-                about = vault.about(run.records.training_units)
-                found |= {path: vault.count_released(about)} if len(about) else {}
+            if vault.counts_people and vault.classes == run.records.classes:
+                found[path] = int(np.count_nonzero(vault.histories()[0]))
     return found
 
 

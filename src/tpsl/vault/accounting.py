@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tpsl.vault import coverage, ledger
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
+from tpsl.vault.people import largest_person
 from tpsl.vault.storage import CHUNK, count_records
 from tpsl.vault.totals import Releases, releases_of_each
 from tpsl.vault.units import largest_unit
@@ -29,6 +30,8 @@ def account(connection: sqlite3.Connection) -> Ledger:
         counts += np.bincount(index_of[start : start + CHUNK], minlength=len(histories))
     has_units = any(entry.details.get("units_digest") for entry in entries)
     unit = _largest_unit(connection, index_of, histories) if has_units else None
+    if entries[0].details.get("counts_people") and records:
+        unit = largest_person(connection, records)
     return Ledger(int(entries[0].details["classes"]), records, entries, _spent(histories, counts.tolist()), unit)
 
 

@@ -31,7 +31,7 @@ from tpsl.vault.errors import VaultError
 FIRST_PREVIOUS = "0" * 64
 
 # What the details of each kind of entry consist of, and what they may have besides.
-_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"by_unit": (bool,)}}
+_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"counts_people": (bool,)}}
 _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
     "created": {"classes": (int,), "format": (int,)},
     "added": {
@@ -142,12 +142,15 @@ class Ledger:
     entries: tuple[Entry, ...]
     spent: tuple[Spent, ...]
     largest_unit: LargestUnit | None
-    """None where no record has a unit. Record-level epsilon is not user-level epsilon; this is the latter's maximum."""
+    """None where no record has a unit. Record-level epsilon is not user-level epsilon; this is the latter's maximum.
+
+    Where alignments make new records of the same people it is the most that anybody can have spent over all of them.
+    """
 
     @property
-    def by_unit(self) -> bool:
-        """Whether people are known by unit alone, because they come again under new ids."""
-        return bool(self.entries[0].details.get("by_unit"))
+    def counts_people(self) -> bool:
+        """Whether the same people come again under new ids, and are counted over all of them."""
+        return bool(self.entries[0].details.get("counts_people"))
 
     @property
     def released_records(self) -> int:

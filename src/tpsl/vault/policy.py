@@ -14,7 +14,7 @@ class ReleasePolicy:
     """What a release may cost at most. The label party's own: no job and no other party sets it.
 
     `max_epsilon` bounds the ledger's total of each record after the release, all draws and earlier releases counted; in
-    a vault whose records are known by unit alone, that of each unit over all its records.
+    a vault that counts people, what anybody can have spent over all alignments.
     `max_delta` bounds their δ in the same way; None: 1/records. `not_private` permits what promises nothing: no noise,
     seeded noise, an infinite ε. `compose` permits a further release of records that were released before under another
     mechanism or ε, here or in another vault. `allow_lookalikes` permits to draw for ids that look like others.
@@ -43,7 +43,7 @@ class ReleasePolicy:
                 )
         elif after.epsilon > self.max_epsilon:
             raise VaultError(
-                f"this release would bring {'a unit' if after.by_unit else 'the records'} to ε = {after.epsilon:.9g} "
+                f"this release would bring {'people' if after.of_people else 'the records'} to ε = {after.epsilon:.9g} "
                 f"in all, more than the ε = {self.max_epsilon:g} that the label party permits; --max-epsilon "
                 "(`max_epsilon` in its local file, or in Python) permits more"
             )

@@ -29,8 +29,8 @@ class LedgerTotal:
     """False if any of the records had a release with seeded noise or with none."""
     records: int = 0
     """How many records this speaks of."""
-    by_unit: bool = False
-    """Whether it is what units have spent, each over all its records."""
+    of_people: bool = False
+    """Whether it is what people have spent over all alignments that may have made a record of them."""
 
     def joined(self, other: "LedgerTotal") -> "LedgerTotal":
         """What is true of the records of both."""
@@ -39,7 +39,7 @@ class LedgerTotal:
             max(self.delta, other.delta),
             self.private and other.private,
             self.records + other.records,
-            self.by_unit or other.by_unit,
+            self.of_people or other.of_people,
         )
 
 

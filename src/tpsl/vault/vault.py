@@ -10,12 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, coverage, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
@@ -23,13 +21,13 @@ from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_err
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.statement import facts
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import LedgerTotal
-from tpsl.vault.units import records_about, total_of_units
 
 _IDS_AT_ONCE = 1 << 19
 
@@ -50,17 +48,17 @@ class Vault:
         with storage.reading(connection, path):
             storage.check_schema(connection, path)
             created = ledger.read_first(connection).details
-        self.classes, self.by_unit = int(created["classes"]), bool(created.get("by_unit"))
+        self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
 
     @classmethod
     def create(
-        cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = (), by_unit: bool = False
+        cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = (), counts_people: bool = False
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
-        With `by_unit` whom a record is about is known by its unit alone, because the same people come again under new
-        ids: totals and limits are those of units. Either the vault exists afterwards with all of the records, or an
-        error is raised and no vault is there.
+        With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
+        person can have spent over all alignments (`tpsl.vault.people`). Either the vault exists afterwards with all of
+        the records, or an error is raised and no vault is there.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
@@ -73,7 +71,7 @@ class Vault:
                 ours = True  # only now: before, another process may have been creating a vault here
                 storage.write_schema(connection)
                 details = {"classes": int(classes), "format": storage.FORMAT}
-                ledger.append(connection, "created", details | ({"by_unit": True} if by_unit else {}))
+                ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
                 adding.add(connection, int(classes), batches)
         except BaseException:
             if ours:
@@ -142,16 +140,6 @@ class Vault:
         """
         with storage.reading(self._connection, self.path):
             return overlap_of(self._connection, ids, self._find(ids), labels)
-
-    def about(self, units: Any) -> npt.NDArray[np.int64]:
-        """The positions of the records about any of these units."""
-        with storage.reading(self._connection, self.path):
-            return records_about(self._connection, pc.unique(pa.array(units, pa.string())).to_pylist())[1]
-
-    def count_released(self, positions: npt.NDArray[np.int64]) -> int:
-        """How many of the records at these positions have a release of any kind."""
-        with storage.reading(self._connection, self.path):
-            return coverage.count_covered(self._connection, positions)
 
     def add(self, batches: Iterable[Batch]) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
@@ -253,7 +241,7 @@ class Vault:
             return ledger.read_last(self._connection)[1]
 
     def total(self, ids: Sequence[Any] | npt.NDArray[Any] | None) -> LedgerTotal:
-        """The largest ε and δ that any of these records, or of their units, has spent over all releases; rounded up.
+        """The largest ε and δ that any of these records, or people, has spent over all releases; rounded up.
 
         None: of all records.
         """
@@ -272,26 +260,25 @@ class Vault:
     ) -> None:
         """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet.
 
-        Those that it does not know need their `units` where the vault goes by unit.
+        A vault that counts people takes the `units` of the records, if they have any.
         """
         planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
             positions = self._find(ids)
             known = positions[positions >= 0]
             new = totals.total_of([planned], len(positions) - len(known))
-            if self.by_unit:
-                unknown = positions < 0
-                new_units = pa.array(units, pa.string()).filter(pa.array(unknown)) if unknown.any() else ()
-                after = total_of_units(self._connection, known, planned, new_units)
+            if self.counts_people:
+                strangers = NewRecords.among(positions, ids, units)
+                after = total_of_people(self._connection, known, planned, strangers)
             else:
                 after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
             policy.check(after, storage.count_records(self._connection) + new.records)
             releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
 
     def _total(self, positions: npt.NDArray[np.int64] | None, planned: Planned | None = None) -> LedgerTotal:
-        if self.by_unit:
+        if self.counts_people:
             at = np.arange(storage.count_records(self._connection)) if positions is None else positions
-            return total_of_units(self._connection, at, planned)
+            return total_of_people(self._connection, at, planned)
         wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
 

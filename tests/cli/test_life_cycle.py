@@ -1,0 +1,229 @@
+"""From overlapping customer lists to scores without tpsl, as users do it: a program for each party, over mutual TLS."""
+
+from __future__ import annotations
+
+import csv
+import re
+import runpy
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpsl.data.aligned import Alignment
+from tpsl.data.writing import write_flights
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "life-cycle"
+SHORT = ("--set", "training.epochs=1", "--set", "local.threads=1")
+RECORDED = ("job.yaml", *SHORT, "--record-transcript")
+
+# An exported script, run as its owner does; whoever imports tpsl there fails.
+WITHOUT_TPSL = """
+import runpy, sys
+
+sys.modules["tpsl"] = None
+sys.path.insert(0, "exported")
+sys.argv = ["predict.py", *arguments]
+runpy.run_path("exported/predict.py", run_name="__main__")
+"""
+
+COMPANIES = {"label": "airline", "airport": "airport", "agency": "agency"}
+
+Rows = list[dict[str, str]]
+
+
+def read(path: Path) -> Rows:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: Rows) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def people(path: Path) -> set[str]:
+    """Return whom a list is about: the last digits of the telephone number, which all spell alike."""
+    (phone,) = {"phone", "telephone", "mobile"} & set(read(path)[0])
+    return {row[phone][-4:] for row in read(path)}
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lists that `examples/life-cycle/customers.py` makes."""
+    folder = tmp_path_factory.mktemp("lists")
+    write_flights(folder / "flights", "all", rows=4000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        runpy.run_path(str(EXAMPLE / "customers.py"))
+    return folder
+
+
+class Companies:
+    """A folder for each party of a job, with its lists and its certificate, and the programs that run there."""
+
+    def __init__(self, programs: Callable[..., Any], fork: Callable[..., Any], folder: Path) -> None:
+        self._programs, self._fork, self.folder = programs, fork, folder
+
+    def found(self, job: str, lists: dict[str, tuple[Path, ...]]) -> None:
+        """Make the folders of the parties, the label party's first."""
+        self.parties = list(lists)
+        shutil.copy(EXAMPLE / job, self.folder / "job.yaml")
+        self._programs(self.folder, "certs", "job.yaml", "--json").result()
+        for party, files in lists.items():
+            shutil.copytree(self.folder / "certs" / party, self.folder / party / "certs")
+            for file in (EXAMPLE / job, *files):
+                shutil.copy(file, self.folder / party / ("job.yaml" if file.suffix == ".yaml" else file.name))
+
+    def tpsl(self, party: str, *arguments: object) -> Any:
+        return self._programs(self.folder / party, *arguments, "--json")
+
+    def together(self, command: Callable[[str], tuple[object, ...]]) -> dict[str, dict[str, Any]]:
+        """Run a command at each party at the same time, and return what each has printed."""
+        label = self.tpsl("label", *command("label"), "--certs", "certs", "--listen", "127.0.0.1:0")
+        until = time.monotonic() + 60
+        while not (listening := re.search(r"listening.* (127\.0\.0\.1:\d+)", label.log())) and time.monotonic() < until:
+            assert label.is_running(), label.log()
+            time.sleep(0.02)
+        assert listening
+        started = {"label": label}
+        for party in self.parties[1:]:
+            started[party] = self.tpsl(party, *command(party), "--certs", "certs", "--connect", listening[1])
+        results = {party: program.result() for party, program in started.items()}
+        assert "lost" not in label.log()
+        return results
+
+    def train(self) -> dict[str, dict[str, Any]]:
+        return self.together(
+            lambda party: (
+                *(("label", "serve") if party == "label" else ("feature", "join")),
+                *RECORDED,
+                "--out",
+                "run",
+            )
+        )
+
+    def hand_over(self, *names: str) -> None:
+        """Give the label party what it needs of the others to attack and to audit."""
+        for party in self.parties[1:]:
+            for name in names:
+                here, there = (self.folder / each / name.format(party) for each in (party, "label"))
+                (shutil.copytree if here.is_dir() else shutil.copy2)(here, there)
+
+    def export(self, party: str) -> dict[str, Any]:
+        card: dict[str, Any] = self.tpsl(party, "export", "run", "--party", party, "--out", "exported").result()["card"]
+        assert set(card["files"].values()) == {"written"}
+        return card
+
+    def use_export(self, party: str, engine: str, out: str, *options: str) -> Any:
+        """Run the exported script of a party; return the array that it has written."""
+        arguments = [*options, "--engine", engine, "--out", out]
+        script = self._fork(WITHOUT_TPSL, self.folder / party, arguments=arguments)
+        assert script.status(60) == 0, script.stderr.read_text()
+        return np.load(self.folder / party / out)
+
+    def scores(self, party: str) -> dict[str, float]:
+        return {row["id"]: float(row["score"]) for row in read(self.folder / party / "scores.csv")}
+
+
+@pytest.fixture
+def companies(programs: Callable[..., Any], fork: Callable[..., Any], tmp_path: Path) -> Companies:
+    return Companies(programs, fork, tmp_path)
+
+
+def test_an_airport_and_an_airline_that_keeps_its_claims_to_itself(companies: Companies, lists: Path) -> None:
+    own, claims, new = (lists / name for name in ("airport.csv", "claims.csv", "new-airport.csv"))
+    companies.found("job.yaml", {"label": (claims,), "airport": (own, new)})
+    folder = companies.folder
+
+    aligned = companies.together(lambda party: ("align", "job.yaml"))
+    common = people(own) & people(claims)
+    assert 0 < len(common) < len(people(claims))
+    assert (aligned["label"]["records"], aligned["label"]["matched"]) == (len(read(own)), len(common))
+    assert aligned["airport"]["matched"] is None
+    assert aligned["label"]["digest"] == aligned["airport"]["digest"]
+
+    trained = companies.train()
+    assert trained["label"]["train_records"] == trained["airport"]["train_records"]
+    assert trained["label"]["total_epsilon"] == 2.0
+
+    companies.hand_over("run/{}")
+    found = companies.tpsl("label", "attack", "run").result()
+    likelihood = found["attacks"]["likelihood"]
+    assert (
+        abs(likelihood["auc"] - likelihood["closed_form"]) < 2.5 * (likelihood["auc_high"] - likelihood["auc_low"]) / 2
+    )
+    assert "airport.csv: there is no such file" in found["not_run"]["completion"]
+    companies.hand_over("{}.csv", "alignments/job-{}")
+    found = companies.tpsl("label", "attack", "run", "--attack", "completion").result()
+    assert set(found["attacks"]) == {"completion"}
+    audited = companies.tpsl("label", "audit", "run", "--only", "canaries,replay,vault").result()
+    assert audited["passed"] and audited["canaries"]["lower_bound"] > 1.0 and audited["replay"]["flipped"] > 500
+
+    scored = companies.together(
+        lambda party: (
+            ("label", "predict", "run", "--out", "scores.csv")
+            if party == "label"
+            else ("feature", "predict", "run", "--records", "new-airport.csv", "--numbered")
+        )
+    )
+    assert scored["label"]["records"] == len(read(new)) and scored["airport"]["scores"] is None
+    versions = [companies.export(party)["versions"] for party in ("label", "airport")]
+    assert versions[0] == versions[1]
+    expected = list(companies.scores("label").values())
+    assert np.std(expected) > 1e-3  # or anything would do
+    for engine in ("torch", "onnx"):
+        companies.use_export("airport", engine, "share.npy", "--records", "new-airport.csv")
+        shutil.copy(folder / "airport" / "share.npy", folder / "label" / "share.npy")
+        found = companies.use_export("label", engine, "scores.npy", "--share", "airport=share.npy")
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_three_companies_whose_common_customers_are_no_secret(companies: Companies, lists: Path) -> None:
+    files = {party: (lists / f"{name}.csv", lists / f"new-{name}.csv") for party, name in COMPANIES.items()}
+    companies.found("three.yaml", files)
+    folder = companies.folder
+
+    aligned = companies.together(lambda party: ("align", "job.yaml"))
+    common = set.intersection(*(people(old) for old, _ in files.values()))
+    assert [found["records"] for found in aligned.values()] == [len(common)] * 3
+    trained = companies.train()
+    assert {result["train_records"] for result in trained.values()} == {round(0.8 * len(common))}
+    companies.hand_over("run/{}")
+    assert {"norm", "direction"} <= set(companies.tpsl("label", "attack", "run").result()["attacks"])
+    assert companies.tpsl("label", "audit", "run", "--only", "releases,vault").result()["passed"]
+
+    new = {party: f"new-{name}.csv" for party, name in COMPANIES.items()}
+    companies.together(lambda party: ("align", "job.yaml", "--set", f"local.data={new[party]}", "--out", "aligned"))
+    companies.together(
+        lambda party: (
+            *("label" if party == "label" else "feature", "predict", "run", "--out", "scores.csv"),
+            *("--records", new[party], "--alignment", "aligned"),
+        )
+    )
+    # Exported halves read raw rows; to be in the same order is their users' business.
+    ordered: dict[str, Rows] = {}
+    for party in COMPANIES:
+        rows = read(folder / party / new[party])
+        ordered[party] = [rows[row] for row in Alignment.load(folder / party / "aligned").rows]
+        write(folder / party / "ordered.csv", ordered[party])
+        companies.export(party)
+    scores = companies.scores("label")
+    expected = [scores[row["customer"]] for row in ordered["label"]]
+    assert len(expected) == len(scores) and np.std(expected) > 1e-3
+    rounded = companies.scores("agency")
+    np.testing.assert_allclose([rounded[row["contact"]] for row in ordered["agency"]], expected, atol=0.0501)
+    for engine in ("torch", "onnx"):
+        shares = []
+        for party in ("airport", "agency"):
+            companies.use_export(party, engine, "share.npy", "--records", "ordered.csv")
+            shutil.copy(folder / party / "share.npy", folder / "label" / f"{party}.npy")
+            shares += ["--share", f"{party}={party}.npy"]
+        found = companies.use_export("label", engine, "scores.npy", "--records", "ordered.csv", *shares)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
