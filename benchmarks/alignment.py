@@ -77,14 +77,13 @@ def be_a_party(options: argparse.Namespace) -> None:
     table = KeyTable.of(keys_of(options, party))
     certificates = folder / "certificates" / party
     local = Local.model_validate({"certificates": certificates, "wait": 600.0, "spu_python": options.spu_python})
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     if party == LABEL_PARTY:
         result = align_as_label(terms, table, local.overridden(listen=options.address), folder / party)
     else:
         result = align_as_feature(terms, party, table, local.overridden(connect=options.address), folder / party)
     seconds = time.perf_counter() - begun
-    # With that of spu's process, where there is one.
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)  # those: spu
     common, rows = round(options.size * options.overlap), result.alignment.rows
     if party == LABEL_PARTY or options.mode != "label-only":
         assert result.alignment.matched == common
@@ -97,8 +96,8 @@ def be_a_party(options: argparse.Namespace) -> None:
         json.dumps(
             {
                 "seconds": seconds,
-                "peak_bytes": 1024 * sum(each.ru_maxrss for each in used),
-                "cpu_seconds": sum(each.ru_utime + each.ru_stime for each in used),
+                "peak_bytes": 1024 * (own.ru_maxrss + children.ru_maxrss),
+                "cpu_seconds": time.process_time() - used + children.ru_utime + children.ru_stime,
                 "bytes_sent": result.bytes_sent,
             }
         )

@@ -43,7 +43,7 @@ def served_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     `alone`: one feature party, whose clients get scores; the label party has labels only. `newer`: the same with
     another seed. `joint`: two feature parties, a label party with features of its own, rounded scores.
-    `local`: one feature party and a local head; nothing comes back.
+    `local`: one feature party with a pre-trained half, and a local head; nothing comes back.
     """
     folder = tmp_path_factory.mktemp("served")
     file = folder / "table.csv"
@@ -63,7 +63,8 @@ def served_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("alone", [SHOP], {}, "score")
     run("newer", [SHOP], {}, "score", seed=1)
     run("joint", [SHOP, BANK], {"categorical": ["kind"]}, "rounded")
-    run("local", [SHOP], {}, "nothing", head="local")
+    pretrain = {"method": "masked", "epochs": 1}
+    run("local", [SHOP], {}, "nothing", head="local", pretrain=pretrain)
     return folder
 
 

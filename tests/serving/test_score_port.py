@@ -124,6 +124,43 @@ def test_a_certificate_of_no_feature_party_gets_nothing(served_runs: Path, serve
     asyncio.run(main())
 
 
+def test_numbers_so_large_that_there_is_no_score(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    """Finite, but the network overflows: neither the caller nor the label party's application gets a NaN."""
+    run, huge = served_runs / "alone", np.full((2, 8), 3e38, "<f4")
+    huge[:, ::2] *= -1
+
+    async def main() -> None:
+        async with serve(run) as served, Peer(served, certificates, "shop") as peer:
+            code, sentence, found = await peer.score(request(run, numbers=huge.tobytes()))
+            own = await served.ask("label", "/v1/score", {"key": "k"})
+            if code == "OK":  # the weights were small enough
+                assert np.isfinite(np.frombuffer(found, "<f4")).all()
+            else:
+                assert (code, own.status) == ("INTERNAL", 502)
+                assert (
+                    sentence
+                    == own.content["error"]
+                    == ("a share of this request holds numbers so large that it has no score")
+                )
+
+    asyncio.run(main())
+
+
+def test_silent_connections_keep_no_party_out(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    run = served_runs / "alone"
+
+    async def main() -> None:
+        async with serve(run) as served:
+            host, _, port = served.label.address.rpartition(":")
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(64)]
+            async with Peer(served, certificates, "shop") as peer:
+                assert (await peer.score(request(run)))[0] == "OK"
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(main())
+
+
 def test_a_share_may_be_repeated_but_not_replaced(served_runs: Path, serve: Serve, certificates: Path) -> None:
     run = served_runs / "alone"
 

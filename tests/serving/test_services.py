@@ -19,7 +19,7 @@ import pytest
 from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import PredictionError, load_bottom, predict
-from tpsl.prediction.local_head import load_predictor
+from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.serving import http_door
 from tpsl.training.run_folder import RunFolder
 
@@ -41,7 +41,7 @@ def predicted(run: Path, *parties: str, records: list[dict[str, Any]] = RECORDS,
     shares = {}
     for party in parties:
         features = RowEncoder(RunFolder(run).encoder(party)).encode(records)
-        shares[party] = load_bottom(run, party).embed(features)
+        shares[party] = load_embedder(run, party).embed(features)
     return load_predictor(run, local_head=local_head).probabilities(shares)
 
 
@@ -111,6 +111,7 @@ def test_where_nothing_comes_back_a_feature_party_gets_an_acknowledgement(served
 
 
 def test_a_local_head_is_for_the_label_partys_own_door(served_runs: Path, serve: Serve) -> None:
+    """The feature party sends the share of its frozen pre-trained half too, whichever head is served."""
     run = served_runs / "local"
 
     async def main() -> None:
@@ -121,6 +122,10 @@ def test_a_local_head_is_for_the_label_partys_own_door(served_runs: Path, serve:
             expected = predicted(run, "shop", local_head=True)
             assert np.array_equal(floats(own.content["scores"]), expected)
             assert not np.array_equal(expected, predicted(run, "shop"))
+        async with serve(run, "shop") as served:
+            await served.score("shop", RECORDS, "k")
+            private = await served.ask("label", "/v1/score", {"key": "k"})
+            assert np.array_equal(floats(private.content["scores"]), predicted(run, "shop"))
 
     asyncio.run(main())
 
@@ -232,7 +237,7 @@ def test_what_is_wrong_with_the_label_partys_records_only_the_label_party_reads(
     async def main() -> None:
         async with serve(served_runs / "joint", "shop", "bank") as served:
             without = await served.ask("label", "/v1/score", {"key": "a"})
-            assert 'has features of its own in this run: send "records"' in without.content["error"]
+            assert 'has features of its own: send "records"' in without.content["error"]
             no_key = await served.ask("label", "/v1/score", {"records": RECORDS})
             assert '"key" is missing' in no_key.content["error"]
             wrong = [{"colour": "red"}] * len(RECORDS)

@@ -1,9 +1,9 @@
-"""The engine `spu`: RR22 of the library spu finds the common records of two parties, some ten times as fast as `ecdh`.
+"""The engine `spu`: RR22 of the library spu finds the common records of two parties, faster than `ecdh`.
 
-P. Rindal and S. Raghuraman: *Blazing Fast PSI from Improved OKVS and Subfield VOLE*, CCS 2022; semi-honest. Both
-parties learn the intersection, so only the mode `both` can have it, and one party learns it from the other. The feature
-party computes it itself: what it says of its records afterwards, by salted hashes as in the engine `plain`, is then
-about records that the label party has on its own list. The label party says nothing of its records any more.
+S. Raghuraman and P. Rindal: *Blazing Fast PSI from Improved OKVS and Subfield VOLE*, CCS 2022; semi-honest. Both
+parties learn the intersection, so only the mode `both` can have it. The feature party computes it and tells the label
+party. What the feature party says of its records afterwards, salted hashes as in the engine `plain`, is then about
+records that it knows to be on the label party's list; the label party sends no hash of its own.
 
 spu lives in an environment of its own and runs as a process that can reach nothing but one folder (`spu_process`); it
 talks to its peer through the channel of the parties (`tunnel`).

@@ -53,7 +53,7 @@ def confine(folder: str) -> None:
 
 def compare(rank: int, records: int, wait: float) -> None:
     """Find the keys that the peer has too; all in one bucket, so that no number but that of all records is told."""
-    from spu import libspu, psi  # type: ignore[import-not-found]
+    from spu import libspu, psi
 
     mesh = libspu.link.Desc()
     places = ["unix:own", "unix:peer"]
@@ -75,7 +75,7 @@ def main() -> None:
     """Print the version of spu, or compare: RANK RECORDS WAIT, in the current folder."""
     confine(os.getcwd())  # noqa: PTH109
     if sys.argv[1:] == ["--version"]:
-        import spu  # type: ignore[import-not-found]
+        import spu
 
         print(spu.__version__)
         return

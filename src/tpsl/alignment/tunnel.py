@@ -106,7 +106,7 @@ class Tunnel:
             if not len(message.tensor):
                 return
             with suppress(OSError):  # a program that has ended does not listen
-                program.connections[message.part].sendall(message.tensor.numpy())
+                program.connections[message.part].sendall(message.tensor.numpy().data)
 
     def _send_all(self, program: Program) -> None:
         try:

@@ -161,7 +161,7 @@ class AlignmentConfig(_Model):
     )
     engine: Literal["ecdh", "spu", "plain"] = Field(
         default="ecdh",
-        description="'ecdh': private set intersection; 'spu': a faster one, for two parties and the mode both; 'plain': "
+        description="'ecdh': private set intersection; 'spu': a faster one, for two parties and mode both; 'plain': "
         "salted hashes, with which the label party can test any id that it guesses.",
     )
     order: Literal["random", "time"] = Field(

@@ -53,7 +53,10 @@ def main() -> None:
     parser.add_argument("--engine", choices=["torch", "onnx"], default="torch")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    given = read_records(arguments.records) if arguments.records else {}
+    try:
+        given = read_records(arguments.records) if arguments.records else {}
+    except ValueError as error:
+        parser.error(f"{arguments.records}: {error}")
     for share in arguments.share:
         party, _, path = share.partition("=")
         given[f"share_{party}"] = np.load(path)

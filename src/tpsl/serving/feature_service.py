@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc
 
@@ -50,7 +49,8 @@ class FeatureService:
         self._metrics = ServiceMetrics()
         load = partial(FeatureModel.load, party=options.party)
         self.versions = Versions(options.run, load, self._metrics, notice)
-        self._unknown_until: dict[str, float] = {}
+        self._unknown: FeatureModel | None = None
+        self._unknown_until = 0.0
         self.party, self.http_port = options.party, 0
 
     async def open(self) -> None:
@@ -86,29 +86,27 @@ class FeatureService:
         content = json_object(body)
         records = checked_records(content.get("records"))
         key = checked_key(text_field(content, "key") or secrets.token_hex(16))
-        for model in self._models():
-            try:
-                scores = await self._client.score(model.name, key, await self._share(model, records))
-            except Refusal as refusal:
-                if refusal.reason != Reason.UNKNOWN_VERSION or model is self.versions.held[-1]:
-                    raise
-                # The label party has not taken over the newest model yet, and goes on with the one before it.
-                self._unknown_until[model.name] = time.monotonic() + _TRY_AGAIN_SECONDS
-            else:
-                return Answer.of(_answered(key, scores))
-        raise AssertionError("the last model was refused without a reason")
-
-    def _models(self) -> tuple[FeatureModel, ...]:
-        """Return the models to try: the newest first, unless the label party did not know it a moment ago."""
         newest, *before = self.versions.held
-        skipped = before and self._unknown_until.get(newest.name, 0.0) > time.monotonic()
-        return tuple(before) if skipped else (newest, *before)
+        if before and self._not_yet_known(newest):
+            newest, before = before[0], []
+        try:
+            scores = await self._asked(newest, key, records)
+        except Refusal as refusal:
+            if refusal.reason != Reason.UNKNOWN_VERSION or not before:
+                raise
+            # The label party has not taken over the newest model yet, and goes on with the one before it.
+            self._unknown, self._unknown_until = newest, time.monotonic() + _TRY_AGAIN_SECONDS
+            scores = await self._asked(before[0], key, records)
+        return Answer.of({"key": key, **({"accepted": True} if scores is None else {"scores": scores.tolist()})})
+
+    def _not_yet_known(self, model: FeatureModel) -> bool:
+        """Whether the label party did not know this model a moment ago."""
+        return model is self._unknown and time.monotonic() < self._unknown_until
+
+    async def _asked(self, model: FeatureModel, key: str, records: Records) -> Array | None:
+        return await self._client.score(model.name, key, await self._share(model, records))
 
     async def _share(self, model: FeatureModel, records: Records) -> Array:
         share: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         self._batcher.submit(model, model.half.encode(records), share)
         return await share
-
-
-def _answered(key: str, scores: Array | None) -> dict[str, Any]:
-    return {"key": key, "accepted": True} if scores is None else {"key": key, "scores": scores.tolist()}

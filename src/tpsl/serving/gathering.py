@@ -60,6 +60,7 @@ class Gathering:
         """By key, the oldest first."""
         self._open: Counter[str] = Counter()
         self._waiting_bytes: Counter[str] = Counter()
+        self._closed = False
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def serves(self, party: str | None) -> bool:
@@ -108,11 +109,7 @@ class Gathering:
         """
         needs_records = self._versions.newest.own is not None
         if needs_records != (records is not None):
-            has = (
-                "has features of its own in this run: send"
-                if needs_records
-                else "has no features of its own: leave out"
-            )
+            has = "has features of its own: send" if needs_records else "has no features of its own: leave out"
             raise Refusal(Reason.MALFORMED, f'the label party {has} "records"')
         request = self._request(key, LABEL_PARTY)
         if records is not None and LABEL_PARTY not in request.contributed:
@@ -121,16 +118,26 @@ class Gathering:
             self._score_if_complete(request)
         return request.scores
 
+    async def wait(self, scores: asyncio.Future[Array]) -> Array:
+        """Return scores when they are there; the request goes on for others if this one stops waiting."""
+        found = await asyncio.shield(scores)
+        if not np.isfinite(found).all():
+            raise Refusal(Reason.BAD_PEER, "a share of this request holds numbers so large that it has no score")
+        return found
+
     def close(self) -> None:
-        """Refuse what is not complete."""
+        """Refuse what is not complete, and new requests."""
+        self._closed = True
         self._sweeper.cancel()
         for request in [waiting for waiting in self._requests.values() if waiting.missing()]:
-            self._drop(request, Refusal(Reason.UNREACHABLE, "the label party's service is stopping; ask again"))
+            self._drop(request, _stopping())
 
     def _request(self, key: str, opener: str) -> _Request:
         found = self._requests.get(checked_key(key))
         if found is not None:
             return found
+        if self._closed:
+            raise _stopping()
         if self._open[opener] >= MOST_OPEN_PER_PARTY:
             raise Refusal(Reason.BUSY, f"{self._open[opener]:,} requests of {opener} wait for other parties")
         scores = asyncio.get_running_loop().create_future()
@@ -182,6 +189,10 @@ class Gathering:
             sentence = f"nothing came from {missing} under the key {oldest.key!r} within {self.deadline:g} s"
             self._drop(oldest, Refusal(Reason.TOO_LATE, sentence))
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
+
+def _stopping() -> Refusal:
+    return Refusal(Reason.UNREACHABLE, "the label party's service is stopping; ask again")
 
 
 def _checked_numbers(share: Share, width: int) -> Array:

@@ -25,7 +25,7 @@ from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
 MOST_BODY_BYTES = 4 << 20
-MOST_CONNECTIONS = 1024
+MOST_CONNECTIONS = 768
 MOST_UNDER_WAY = 512
 """Requests that are being answered at once; one beyond them is refused with 503."""
 

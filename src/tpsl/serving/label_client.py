@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
@@ -27,9 +29,7 @@ _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 250
 _PAUSE_SECONDS, _CHECK_SECONDS = 0.01, 2.0
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """How a call ends whose connection breaks, or whose server stops."""
-_OWN_DEADLINE = "Deadline Exceeded"  # what gRPC itself says at this end
-_REASONS = {reason.grpc: reason for reason in Reason}
-_REASONS_BY_NUMBER = {reason.grpc.value[0]: reason for reason in Reason}
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class LabelClient:
             try:
                 answer = HealthCheckResponse.FromString(await check(b"", timeout=_CHECK_SECONDS))
                 self.is_healthy = answer.status == HealthCheckResponse.SERVING
-            except (grpc.aio.AioRpcError, ValueError):
+            except (grpc.aio.AioRpcError, DecodeError):
                 self.is_healthy = False
             await asyncio.sleep(_CHECK_SECONDS)
 
@@ -129,9 +129,9 @@ class LabelClient:
         """Make one call, again if it was lost, and hand out its outcomes."""
         try:
             outcomes = await self._outcomes(together)
-        except Refusal as refusal:
+        except Exception as error:  # whatever it is, nobody may wait for ever
             for sent in together:
-                _hand_out(sent, refusal)
+                _hand_out(sent, error)
             return
         for sent, outcome in zip(together, outcomes, strict=True):
             found = _checked(outcome, sent.share.records)
@@ -144,40 +144,49 @@ class LabelClient:
         self._waiting.append(sent)
         self._send()
 
-    async def _outcomes(self, together: list[_Sending]) -> list[Outcome]:
-        shares, until = [sent.share for sent in together], together[-1].until
-        request = ScoreRequest(party=self._party, version=together[0].version, shares=shares).SerializeToString()
+    async def _outcomes(self, together: list[_Sending]) -> Sequence[Outcome]:
+        request = ScoreRequest(
+            party=self._party, version=together[0].version, shares=[sent.share for sent in together]
+        ).SerializeToString()
+        content = await self._repeated(request, together[-1].until)
+        try:
+            answer = ScoreAnswer.FromString(content)
+        except DecodeError:
+            answer = ScoreAnswer()
+        if len(answer.outcomes) != len(together):
+            raise Refusal(Reason.BAD_PEER, "the label party sent an answer to something else")
+        self._each_alone = answer.waits
+        return answer.outcomes
+
+    async def _repeated(self, request: bytes, until: float) -> bytes:
+        """Return the answer to a call, which is made again where it was lost."""
         while True:
             try:
-                content = await self._call(request, timeout=until - time.monotonic(), wait_for_ready=True)
-                answer = ScoreAnswer.FromString(content)
-                if len(answer.outcomes) == len(together):
-                    self._each_alone = answer.waits
-                    return list(answer.outcomes)
-            except ValueError:
-                pass
+                content: bytes = await self._call(request, timeout=until - time.monotonic(), wait_for_ready=True)
+                return content
             except grpc.aio.AioRpcError as error:
-                if error.code() not in _LOST or time.monotonic() >= until:
-                    raise self._refusal(error) from None
+                if time.monotonic() >= until:
+                    raise self._too_late() from None
+                if error.code() not in _LOST:
+                    raise _refusal(error.code(), error.details() or "") from None
                 await asyncio.sleep(_PAUSE_SECONDS)  # where the connection is down, the next call waits until it is up
-                continue
-            raise Refusal(Reason.BAD_PEER, "the label party sent an answer to something else")
 
-    def _refusal(self, error: grpc.aio.AioRpcError) -> Refusal:
-        reason, sentence = _REASONS.get(error.code(), Reason.BAD_PEER), as_sentence(error.details() or "")
-        connected = self._channel.get_state() == grpc.ChannelConnectivity.READY
-        if reason in (Reason.TOO_LATE, Reason.UNREACHABLE) and not connected:
-            where = f"the label party at {self._address}"
-            return Refusal(Reason.UNREACHABLE, f"{where} could not be reached within {self._deadline:g} s")
-        if sentence == _OWN_DEADLINE:
-            sentence = f"nothing within {self._deadline:g} s"
-        return Refusal(reason, f"the label party says: {sentence or error.code().name.lower()}")
+    def _too_late(self) -> Refusal:
+        within = f"within {self._deadline:g} s"
+        if self._channel.get_state() == grpc.ChannelConnectivity.READY:
+            return Refusal(Reason.TOO_LATE, f"the label party has not answered {within}")
+        return Refusal(Reason.UNREACHABLE, f"the label party at {self._address} could not be reached {within}")
 
 
-def _hand_out(sent: _Sending, found: Array | Refusal | None) -> None:
+def _refusal(code: grpc.StatusCode, sentence: str) -> Refusal:
+    reason = next((reason for reason in Reason if reason.grpc == code), Reason.BAD_PEER)
+    return Refusal(reason, f"the label party says: {as_sentence(sentence) or code.name.lower()}")
+
+
+def _hand_out(sent: _Sending, found: Array | Exception | None) -> None:
     if sent.scores.done():
         return  # the client has gone away
-    if isinstance(found, Refusal):
+    if isinstance(found, Exception):
         sent.scores.set_exception(found)
     else:
         sent.scores.set_result(found)
@@ -186,8 +195,7 @@ def _hand_out(sent: _Sending, found: Array | Refusal | None) -> None:
 def _checked(outcome: Outcome, records: int) -> Array | Refusal | None:
     """Return the scores of an outcome, `[n]` or `[n, k]`, if they can be probabilities of so many records."""
     if outcome.code:
-        reason = _REASONS_BY_NUMBER.get(outcome.code, Reason.BAD_PEER)
-        return Refusal(reason, f"the label party says: {as_sentence(outcome.sentence)}")
+        return _refusal(_CODES.get(outcome.code, grpc.StatusCode.UNKNOWN), outcome.sentence)
     if not outcome.scores:
         return None
     scores = np.frombuffer(outcome.scores, dtype="<f4") if len(outcome.scores) % 4 == 0 else np.empty(0, "<f4")

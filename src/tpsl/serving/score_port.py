@@ -153,7 +153,7 @@ class ScorePort:
         if model.prediction.returns == "nothing":
             return Outcome()
         try:
-            found = model.prediction.returned(await asyncio.shield(scores))
+            found = model.prediction.returned(await self._gathering.wait(scores))
             return Outcome(scores=found.astype("<f4").tobytes())
         except Refusal as refusal:
             if refusal.reason == Reason.MALFORMED:
