@@ -155,6 +155,7 @@ class Load:
     expected: list[list[np.ndarray[Any, Any]]]
     """The scores of each kind, by each model."""
     idle: list[Connection] = field(default_factory=list)
+    due: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     found: Counter[str] = field(default_factory=Counter)
     by_model: Counter[int] = field(default_factory=Counter)
@@ -187,6 +188,7 @@ class Load:
                 self.idle.append(connection)
                 if status == 200:
                     self.latencies.append(time.perf_counter() - due)
+                    self.due.append(due)
                     self.look(kind, content)
                     return
                 self.found[f"sent again after a {status} ({json.loads(content)['error']})"] += 1
@@ -200,6 +202,15 @@ class Load:
                 self.by_model[model] += 1
                 return
         self.found["errors"] += 1
+
+    def over_time(self) -> list[float]:
+        """Return the 99th percentile in ms in each of thirty parts of the time."""
+        order = np.argsort(self.due)
+        due, latencies = np.asarray(self.due)[order], np.asarray(self.latencies)[order]
+        edges = np.searchsorted(due, np.linspace(due[0], due[-1], 31))
+        return [
+            round(float(np.percentile(part, 99)) * 1e3, 1) for part in np.split(latencies, edges[1:-1]) if len(part)
+        ]
 
     async def go_away(self, number: int, after: float) -> None:
         """Send a request after so many seconds and leave before it is answered."""
@@ -336,6 +347,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "requests": answered,
         "requests a second": answered / seconds,
         "milliseconds": {**percentiles, "largest": max(load.latencies) * 1e3},
+        "above 50 ms": float(np.mean(np.asarray(load.latencies) > 0.05)),
+        "p99 over time": load.over_time(),
         "errors": load.found.pop("errors", 0),
         "by model": [load.by_model[model] for model in range(2)],
         "happened": dict(load.found),

@@ -24,8 +24,9 @@ from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.roles import AlignmentResult, align_as_feature, align_as_label, align_together
 from tpsl.alignment.terms import TUNNEL, AlignmentTerms
 from tpsl.alignment.tunnel import Tunnel, started
+from tpsl.files import DiskFull
 from tpsl.training.local import Local, LocalError
-from tpsl.training.observer import UNWATCHED
+from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
@@ -82,7 +83,13 @@ def stand_in(tmp_path: Path) -> Callable[..., Path]:
 Found = dict[str, AlignmentResult | BaseException]
 
 
-def aligned(path: Path, terms: AlignmentTerms, tables: Mapping[str, KeyTable], locals_: Mapping[str, Any]) -> Found:
+def aligned(
+    path: Path,
+    terms: AlignmentTerms,
+    tables: Mapping[str, KeyTable],
+    locals_: Mapping[str, Any],
+    watching: Watching = UNWATCHED,
+) -> Found:
     """Be both parties, in threads, over loopback; return what each has found, or why it has not."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,7 +99,8 @@ def aligned(path: Path, terms: AlignmentTerms, tables: Mapping[str, KeyTable], l
     def be(party: str) -> AlignmentResult:
         common = {"folder": path / party, "insecure_loopback": files[party].certificates is None}
         if party == LABEL:
-            return align_as_label(terms, tables[party], files[party].overridden(listen=address), **common)
+            local = files[party].overridden(listen=address)
+            return align_as_label(terms, tables[party], local, watching=watching, **common)
         return align_as_feature(terms, party, tables[party], files[party].overridden(connect=address), **common)
 
     with ThreadPoolExecutor(2) as pool:
@@ -117,7 +125,6 @@ def pairs(found: Found) -> list[tuple[int, int]]:
     label, feature = (results[party].alignment for party in (LABEL, FEATURE))
     assert label.digest == feature.digest and label.ids().equals(feature.ids())
     assert label.matched == feature.matched == len(label)
-    assert results[LABEL].bytes_sent == results[FEATURE].bytes_received > 0
     return sorted(zip(label.rows.tolist(), feature.rows.tolist(), strict=True))
 
 
@@ -128,6 +135,7 @@ def test_both_parties_find_the_common_records_by_the_first_key_that_both_have(
     found = aligned(tmp_path, terms, tables, {LABEL: local, FEATURE: local})
     assert pairs(found) == PAIRS
     assert not [*tmp_path.rglob("keys.csv")], "what was needed on the way is gone"
+    assert found[LABEL].bytes_sent == found[FEATURE].bytes_received > 0
 
 
 def test_records_keep_the_order_of_the_feature_party_where_the_terms_want_it(
@@ -138,6 +146,38 @@ def test_records_keep_the_order_of_the_feature_party_where_the_terms_want_it(
     found = aligned(tmp_path, timed, tables, {LABEL: local, FEATURE: local})
     assert pairs(found) == PAIRS
     assert found[FEATURE].alignment.rows.tolist() == [1, 2, 3, 4]
+
+
+class Trouble:
+    """An error of the label party when it is told how many records were found to be common."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+
+    def notice(self, sentence: str) -> None:
+        error, said = self.error, sentence.endswith("has 4 records to align")
+        if error is not None and said:
+            self.error = None
+            raise error
+
+
+def test_what_spu_has_found_is_kept_for_a_process_that_takes_the_alignment_up(
+    tmp_path: Path, terms: AlignmentTerms, tables: Any, stand_in: Any
+) -> None:
+    locals_ = {party: {"spu_python": stand_in()} for party in RECORDS}
+    found = aligned(tmp_path, terms, tables, locals_, Watching(notice=Trouble(ValueError("a bug")).notice))
+    assert str(found[LABEL]) == "a bug" and isinstance(found[FEATURE], JobStopped)
+    spent = {party: {"spu_python": stand_in("spent", trouble="sys.exit(3)")} for party in RECORDS}
+    assert pairs(aligned(tmp_path, terms, tables, spent)) == PAIRS, "spu is not asked again"
+
+
+def test_a_disk_that_is_full_for_a_while_does_no_harm(
+    tmp_path: Path, terms: AlignmentTerms, tables: Any, stand_in: Any
+) -> None:
+    locals_ = {party: {"spu_python": stand_in()} for party in RECORDS}
+    full = Trouble(DiskFull(tmp_path, 0))
+    assert pairs(aligned(tmp_path, terms, tables, locals_, Watching(notice=full.notice))) == PAIRS
+    assert full.error is None
 
 
 def test_a_program_that_fails_stops_both_parties(
@@ -211,8 +251,16 @@ def test_bytes_that_no_program_has_sent_are_refused(
     here, there = pair((LABEL, FEATURE), "uint8")
     run_alone(there.send(TensorMessage(TUNNEL, step, part, torch.zeros((3, width), dtype=torch.uint8))))
     with started([str(stand_in())], tmp_path, 0) as program, pytest.raises(BadMessage, match="third connection"):
-        run_alone(Tunnel(here, UNWATCHED.observer, 0, 100).carry(program))
+        run_alone(Tunnel(here, UNWATCHED.observer, 0, at_once=100, in_all=100).carry(program))
     assert program.process.returncode != 0
+
+
+def test_a_flood_is_refused(tmp_path: Path, stand_in: Any) -> None:
+    here, there = pair((LABEL, FEATURE), "uint8")
+    for _ in range(2):
+        run_alone(there.send(TensorMessage(TUNNEL, 0, 0, torch.zeros((51, 1), dtype=torch.uint8))))
+    with started([str(stand_in())], tmp_path, 0) as program, pytest.raises(BadMessage, match="more than the 100 bytes"):
+        run_alone(Tunnel(here, UNWATCHED.observer, 0, at_once=100, in_all=100).carry(program))
 
 
 CONFINED = """

@@ -125,6 +125,10 @@ class Companies:
                 here, there = (self.folder / each / name.format(party) for each in (party, "label"))
                 (shutil.copytree if here.is_dir() else shutil.copy2)(here, there)
 
+    def send(self, party: str, name: str, new_name: str) -> None:
+        """Give the label party a file."""
+        shutil.copy(self.folder / party / name, self.folder / "label" / new_name)
+
     def export(self, party: str) -> dict[str, Any]:
         card: dict[str, Any] = self.tpsl(party, "export", "run", "--party", party, "--out", "exported").result()["card"]
         assert set(card["files"].values()) == {"written"}
@@ -148,64 +152,69 @@ def companies(programs: Callable[..., Any], fork: Callable[..., Any], tmp_path: 
     return Companies(programs, fork, tmp_path)
 
 
-def test_an_airport_and_an_airline_that_keeps_its_claims_to_itself(companies: Companies, lists: Path) -> None:
-    own, claims, new = (lists / name for name in ("airport.csv", "claims.csv", "new-airport.csv"))
-    companies.found("job.yaml", {"label": (claims,), "airport": (own, new)})
-    folder = companies.folder
-
+def align_and_train(companies: Companies, own: Path, claims: Path) -> None:
     aligned = companies.together(lambda party: ("align", "job.yaml"))
     common = people(own) & people(claims)
     assert 0 < len(common) < len(people(claims))
     assert (aligned["label"]["records"], aligned["label"]["matched"]) == (len(read(own)), len(common))
     assert aligned["airport"]["matched"] is None
     assert aligned["label"]["digest"] == aligned["airport"]["digest"]
-
     trained = companies.train()
     assert trained["label"]["train_records"] == trained["airport"]["train_records"]
     assert trained["label"]["total_epsilon"] == 2.0
 
+
+def attack_and_audit(companies: Companies) -> None:
     companies.hand_over("run/{}")
     found = companies.tpsl("label", "attack", "run").result()
-    likelihood = found["attacks"]["likelihood"]
-    assert (
-        abs(likelihood["auc"] - likelihood["closed_form"]) < 2.5 * (likelihood["auc_high"] - likelihood["auc_low"]) / 2
-    )
+    best = found["attacks"]["likelihood"]
+    assert abs(best["auc"] - best["closed_form"]) < 2.5 * (best["auc_high"] - best["auc_low"]) / 2  # α = 1e-6
     assert "airport.csv: there is no such file" in found["not_run"]["completion"]
     companies.hand_over("{}.csv", "alignments/job-{}")
     found = companies.tpsl("label", "attack", "run", "--attack", "completion").result()
     assert set(found["attacks"]) == {"completion"}
     audited = companies.tpsl("label", "audit", "run", "--only", "canaries,replay,vault").result()
-    assert audited["passed"] and audited["canaries"]["lower_bound"] > 1.0 and audited["replay"]["flipped"] > 500
+    assert audited["passed"]
+    assert audited["canaries"]["lower_bound"] > 1.0
+    assert audited["replay"]["flipped"] > 500
 
-    scored = companies.together(
-        lambda party: (
-            ("label", "predict", "run", "--out", "scores.csv")
-            if party == "label"
-            else ("feature", "predict", "run", "--records", "new-airport.csv", "--numbered")
-        )
-    )
-    assert scored["label"]["records"] == len(read(new)) and scored["airport"]["scores"] is None
+
+def assert_that_a_missing_column_is_one_sentence(companies: Companies, new: Path) -> None:
+    lacking = [{name: value for name, value in row.items() if name != "visib"} for row in read(new)]
+    write(companies.folder / "airport" / "lacking.csv", lacking)
+    joint = ("feature", "predict", "run", "--records", "lacking.csv", "--out", "scores.csv", "--connect", "127.0.0.1:1")
+    refused = companies.tpsl("airport", *joint).error()
+    assert "lacking.csv: there is no column 'visib'; the columns are 'pressure'" in refused
+    script = companies.script("airport", "--records", "lacking.csv", "--out", "share.npy")
+    assert script.status(60) == 2
+    sentence = "error: lacking.csv: record 1: there is no column 'visib', which the encoder has learned from\n"
+    assert script.stderr.read_text().endswith(sentence)
+
+
+def test_an_airport_and_an_airline_that_keeps_its_claims_to_itself(companies: Companies, lists: Path) -> None:
+    own, claims, new = (lists / name for name in ("airport.csv", "claims.csv", "new-airport.csv"))
+    companies.found("job.yaml", {"label": (claims,), "airport": (own, new)})
+    align_and_train(companies, own, claims)
+    attack_and_audit(companies)
+
     assert_another_shape(own, new)
-    versions = [companies.export(party)["versions"] for party in ("label", "airport")]
-    assert versions[0] == versions[1]
+    at_airport = ("feature", "predict", "run", "--records", "new-airport.csv", "--numbered", "--out", "scores.csv")
+    at_label = ("label", "predict", "run", "--out", "scores.csv")
+    companies.together(lambda party: at_label if party == "label" else at_airport)
     expected = list(companies.scores("label").values())
     assert np.std(expected) > 1e-3  # or anything would do
+    returned = companies.scores("airport")
+    assert list(returned) == [row["mail"] for row in read(new)]
+    np.testing.assert_allclose(list(returned.values()), expected, atol=0.00501)
+
+    versions = [companies.export(party)["versions"] for party in ("label", "airport")]
+    assert versions[0] == versions[1]
     for engine in ("torch", "onnx"):
         companies.use_export("airport", engine, "share.npy", "--records", "new-airport.csv")
-        shutil.copy(folder / "airport" / "share.npy", folder / "label" / "share.npy")
-        found = companies.use_export("label", engine, "scores.npy", "--share", "airport=share.npy")
+        companies.send("airport", "share.npy", "airport.npy")
+        found = companies.use_export("label", engine, "scores.npy", "--share", "airport=airport.npy")
         np.testing.assert_allclose(found, expected, atol=1e-5)
-
-    write(folder / "airport" / "short.csv", [{k: v for k, v in row.items() if k != "visib"} for row in read(new)])
-    refused = companies.tpsl(
-        "airport", "feature", "predict", "run", "--records", "short.csv", "--connect", "x:1"
-    ).error()
-    assert "short.csv: there is no column 'visib'; the columns are 'terminal'" in refused
-    script = companies.script("airport", "--records", "short.csv", "--out", "share.npy")
-    assert script.status(60) == 2
-    assert script.stderr.read_text().endswith(
-        "error: short.csv: record 0: there is no column 'visib', which the encoder has learned from\n"
-    )
+    assert_that_a_missing_column_is_one_sentence(companies, new)
 
 
 def test_three_companies_whose_common_customers_are_no_secret(companies: Companies, lists: Path) -> None:
@@ -226,8 +235,8 @@ def test_three_companies_whose_common_customers_are_no_secret(companies: Compani
     companies.together(lambda party: ("align", "job.yaml", "--set", f"local.data={new[party]}", "--out", "aligned"))
     companies.together(
         lambda party: (
-            *("label" if party == "label" else "feature", "predict", "run", "--out", "scores.csv"),
-            *("--records", new[party], "--alignment", "aligned"),
+            *(("label", "predict", "--out", "scores.csv") if party == "label" else ("feature", "predict")),
+            *("run", "--records", new[party], "--alignment", "aligned"),
         )
     )
     # Exported halves read raw rows; to be in the same order is their users' business.
@@ -240,13 +249,11 @@ def test_three_companies_whose_common_customers_are_no_secret(companies: Compani
     scores = companies.scores("label")
     expected = [scores[row["customer"]] for row in ordered["label"]]
     assert len(expected) == len(scores) and np.std(expected) > 1e-3
-    rounded = companies.scores("agency")
-    np.testing.assert_allclose([rounded[row["contact"]] for row in ordered["agency"]], expected, atol=0.0501)
     for engine in ("torch", "onnx"):
         shares = []
         for party in ("airport", "agency"):
             companies.use_export(party, engine, "share.npy", "--records", "ordered.csv")
-            shutil.copy(folder / party / "share.npy", folder / "label" / f"{party}.npy")
+            companies.send(party, "share.npy", f"{party}.npy")
             shares += ["--share", f"{party}={party}.npy"]
         found = companies.use_export("label", engine, "scores.npy", "--records", "ordered.csv", *shares)
         np.testing.assert_allclose(found, expected, atol=1e-5)

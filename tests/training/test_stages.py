@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from tpsl.alignment import terms
+from tpsl.prediction import exchange
 from tpsl.training import stages
 from tpsl.training.stages import STAGES, TOPICS, early_stopping, evaluate
 
@@ -28,4 +30,6 @@ def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
 
 def test_what_crosses_under_each_topic_is_written_down() -> None:
     rows = re.findall(r"^\| topic `([^`]+)` \|", (DOCS / "wire.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(rows) == sorted(TOPICS) and len(set(TOPICS)) == len(TOPICS)
+    both_ways = [terms.POINTS]  # it has a row for each direction
+    known = [*TOPICS, terms.POINTS, terms.POSITIONS, terms.TUNNEL, *exchange.TOPICS]
+    assert sorted(rows) == sorted([*known, *both_ways]) and len(set(known)) == len(known)

@@ -296,6 +296,25 @@ def test_last_words_arrive_through_a_cut(tcp_proxy: Callable[[str], Any], net: N
     assert receive(label) == Bye()
 
 
+def test_who_comes_for_the_next_job_waits_until_this_one_has_ended(tcp_proxy: Callable[[str], Any], net: Net) -> None:
+    server = net.server("airport", "bank")
+    proxy = tcp_proxy(f"127.0.0.1:{server.port}")
+    with net.client(server.port, "airport"):
+        net.client(proxy.port, "bank")
+        bank = gathered(server)["bank"]
+    proxy.freeze()
+    send(bank, Bye())  # The server waits a while for the bank to hear it.
+    ending = threading.Thread(target=server.__exit__, args=(None, None, None))
+    ending.start()
+    next_job = Agreement({**AGREED.fields, "digest of the job": "next"}, b"ids")
+    early = net.client(server.port, "airport", agreed=next_job)
+    assert net.sees("label", "waiting: the label party is ending the job")
+    ending.join()
+    after = net.server(address=f"127.0.0.1:{server.port}", agreed=next_job)
+    send(gathered(early)["label"], Bye())
+    assert receive(gathered(after)["airport"]) == Bye()
+
+
 def talk(channel: Channel, count: int) -> list[int]:
     """Send numbers with some more ahead than received, as a role does that works ahead."""
     received = []

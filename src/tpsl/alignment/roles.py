@@ -65,7 +65,7 @@ def align_as_label(
             watching.observer.event("listening", address=address)
             with _attending(server, side):
                 if engine is not None:
-                    run_alone(engine.keep_common(side, server))
+                    run_alone(engine.keep_common(side, table, server))
                 run_alone(side.attend(server))
 
     with side.working.held():
@@ -100,7 +100,7 @@ def align_as_feature(
         agreed, wire = terms.agreement(), _wire(side, local)
         with FeatureClient(address, party, agreed, wire, credentials=credentials) as client, _attending(client, side):
             if engine is not None:
-                run_alone(engine.keep_common(side, client))
+                run_alone(engine.keep_common(side, table, client))
             run_alone(side.attend(client, partial(_save, side)))
 
     with side.working.held():

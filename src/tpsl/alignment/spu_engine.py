@@ -37,8 +37,9 @@ from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Announcement
 from tpsl.transport.peers import LABEL_PARTY, described
 
-_SCRIPT = Path(spu_process.__file__)
 _FOUND = np.dtype("<i8")
+# More than RR22 takes: 0.9 MB, and 41 bytes for each record of the longer list from the feature party, 13 back.
+_BYTES, _BYTES_PER_RECORD = 2 << 20, 64
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,22 @@ class SpuEngine:
 
     python: Path
     version: str
-    wait: float
 
     @classmethod
     def of(cls, local: Local) -> Self:
         """Return the engine of a party, if it works."""
         if local.spu_python is None:
             raise LocalError("the engine spu needs an interpreter that has it: `spu_python` in the local file")
-        command = [str(local.spu_python), "-I", str(_SCRIPT), "--version"]
         try:
+            command = _command(local.spu_python, "--version")
             said = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/proc/self")  # noqa: S603
         except (OSError, subprocess.CalledProcessError) as error:
             reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
             raise LocalError(f"spu_python: {local.spu_python} cannot run spu ({reason})") from error
-        return cls(local.spu_python, said.stdout.strip(), local.wait)
+        return cls(local.spu_python, said.stdout.strip())
 
-    async def keep_common(self, side: Side, meeting: Meeting) -> None:
-        """Leave in a side's table the records that both parties have, each with the key by which it was found.
+    async def keep_common(self, side: Side, table: KeyTable, meeting: Meeting) -> None:
+        """Give a side those records of a table that both parties have, each with the key by which it was found.
 
         Done once: where a process was killed before the outcome was kept, the alignment has to begin anew. A peer that
         might ask again could ask for every key there is.
@@ -78,42 +78,40 @@ class SpuEngine:
                 )
             try:
                 (channel,) = (await meeting.gather()).values()
-                write_atomically(kept, (await self._found(side, channel, folder)).tobytes())
+                write_atomically(kept, (await self._found(side, table, channel, folder)).tobytes())
             except PeerRestarted as error:
                 raise AlignmentError(
                     f"{described(error.peer)} was restarted while spu compared: remove the folder of the alignment at "
                     "both parties to begin anew"
                 ) from error
-        side.table = _reduced(side.table, np.fromfile(kept, _FOUND).reshape(-1, 2))
+        side.table = _reduced(table, np.fromfile(kept, _FOUND).reshape(-1, 2))
         if not len(side.table):
             raise AlignmentError("the parties have no record in common")
 
-    async def _found(self, side: Side, channel: Channel, folder: Path) -> Rows:
-        """Return which records of a side are common, and by which key: [n, 2]; the other side has found the same."""
-        theirs = await self._announced(side, channel)
-        table, free, found = side.table, np.ones(len(side.table), bool), []
+    async def _found(self, side: Side, table: KeyTable, channel: Channel, folder: Path) -> Rows:
+        """Return which records of a table are common, and by which key: [n, 2]; the other side has found the same."""
+        theirs = await self._announced(side, len(table), channel)
+        free, found = np.ones(len(table), bool), []
         make_private_folder(folder)
-        rank = int(side.name != LABEL_PARTY)
-        command = self._command(str(rank), str(max(len(table), theirs) + 1), str(self.wait))
+        rank, most = int(side.name != LABEL_PARTY), max(len(table), theirs) + 1
+        command, in_all = _command(self.python, str(rank), str(most)), _BYTES + _BYTES_PER_RECORD * most
         for key, name in enumerate(side.terms.keys):
             side.watching.progress(key, len(side.terms.keys), f"spu compares by {name}")
             places, work = np.flatnonzero(free), folder / str(key)
             make_private_folder(work)
             _write_keys(work / spu_process.KEYS, table.digests[places, key])
             with started(command, work, rank) as program:
-                await Tunnel(channel, side.watching.observer, key, side.terms.batch).carry(program)
+                tunnel = Tunnel(channel, side.watching.observer, key, at_once=side.terms.batch, in_all=in_all)
+                await tunnel.carry(program)
             common = places[_read_places(work / spu_process.FOUND, len(places))]
             free[common] = False
             found.append(np.column_stack([common, np.full(len(common), key)]))
         together = np.concatenate(found)
         return together[np.argsort(together[:, 0])].astype(_FOUND)
 
-    def _command(self, *arguments: str) -> list[str]:
-        return [str(self.python), "-I", str(_SCRIPT), *arguments]
-
-    async def _announced(self, side: Side, channel: Channel) -> int:
+    async def _announced(self, side: Side, records: int, channel: Channel) -> int:
         """Tell the peer how many records this side has; return how many the peer has."""
-        await channel.send(Announcement(self.version.encode(), (len(side.table),)))
+        await channel.send(Announcement(self.version.encode(), (records,)))
         said = await receive(channel, side.watching.observer, Announcement)
         peer = described(channel.peer)
         if len(said.records) != 1 or not 0 < said.records[0] <= MOST_RECORDS:
@@ -122,6 +120,10 @@ class SpuEngine:
             raise AlignmentError(f"{peer} has spu {said.identity!r}, this party {self.version}: take the same version")
         side.watching.notice(f"{peer} has {said.records[0]:,} records to align")
         return said.records[0]
+
+
+def _command(python: Path, *arguments: str) -> list[str]:
+    return [str(python), "-I", str(spu_process.__file__), *arguments]
 
 
 def _write_keys(path: Path, digests: Bytes32) -> None:

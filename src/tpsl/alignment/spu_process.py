@@ -18,6 +18,8 @@ KEYS, FOUND = "./keys.csv", "./found.csv"
 RECEIVER = 1
 """The rank of the party that computes the intersection, and tells it to the other one."""
 
+_PATIENCE_MS = 24 * 3600 * 1000  # whoever started this process knows when the peer is gone, and ends it
+
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc/self", "/sys/devices/system")
 _FILES = ("/dev/null", "/dev/random", "/dev/urandom", "/proc/cpuinfo")
 _EXECUTE, _WRITE, _READ, _LIST = (1 << bit for bit in range(4))
@@ -51,7 +53,7 @@ def confine(folder: str) -> None:
     os.close(rules)
 
 
-def compare(rank: int, records: int, wait: float) -> None:
+def compare(rank: int, records: int) -> None:
     """Find the keys that the peer has too; all in one bucket, so that no number but that of all records is told."""
     from spu import libspu, psi
 
@@ -60,8 +62,8 @@ def compare(rank: int, records: int, wait: float) -> None:
     for number, place in enumerate(places if rank == 0 else reversed(places)):
         mesh.add_party(str(number), place)
     mesh.brpc_channel_connection_type = "single"
-    mesh.recv_timeout_ms = mesh.http_timeout_ms = int(wait * 1000)
-    mesh.connect_retry_times = int(wait)
+    mesh.recv_timeout_ms = mesh.http_timeout_ms = _PATIENCE_MS
+    mesh.connect_retry_times = _PATIENCE_MS // mesh.connect_retry_interval_ms
     link = libspu.link.create_brpc(mesh, rank)
     protocol = psi.PsiProtocolConfig(
         protocol=psi.PsiProtocol.PROTOCOL_RR22, receiver_rank=RECEIVER, broadcast_result=True, bucket_size=records
@@ -72,15 +74,15 @@ def compare(rank: int, records: int, wait: float) -> None:
 
 
 def main() -> None:
-    """Print the version of spu, or compare: RANK RECORDS WAIT, in the current folder."""
+    """Print the version of spu, or compare: RANK RECORDS, in the current folder."""
     confine(os.getcwd())  # noqa: PTH109
     if sys.argv[1:] == ["--version"]:
         import spu
 
         print(spu.__version__)
         return
-    rank, records, wait = sys.argv[1:]
-    compare(int(rank), int(records), float(wait))
+    rank, records = sys.argv[1:]
+    compare(int(rank), int(records))
 
 
 def _require(status: int) -> None:

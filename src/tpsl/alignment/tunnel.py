@@ -76,8 +76,10 @@ class Tunnel:
     A message holds bytes [n, 1] that a program has sent on the connection `part`; none at all: it has ended, and well.
     """
 
-    def __init__(self, channel: Channel, observer: Observer, step: int, most: int) -> None:
-        self._channel, self._observer, self._step, self._most = channel, observer, step, most
+    def __init__(self, channel: Channel, observer: Observer, step: int, *, at_once: int, in_all: int) -> None:
+        """`at_once`: the most bytes of a message; `in_all`: the most that the peer may send."""
+        self._channel, self._observer, self._step = channel, observer, step
+        self._at_once, self._in_all = at_once, in_all
 
     async def carry(self, program: Program) -> None:
         """Carry on until both programs have ended well; raise if either has failed, or the channel does."""
@@ -99,12 +101,16 @@ class Tunnel:
             raise AlignmentError(_failure(program.process, program.log))
 
     async def _deliver(self, program: Program) -> None:
+        left = self._in_all
         while True:
             message = await receive(self._channel, self._observer, TensorMessage, topics=(TUNNEL,))
             if message.step != self._step or message.part > 1 or message.tensor.shape[1] != 1:
                 raise BadMessage(f"{self._channel.peer} sent bytes of another program, or of a third connection")
             if not len(message.tensor):
                 return
+            left -= len(message.tensor)
+            if left < 0:
+                raise BadMessage(f"{self._channel.peer} sent more than the {self._in_all} bytes that its records take")
             with suppress(OSError):  # a program that has ended does not listen
                 program.connections[message.part].sendall(message.tensor.numpy().data)
 
@@ -120,7 +126,7 @@ class Tunnel:
                 talking.register(connection, selectors.EVENT_READ, part)
             while talking.get_map():
                 for ready, _ in talking.select():
-                    said = _read(program.connections[ready.data], self._most)
+                    said = _read(program.connections[ready.data], self._at_once)
                     if said:
                         await self._channel.send(self._message(ready.data, said))
                     else:

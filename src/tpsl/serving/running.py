@@ -67,8 +67,6 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
     opening.result()
     loop.add_signal_handler(signal.SIGHUP, reload)
     when_open()
-    gc.collect()
-    gc.freeze()  # what was loaded stays: the collector need not look at it between two requests
     ended_by = await told
     await service.close()
     return ended_by
@@ -77,12 +75,15 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
 def prepared(prepare: Callable[[], Result], take_over: bool) -> Result:
     """Return what `prepare` returns; with `take_over`, from a thread that gives way to everything else on the machine.
 
-    To import PyTorch and to read a model takes seconds of a processor that another process needs to serve.
+    To import PyTorch and to read a model takes seconds of a processor that another process needs to serve. What is
+    there afterwards stays: the garbage collector, which stops everything else, need not look at it between requests.
     """
-    if not take_over:
-        return prepare()
-    with ThreadPoolExecutor(1, initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)) as thread:
-        return thread.submit(prepare).result()
+    priority = _LOWEST_PRIORITY if take_over else os.getpriority(os.PRIO_PROCESS, 0)
+    with ThreadPoolExecutor(1, initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, priority)) as thread:
+        result = thread.submit(prepare).result()
+        thread.submit(gc.collect).result()
+    gc.freeze()
+    return result
 
 
 async def when_free(open_port: Callable[[], Awaitable[Result]], take_over: bool, notice: Notice) -> Result:

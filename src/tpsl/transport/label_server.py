@@ -10,8 +10,9 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import grpc
 
@@ -29,9 +30,11 @@ _LINK_BYTES = 16
 # Room for a party's old stream, its new one, and a few that are refused.
 _STREAMS_PER_PARTY = 4
 
+_Result = TypeVar("_Result")
+
 
 class _Closing(Exception):
-    """Too late for a new link."""
+    """Too late for a new link; the peer may try again, somebody else may listen then."""
 
 
 class LabelServer(Endpoint):
@@ -130,12 +133,12 @@ class LabelServer(Endpoint):
             if certified is not None:
                 who = certified
                 self._begun(who, stream, visit)
-            challenge = handshake.challenge(next(requests), certified)
+            challenge = self._unless_ending(handshake.challenge, next(requests), certified)
             if certified is None:
                 who = handshake.party
                 self._begun(who, stream, visit)
             yield challenge
-            position = handshake.proven(next(requests))
+            position = self._unless_ending(handshake.proven, next(requests))
             link, connection = self._attach(who, position, stream)
         except (StopIteration, grpc.RpcError):
             if stream.given_up_because is not None:
@@ -155,6 +158,15 @@ class LabelServer(Endpoint):
         if isinstance(link.failure, PeerRestarted):
             context.set_code(grpc.StatusCode.ABORTED)
             context.set_details(_taken_over(who))
+
+    def _unless_ending(self, step: Callable[..., _Result], *arguments: object) -> _Result:
+        """Take a step of a handshake; who fails it while a job ends has come for the next one, and may try again."""
+        try:
+            return step(*arguments)
+        except Refused:
+            if self._stopped:
+                raise _Closing from None
+            raise
 
     def _certificate(self, context: grpc.ServicerContext) -> str | None:
         if not self._certified:
