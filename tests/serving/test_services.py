@@ -21,6 +21,7 @@ from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import PredictionError, load_bottom, predict
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.serving import http_door
+from tpsl.serving.feature_service import FeatureService
 from tpsl.training.run_folder import RunFolder
 
 Serve = Callable[..., Any]
@@ -255,6 +256,38 @@ def test_what_is_wrong_with_the_label_partys_records_only_the_label_party_reads(
             assert 'has no features of its own: leave out "records"' in more.content["error"]
 
     asyncio.run(main())
+
+
+def test_a_defect_at_the_label_party_is_told_to_nobody_else(
+    served_runs: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever completes the request, and whoever waits for it."""
+
+    async def main() -> None:
+        async with serve(served_runs / "joint", "shop", "bank") as served:
+            model = served.label.versions.newest
+            monkeypatch.setattr(type(model.own.encoder), "encode", _defect)
+            monkeypatch.setattr(FeatureService, "_share", _ones)
+            asking = asyncio.create_task(served.ask("label", "/v1/score", {"key": "k", "records": RECORDS}))
+            await asyncio.sleep(0.1)
+            replies = await asyncio.gather(*(served.score(party, RECORDS, "k") for party in ("shop", "bank")))
+            for reply in replies:
+                assert (reply.status, reply.content["error"]) == (
+                    502,
+                    "the label party says: the label party has an error of its own",
+                )
+            assert (await asking).status == 500
+            assert any("a secret" in notice for notice in served.notices)
+
+    asyncio.run(main())
+
+
+def _defect(self: Any, records: Any) -> Any:
+    raise KeyError("a secret of the label party")
+
+
+async def _ones(self: Any, model: Any, records: Any) -> Any:
+    return np.ones((len(records), model.half.embedder.width), np.float32)
 
 
 def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, serve: Serve) -> None:

@@ -163,8 +163,8 @@ class Gathering:
             if request.model.own is not None and request.own is not None:
                 arrays += request.model.own.encode(request.own)
             self._batcher.submit(request.model, arrays, request.scores)
-        except Refusal as refusal:
-            self._drop(request, refusal)
+        except Exception as error:  # whoever completes a request is not told what is wrong with the parts of others
+            self._drop(request, error)
 
     def _close_request(self, request: _Request) -> None:
         """Keep nothing of a request that was scored, or is refused, but the scores and who has contributed."""
@@ -174,10 +174,10 @@ class Gathering:
         self._waiting_bytes.subtract({party: share.nbytes for party, share in request.shares.items()})
         request.shares, request.own = {}, None
 
-    def _drop(self, request: _Request, refusal: Refusal) -> None:
+    def _drop(self, request: _Request, reason: Exception) -> None:
         self._requests.pop(request.key, None)
         if not request.scores.done():
-            request.scores.set_exception(refusal)
+            request.scores.set_exception(reason)
 
     def _sweep(self) -> None:
         now = time.monotonic()

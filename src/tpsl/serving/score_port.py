@@ -143,8 +143,6 @@ class ScorePort:
             return self._gathering.contribute(party, model, share)
         except Refusal as refusal:
             return refusal
-        except Exception as error:
-            return self._own_error(error)
 
     async def _outcome(self, model: LabelModel, scores: asyncio.Future[Array] | Refusal) -> Outcome:
         """Return what the caller learns of a request; what is wrong with the label party's own part it does not."""
@@ -159,13 +157,9 @@ class ScorePort:
             if refusal.reason == Reason.MALFORMED:
                 return self._refused(Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key"))
             return self._refused(refusal)
-        except Exception as error:
-            return self._refused(self._own_error(error))
-
-    def _own_error(self, error: Exception) -> Refusal:
-        """Return what the caller is told of a defect; its own sentence may speak of the label party's records."""
-        self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
-        return Refusal(Reason.BAD_PEER, "the label party has an error of its own")
+        except Exception as error:  # its sentence may speak of the label party's own records
+            self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
+            return self._refused(Refusal(Reason.BAD_PEER, "the label party has an error of its own"))
 
     def _refused(self, refusal: Refusal) -> Outcome:
         self._metrics.refused(refusal.reason)
