@@ -20,7 +20,7 @@ from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import PredictionError, load_bottom, predict
 from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.serving import http_door
+from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
 from tpsl.training.run_folder import RunFolder
 
@@ -254,6 +254,29 @@ def test_what_is_wrong_with_the_label_partys_records_only_the_label_party_reads(
         async with serve(served_runs / "alone", "shop") as served:
             more = await served.ask("label", "/v1/score", {"key": "a", "records": RECORDS})
             assert 'has no features of its own: leave out "records"' in more.content["error"]
+
+    asyncio.run(main())
+
+
+def test_own_records_that_wait_are_bounded_also_of_clients_that_have_gone(
+    served_runs: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"records": RECORDS, "key": "k0"}
+    monkeypatch.setattr(gathering, "MOST_WAITING_BYTES", 3 * len(json.dumps(content)))
+
+    async def main() -> None:
+        async with serve(served_runs / "joint", deadline=1.0) as served:
+            for number in range(3):
+                _, writer = await asyncio.open_connection("127.0.0.1", served.label.http_port)
+                body = json.dumps({**content, "key": f"k{number}"})
+                head = f"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+                writer.write(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
+            refused = await served.score("label", RECORDS, "k3")
+            assert (refused.status, "too many bytes of label wait" in refused.content["error"]) == (503, True)
+            await asyncio.sleep(1.2)
+            assert (await served.score("label", RECORDS, "k4")).status == 504, "there is room again"
 
     asyncio.run(main())
 

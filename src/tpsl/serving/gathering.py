@@ -2,7 +2,7 @@
 
 A request begins with the first part that comes and lives for `deadline` seconds. Scores are computed once; whoever
 asks for them within that time gets the same ones. All of it is bounded: for each party, so that none can crowd out
-another, the requests that it began and the bytes of its shares that wait; for all together, scores that are kept.
+another, the requests that it began and the bytes of its parts that wait; for all together, scores that are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpsl.transport.scoring_pb2 import Share
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20
-"""Of one party's shares."""
+"""Of one party: its shares, or the label party's own records."""
 MOST_KEPT = 16384
 
 _SWEEP_SECONDS = 0.1
@@ -40,6 +40,8 @@ class _Request:
     records: int | None = None
     shares: dict[str, Array] = field(default_factory=dict)
     own: Records | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The bytes of each party's part."""
     contributed: dict[str, bytes] = field(default_factory=dict)
     """The digest of each party's part; empty for the label party's own."""
 
@@ -95,17 +97,15 @@ class Gathering:
                 raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
             return request.scores
         self._agree_on_records(request, share.records)
-        if self._waiting_bytes[party] + numbers.nbytes > MOST_WAITING_BYTES:
-            raise Refusal(Reason.BUSY, f"too many shares of {party} wait for other parties; ask again later")
-        self._waiting_bytes[party] += numbers.nbytes
+        self._hold(request, party, numbers.nbytes)
         request.model, request.shares[party], request.contributed[party] = model, numbers, digest
         self._score_if_complete(request)
         return request.scores
 
-    def ask(self, key: str, records: Records | None) -> asyncio.Future[Array]:
+    def ask(self, key: str, records: Records | None, size: int) -> asyncio.Future[Array]:
         """Ask for the scores of a key as the label party, with its own records where its half reads some.
 
-        Where they were given already, the first ones count.
+        Where they were given already, the first ones count. `size` is that of the text that they came as.
         """
         needs_records = self._versions.newest.own is not None
         if needs_records != (records is not None):
@@ -114,6 +114,7 @@ class Gathering:
         request = self._request(key, LABEL_PARTY)
         if records is not None and LABEL_PARTY not in request.contributed:
             self._agree_on_records(request, len(records))
+            self._hold(request, LABEL_PARTY, size)
             request.own, request.contributed[LABEL_PARTY] = records, b""
             self._score_if_complete(request)
         return request.scores
@@ -154,6 +155,13 @@ class Gathering:
             )
         request.records = records
 
+    def _hold(self, request: _Request, party: str, size: int) -> None:
+        """Count the bytes of a party's part until the request is done."""
+        if self._waiting_bytes[party] + size > MOST_WAITING_BYTES:
+            raise Refusal(Reason.BUSY, f"too many bytes of {party} wait for other parties; ask again later")
+        self._waiting_bytes[party] += size
+        request.sizes[party] = size
+
     def _score_if_complete(self, request: _Request) -> None:
         if request.missing() or request.scores.done():
             return
@@ -171,7 +179,7 @@ class Gathering:
         if not request.scores.cancelled():
             request.scores.exception()  # asyncio complains of errors that nobody has looked at
         self._open[request.opener] -= 1
-        self._waiting_bytes.subtract({party: share.nbytes for party, share in request.shares.items()})
+        self._waiting_bytes.subtract(request.sizes)
         request.shares, request.own = {}, None
 
     def _drop(self, request: _Request, reason: Exception) -> None:
