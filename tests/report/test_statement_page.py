@@ -57,7 +57,7 @@ def test_the_page_says_all_that_was_signed(document: dict[str, Any], browser: An
 def test_a_total_of_units_that_is_not_stated_is_explained(document: dict[str, Any]) -> None:
     content = {**document["content"], "largest_unit": None}
     page = statement_page({**document, "content": content}, "statement.json")
-    assert "not stated: no units are kept, or it would tell who is in several alignments" in page
+    assert "not stated: no units are kept, or they would tell whom the label party knows" in page
 
 
 def test_it_prints_on_two_sheets_at_most(document: dict[str, Any], browser: Any, tmp_path: Path) -> None:

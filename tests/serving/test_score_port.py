@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from tpsl.serving import gathering
+from tpsl.serving import gathering, score_port
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.transport.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest, Share
@@ -187,10 +187,25 @@ def test_scores_are_forgotten_after_the_deadline(served_runs: Path, serve: Serve
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("place", "limit", "most"),
+    [
+        (gathering, "MOST_OPEN_PER_PARTY", 3),
+        (gathering, "MOST_WAITING_BYTES", 3 * 64),
+        (score_port, "MOST_CALLS_PER_PARTY", 3),
+    ],
+)
 def test_one_party_cannot_crowd_out_the_others(
-    served_runs: Path, serve: Serve, certificates: Path, monkeypatch: pytest.MonkeyPatch
+    served_runs: Path,
+    serve: Serve,
+    certificates: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    limit: str,
+    most: int,
 ) -> None:
-    monkeypatch.setattr(gathering, "MOST_OPEN_PER_PARTY", 3)
+    """Not by the number of requests that it begins, nor by the bytes of its shares, nor by the calls that wait."""
+    monkeypatch.setattr(place, limit, most)
     run = served_runs / "joint"
 
     async def main() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import http.client
+import json
 import shutil
 import socket
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import PredictionError, load_bottom, predict
 from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.serving import http_door
+from tpsl.serving import gathering, http_door
+from tpsl.serving.feature_service import FeatureService
 from tpsl.training.run_folder import RunFolder
 
 Serve = Callable[..., Any]
@@ -177,7 +180,13 @@ MISTAKES = [
     ({"records": RECORDS, "key": 7}, 400, '"key" is a text, not int'),
     ({"records": RECORDS, "key": "k" * 129}, 400, "a key is a text of 1 to 128 printable characters"),
     ({"records": RECORDS, "key": "a\nb"}, 400, "a key is a text of 1 to 128 printable characters"),
+    ({"records": RECORDS, "key": "\ud800"}, 400, "a key is a text of 1 to 128 printable characters"),
     ({"records": RECORDS * 33}, 413, "at most 1,024 records, not 1,056"),
+    ({"records": [{**RECORDS[0], "size": 10**4000}]}, 400, "column 'size': the number inf is too large for float32"),
+    ({"records": [{**RECORDS[0], "size": float("-inf")}]}, 400, "column 'size': the number -inf is too large"),
+    ({"records": [{**RECORDS[0], "size": {}}]}, 400, "column 'size': {} is of type dict, which is not numeric"),
+    ({"records": [{**RECORDS[0], "colour": [["red"]]}]}, 400, "column 'colour': [['red']] is of type list"),
+    ({"records": [{**RECORDS[0], "bought": "9" * 5000}]}, 400, "cannot be read as a time"),
     ([RECORDS], 400, "the body is not a JSON object"),
 ]
 
@@ -189,6 +198,36 @@ def test_a_clients_mistake_is_named(served_runs: Path, serve: Serve) -> None:
                 reply = await served.ask("shop", "/v1/score", content)
                 assert (reply.status, sentence in reply.content["error"]) == (status, True), reply.content
             assert (await served.score("shop", RECORDS)).status == 200
+
+    asyncio.run(main())
+
+
+BOMBS = [
+    (b'{"records": ' + b"[" * 1_000_000, "the body is not JSON"),
+    (b'{"a": ' * 500_000, "the body is not JSON"),
+    (b'{"records": [{"size": ' + b"9" * 1_000_000 + b"}]}", "the body is not JSON"),
+    (b"\xff\xfe", "the body is not JSON"),
+    (b"", "the body is not JSON"),
+]
+
+
+def test_json_that_is_a_trap_is_refused(served_runs: Path, serve: Serve) -> None:
+    def post(port: int, body: bytes) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())["error"]
+
+    async def main() -> None:
+        async with serve(served_runs / "alone", "shop") as served:
+            for body, sentence in BOMBS:
+                for port in (served.label.http_port, served.features["shop"].http_port):
+                    status, error = await asyncio.to_thread(post, port, body)
+                    assert (status, sentence in error) == (400, True), (body[:20], status, error)
+            unseen = [{**RECORDS[0], "colour": "\ud800", "size": float("nan")}, {**RECORDS[0], "size": None}]
+            found = floats((await served.score("shop", unseen)).content["scores"])
+            assert np.isfinite(found).all()
+            assert not served.notices
 
     asyncio.run(main())
 
@@ -217,6 +256,61 @@ def test_what_is_wrong_with_the_label_partys_records_only_the_label_party_reads(
             assert 'has no features of its own: leave out "records"' in more.content["error"]
 
     asyncio.run(main())
+
+
+def test_own_records_that_wait_are_bounded_also_of_clients_that_have_gone(
+    served_runs: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"records": RECORDS, "key": "k0"}
+    monkeypatch.setattr(gathering, "MOST_WAITING_BYTES", 3 * len(json.dumps(content)))
+
+    async def main() -> None:
+        async with serve(served_runs / "joint", deadline=1.0) as served:
+            for number in range(3):
+                _, writer = await asyncio.open_connection("127.0.0.1", served.label.http_port)
+                body = json.dumps({**content, "key": f"k{number}"})
+                head = f"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+                writer.write(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
+            refused = await served.score("label", RECORDS, "k3")
+            assert (refused.status, "too many bytes of label wait" in refused.content["error"]) == (503, True)
+            await asyncio.sleep(1.2)
+            assert (await served.score("label", RECORDS, "k4")).status == 504, "there is room again"
+
+    asyncio.run(main())
+
+
+def test_a_defect_at_the_label_party_is_told_to_nobody_else(
+    served_runs: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever completes the request, and whoever waits for it."""
+
+    async def main() -> None:
+        async with serve(served_runs / "joint", "shop", "bank") as served:
+            model = served.label.versions.newest
+            monkeypatch.setattr(type(model.own.encoder), "encode", _defect)
+            monkeypatch.setattr(FeatureService, "_share", _ones)
+            asking = asyncio.create_task(served.ask("label", "/v1/score", {"key": "k", "records": RECORDS}))
+            await asyncio.sleep(0.1)
+            replies = await asyncio.gather(*(served.score(party, RECORDS, "k") for party in ("shop", "bank")))
+            for reply in replies:
+                assert (reply.status, reply.content["error"]) == (
+                    502,
+                    "the label party says: the label party has an error of its own",
+                )
+            assert (await asking).status == 500
+            assert any("a secret" in notice for notice in served.notices)
+
+    asyncio.run(main())
+
+
+def _defect(self: Any, records: Any) -> Any:
+    raise KeyError("a secret of the label party")
+
+
+async def _ones(self: Any, model: Any, records: Any) -> Any:
+    return np.ones((len(records), model.half.embedder.width), np.float32)
 
 
 def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, serve: Serve) -> None:

@@ -49,13 +49,10 @@ def test_labels_and_their_corrections_leave_no_trace_in_a_statement(tmp_path: Pa
 
 
 def test_membership_leaves_no_trace_in_a_statement(tmp_path: Path) -> None:
-    """Two alignments under new ids: whether the label party knows somebody in both changes units, not the statement."""
+    """Records of an alignment: whether the label party knows whom two are about changes a unit, not the statement."""
     stated = []
-    for name, again in (("nobody", "b-0"), ("somebody", "person")):
-        first = (["a-0", "a-1"], [0, 1], ["a-0", "person"])
-        with Vault.create(tmp_path / name, batches=[first], by_unit=True) as vault:
-            vault.release(laplace(1.0))
-            vault.add([(["b-0", "b-1"], [1, 0], [again, "b-1"])])
+    for name, units in (("nobody", ["a-0", "a-1"]), ("somebody", ["person", "person"])):
+        with Vault.create(tmp_path / name, batches=[(["a-0", "a-1"], [0, 1], units)], counts_people=True) as vault:
             vault.release(laplace(1.0))
             assert vault.ledger().largest_unit.epsilon == (2.0 if name == "somebody" else 1.0)
             facts = vault.statement()

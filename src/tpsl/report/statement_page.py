@@ -20,7 +20,7 @@ MEANING = (
 )
 """What a signature proves and what it does not, a sentence each."""
 
-_NO_UNIT = "not stated: no units are kept, or it would tell who is in several alignments"
+_NO_UNIT = "not stated: no units are kept, or they would tell whom the label party knows"
 
 
 def statement_page(document: dict[str, Any], file: str) -> str:

@@ -17,7 +17,7 @@ from tpsl.serving.common_calls import common_calls, json_object, text_field
 from tpsl.serving.http_door import Answer, HttpDoor
 from tpsl.serving.label_client import LabelClient
 from tpsl.serving.metrics import ServiceMetrics
-from tpsl.serving.models import FeatureModel, Records, checked_records
+from tpsl.serving.models import FeatureModel, Records, checked_key, checked_records
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import GRACE_SECONDS, when_free
 from tpsl.serving.versions import Versions
@@ -86,7 +86,8 @@ class FeatureService:
 
     async def _score(self, body: bytes) -> Answer:
         content = json_object(body)
-        records, key = checked_records(content.get("records")), text_field(content, "key") or secrets.token_hex(16)
+        records = checked_records(content.get("records"))
+        key = checked_key(text_field(content, "key") or secrets.token_hex(16))
         newest, *before = self.versions.held
         if before and self._not_yet_known(newest):
             newest, before = before[0], []

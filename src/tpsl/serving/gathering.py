@@ -1,8 +1,8 @@
 """The label party's requests by key: each is scored when every party with a bottom half has contributed its part.
 
 A request begins with the first part that comes and lives for `deadline` seconds. Scores are computed once; whoever
-asks for them within that time gets the same ones. All of it is bounded: open requests for each party that began them,
-so that none can crowd out another; bytes of shares that wait; scores that are kept.
+asks for them within that time gets the same ones. All of it is bounded: for each party, so that none can crowd out
+another, the requests that it began and the bytes of its parts that wait; for all together, scores that are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
-from tpsl.serving.models import LabelModel, Records
+from tpsl.serving.models import LabelModel, Records, checked_key
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.versions import Versions
 from tpsl.transport.peers import LABEL_PARTY, described
@@ -24,9 +24,9 @@ from tpsl.transport.scoring_pb2 import Share
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20
+"""Of one party: its shares, or the label party's own records."""
 MOST_KEPT = 16384
 
-_LONGEST_KEY = 128
 _SWEEP_SECONDS = 0.1
 
 
@@ -40,6 +40,8 @@ class _Request:
     records: int | None = None
     shares: dict[str, Array] = field(default_factory=dict)
     own: Records | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The bytes of each party's part."""
     contributed: dict[str, bytes] = field(default_factory=dict)
     """The digest of each party's part; empty for the label party's own."""
 
@@ -59,7 +61,7 @@ class Gathering:
         self._requests: dict[str, _Request] = {}
         """By key, the oldest first."""
         self._open: Counter[str] = Counter()
-        self._waiting_bytes = 0
+        self._waiting_bytes: Counter[str] = Counter()
         self._closed = False
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
@@ -95,17 +97,15 @@ class Gathering:
                 raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
             return request.scores
         self._agree_on_records(request, share.records)
-        if self._waiting_bytes + numbers.nbytes > MOST_WAITING_BYTES:
-            raise Refusal(Reason.BUSY, "too many shares wait for those of other parties; ask again later")
-        self._waiting_bytes += numbers.nbytes
+        self._hold(request, party, numbers.nbytes)
         request.model, request.shares[party], request.contributed[party] = model, numbers, digest
         self._score_if_complete(request)
         return request.scores
 
-    def ask(self, key: str, records: Records | None) -> asyncio.Future[Array]:
+    def ask(self, key: str, records: Records | None, size: int) -> asyncio.Future[Array]:
         """Ask for the scores of a key as the label party, with its own records where its half reads some.
 
-        Where they were given already, the first ones count.
+        Where they were given already, the first ones count. `size` is that of the text that they came as.
         """
         needs_records = self._versions.newest.own is not None
         if needs_records != (records is not None):
@@ -114,6 +114,7 @@ class Gathering:
         request = self._request(key, LABEL_PARTY)
         if records is not None and LABEL_PARTY not in request.contributed:
             self._agree_on_records(request, len(records))
+            self._hold(request, LABEL_PARTY, size)
             request.own, request.contributed[LABEL_PARTY] = records, b""
             self._score_if_complete(request)
         return request.scores
@@ -133,9 +134,7 @@ class Gathering:
             self._drop(request, _stopping())
 
     def _request(self, key: str, opener: str) -> _Request:
-        if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-            raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {_LONGEST_KEY} printable characters")
-        found = self._requests.get(key)
+        found = self._requests.get(checked_key(key))
         if found is not None:
             return found
         if self._closed:
@@ -156,6 +155,13 @@ class Gathering:
             )
         request.records = records
 
+    def _hold(self, request: _Request, party: str, size: int) -> None:
+        """Count the bytes of a party's part until the request is done."""
+        if self._waiting_bytes[party] + size > MOST_WAITING_BYTES:
+            raise Refusal(Reason.BUSY, f"too many bytes of {party} wait for other parties; ask again later")
+        self._waiting_bytes[party] += size
+        request.sizes[party] = size
+
     def _score_if_complete(self, request: _Request) -> None:
         if request.missing() or request.scores.done():
             return
@@ -165,21 +171,21 @@ class Gathering:
             if request.model.own is not None and request.own is not None:
                 arrays += request.model.own.encode(request.own)
             self._batcher.submit(request.model, arrays, request.scores)
-        except Refusal as refusal:
-            self._drop(request, refusal)
+        except Exception as error:  # whoever completes a request is not told what is wrong with the parts of others
+            self._drop(request, error)
 
     def _close_request(self, request: _Request) -> None:
         """Keep nothing of a request that was scored, or is refused, but the scores and who has contributed."""
         if not request.scores.cancelled():
             request.scores.exception()  # asyncio complains of errors that nobody has looked at
         self._open[request.opener] -= 1
-        self._waiting_bytes -= sum(share.nbytes for share in request.shares.values())
+        self._waiting_bytes.subtract(request.sizes)
         request.shares, request.own = {}, None
 
-    def _drop(self, request: _Request, refusal: Refusal) -> None:
+    def _drop(self, request: _Request, reason: Exception) -> None:
         self._requests.pop(request.key, None)
         if not request.scores.done():
-            request.scores.set_exception(refusal)
+            request.scores.set_exception(reason)
 
     def _sweep(self) -> None:
         now = time.monotonic()

@@ -81,5 +81,5 @@ class LabelService:
         if key is None:
             raise Refusal(Reason.MALFORMED, '"key" is missing: the feature parties send their shares under it')
         records = checked_records(content["records"]) if "records" in content else None
-        scores = await self._gathering.wait(self._gathering.ask(key, records))
+        scores = await self._gathering.wait(self._gathering.ask(key, records, len(body)))
         return Answer.of({"key": key, "scores": scores.tolist()})

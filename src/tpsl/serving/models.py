@@ -22,6 +22,8 @@ from tpsl.transport.peers import LABEL_PARTY
 
 Records = Sequence[Mapping[str, Any]]
 
+_LONGEST_KEY = 128
+
 
 @dataclass(frozen=True)
 class TableHalf:
@@ -118,6 +120,13 @@ class LabelModel:
         if self.own is not None:
             shares[LABEL_PARTY] = torch.from_numpy(self.own.compute(arrays[len(self.versions) :]))
         return self.predictor.probabilities(shares)
+
+
+def checked_key(key: str) -> str:
+    """Return what names a request, if it can be that."""
+    if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {_LONGEST_KEY} printable characters")
+    return key
 
 
 def checked_records(content: Any) -> Records:

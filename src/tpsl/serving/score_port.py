@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,11 +41,13 @@ from tpsl.transport.scoring_pb2 import (
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"
 MOST_MESSAGE_BYTES = 1 << 20
+MOST_CALLS_PER_PARTY = 512
+"""As many as the door of a feature party has under way."""
 MOST_SHARES = 64
 """Shares of one call."""
 
 _STREAMS_PER_CONNECTION = 256
-_MOST_CALLS = 1024
+_MOST_CALLS = 16 * MOST_CALLS_PER_PARTY
 _HANDSHAKE_MS = 5_000
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -77,6 +80,7 @@ class ScorePort:
     ) -> None:
         self._gathering, self._credentials = gathering, credentials
         self._metrics, self._notice = metrics, notice
+        self._calls: Counter[str] = Counter()
         options: Options = [
             *message_options(),
             ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
@@ -123,9 +127,10 @@ class ScorePort:
             with self._admitted(context) as caller:
                 request = self._request(data, caller)
                 model = self._gathering.model(request.party, request.version)
-                # All of them before any is waited for: then they are computed together.
-                taken = [self._taken(request.party, model, share) for share in request.shares]
-                outcomes = [await self._outcome(model, scores) for scores in taken]
+                with self._under_way(request.party):
+                    # All of them before any is waited for: then they are computed together.
+                    taken = [self._taken(request.party, model, share) for share in request.shares]
+                    outcomes = [await self._outcome(model, scores) for scores in taken]
                 return ScoreAnswer(outcomes=outcomes, waits=model.waits).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
@@ -152,7 +157,7 @@ class ScorePort:
             if refusal.reason == Reason.MALFORMED:
                 return self._refused(Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key"))
             return self._refused(refusal)
-        except Exception as error:
+        except Exception as error:  # its sentence may speak of the label party's own records
             self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
             return self._refused(Refusal(Reason.BAD_PEER, "the label party has an error of its own"))
 
@@ -173,6 +178,17 @@ class ScorePort:
             raise Refusal(Reason.FORBIDDEN, str(error)) from None
         finally:
             visit.end()
+
+    @contextmanager
+    def _under_way(self, party: str) -> Iterator[None]:
+        """Count a party's call for as long as it is answered; one too many is refused."""
+        if self._calls[party] >= MOST_CALLS_PER_PARTY:
+            raise Refusal(Reason.BUSY, f"{self._calls[party]:,} calls of {party} are under way; ask again later")
+        self._calls[party] += 1
+        try:
+            yield
+        finally:
+            self._calls[party] -= 1
 
     def _request(self, data: bytes, caller: str | None) -> ScoreRequest:
         try:

@@ -148,9 +148,9 @@ class Ledger:
     """
 
     @property
-    def by_unit(self) -> bool:
-        """Whether people are known by unit alone, because they come again under new ids."""
-        return bool(self.entries[0].details.get("by_unit"))
+    def counts_people(self) -> bool:
+        """Whether the same people come again under new ids, and are counted over all of them."""
+        return bool(self.entries[0].details.get("counts_people"))
 
     @property
     def released_records(self) -> int:

@@ -2,8 +2,9 @@
 
 A statement never contains a label, an outcome, a count that depends on labels, or the seed of noise. Its digest of ids
 lets someone who knows all ids of the vault check that these are the records; someone who knows all but a few could
-try candidates for those. What units have spent is not stated of a vault that knows people by unit alone: it depends on
-whom the label party knows in several alignments, and that may be the label.
+try candidates for those. What a unit has spent is not stated where alignments have made the records and these have
+units: those are of the people whom the label party knows, and whom it knows may be the label. A correction of labels
+is an entry of the ledger, so that two statements show whether there was one between them; not of how many.
 """
 
 import sqlite3
@@ -12,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 from tpsl.vault import accounting
+from tpsl.vault.adding import has_units
 from tpsl.vault.coverage import TextDigest
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series, as_json
@@ -52,7 +54,8 @@ _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,)
 def facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """All that a statement says about one state of the vault, as JSON-able data."""
     ledger = accounting.account(connection)
-    unit = None if ledger.by_unit else ledger.largest_unit
+    tells_whom_it_knows = ledger.counts_people and has_units(connection)
+    unit = None if tells_whom_it_knows else ledger.largest_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
