@@ -89,6 +89,7 @@ def test_the_label_partys_card_says_what_was_promised_and_reached(run: Path, exp
     result, ledger = RunFolder(run).result(), RunFolder(run).noted_ledger()
     assert result is not None and ledger is not None
     assert card["metrics"]["test_auc"] == result.test_auc
+    assert None not in card["metrics"].values()  # the job has no validation
     assert card["privacy"]["total_epsilon"] == result.total_epsilon
     assert card["privacy"]["ledger_head"] == ledger["head"]
     assert card["versions"] == {"shop": RunFolder(run).version("shop")}

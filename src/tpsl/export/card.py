@@ -49,13 +49,13 @@ def label_facts(run: RunFolder) -> Card:
         raise RunError(f"{run.path}: the run is not finished")
     content = result.as_dict()
     promised = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
-    metrics = [name for name in content if name.startswith(("test_", "validation_"))]
+    measured = {name: value for name, value in content.items() if value is not None}
     return {
         **_common(run, job, LABEL_PARTY),
         "versions": run.versions(),
         "train_records": result.train_records,
         "privacy": {name: content[name] for name in promised} | {"ledger_head": ledger["head"] if ledger else None},
-        "metrics": {name: content[name] for name in metrics},
+        "metrics": {name: measured[name] for name in measured if name.startswith(("test_", "validation_"))},
     }
 
 
