@@ -1,6 +1,7 @@
 """Private set intersection of two parties as processes on loopback with mutual TLS.
 
-`python benchmarks/alignment.py [--size N] [--overlap 0.5] [--mode label-only|both|size] [--parties K] [--json]`
+`python benchmarks/alignment.py [--size N] [--overlap 0.5] [--mode label-only|both|size] [--engine ecdh|spu|plain]
+[--spu-python PATH] [--parties K] [--json]`
 
 Each party has N records, of which the share --overlap is the same at all. Times are compared with the baseline of this
 machine: the hashes and multiplications that the protocol cannot do without, on all cores, and nothing else.
