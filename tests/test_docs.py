@@ -270,7 +270,7 @@ def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch:
     blocks = blocks_of(README)
     shell = [replace(block, language="bash", title="checked, not run") for block in blocks if block.language == "sh"]
     assert shell
-    Page(tmp_path, "7443", quick_programs).run(shell + [block for block in blocks if block.language != "sh"])
+    Page(tmp_path, {}, quick_programs).run(shell + [block for block in blocks if block.language != "sh"])
 
 
 def test_the_job_page_shows_defaults() -> None:
@@ -363,10 +363,10 @@ def test_a_file_that_is_not_shown_as_it_is_fails_its_page(tmp_path: Path) -> Non
     file = "examples/digits/left.yaml"
     text = (ROOT / file).read_text(encoding="utf-8")
     block = Block(ROOT / "docs" / "start.md", 1, "yaml", file, text)
-    Page(tmp_path, "1", tmp_path).run([block])
+    Page(tmp_path, {}, tmp_path).run([block])
     assert (tmp_path / "left.yaml").exists()
     with pytest.raises(AssertionError, match=f"not what stands in {file}"):
-        Page(tmp_path, "1", tmp_path).run([replace(block, text=text.replace("left", "write"))])
+        Page(tmp_path, {}, tmp_path).run([replace(block, text=text.replace("left", "write"))])
 
 
 def test_a_block_that_fails_fails_its_page(
@@ -381,4 +381,4 @@ def test_a_block_that_fails_fails_its_page(
         ("yaml", "training: {epoch: 1}", ValueError),
     ]:
         with pytest.raises(error):
-            Page(tmp_path, "1", quick_programs).run([Block(ROOT / "docs" / "start.md", 1, language, "", text)])
+            Page(tmp_path, {}, quick_programs).run([Block(ROOT / "docs" / "start.md", 1, language, "", text)])
