@@ -12,6 +12,7 @@ the network that is trained alone to the last bit. Batched matrix products over 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from itertools import repeat
 from typing import Any, Self
 
@@ -45,16 +46,24 @@ class Members(nn.Module):
         The first training pass finds out whether they draw from PyTorch's generators: a run that does cannot be resumed
         or repeated to the last bit.
         """
-        watched = self.training and not self._draws_nothing
+        watched, inputs = self.training and not self._draws_nothing, list(inputs)
         before = _generator_states() if watched else []
         outputs = [self._output(half, given, shapes) for half, given in zip(self.members, inputs, strict=True)]
-        if watched and not all(map(torch.equal, before, _generator_states())):
+        if watched and not all(map(torch.equal, before, _generator_states())) and self._copies_draw(inputs):
             raise ExtensionError(
                 f"{self._what} draws random numbers from PyTorch's generator in its forward pass, as dropout does: "
                 "such a run could not be resumed to the same weights"
             )
         self._draws_nothing |= watched
         return outputs
+
+    @torch.no_grad()
+    def _copies_draw(self, inputs: Sequence[Sequence[Tensor]]) -> bool:
+        """Whether copies of the members draw, too: it may have been another thread that did."""
+        copies, before = deepcopy(self.members), _generator_states()
+        for half, given in zip(copies, inputs, strict=True):
+            half(*given)
+        return not all(map(torch.equal, before, _generator_states()))
 
     def _output(self, half: nn.Module, given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
         try:
