@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -296,11 +297,12 @@ async def put_under_load(parties: Parties, load: Load, options: argparse.Namespa
         due += rng.expovariate(options.rate)
         if (wait := due - time.perf_counter()) > 0:
             await asyncio.sleep(wait)
-        tasks.add(loop.create_task(load.one(number, due)))
+        task = loop.create_task(load.one(number, due))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         number += 1
         if loop.time() - measured >= options.seconds / 30:
             measured = loop.time()
-            tasks = {task for task in tasks if not task.done()}
             memory["label"].append(parties.label.megabytes())
             memory["feature"].append(parties.feature.megabytes())
     await asyncio.gather(*tasks)
@@ -335,6 +337,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     direct = models[0].cpu_seconds(bodies, 200)
     parties = Parties(folder)
     load = Load(parties.port, records, expected)
+    gc.collect()
+    gc.freeze()  # a pause of the clients would count as latency of the services
     before, begun = parties.cpu_seconds(), time.perf_counter()
     try:
         memory = asyncio.run(put_under_load(parties, load, options))
