@@ -155,4 +155,5 @@ def _sums_by_class(labels: npt.NDArray[np.int64], rows: npt.NDArray[np.int32], c
     """
     counted = np.arange(classes) if classes > 2 else np.ones(1, np.int64)
     is_counted = (labels == counted[:, None]).astype(np.float64)
-    return (is_counted @ rows.astype(np.float64)).astype(np.int64)
+    sums: Sums = (is_counted @ rows.astype(np.float64)).astype(np.int64)
+    return sums
