@@ -155,7 +155,7 @@ def times(column: Any, place: Place) -> Times:
 
 
 def not_before(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
-    """Return which times of a whole column are at or after `since`, as `recent_times` does; none at all is an error."""
+    """Return which times of a whole column are at or after `since`, as `recent_times` does; none is an error."""
     recent = recent_times(column, place, since)
     if not recent.any():
         raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
