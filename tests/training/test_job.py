@@ -69,6 +69,7 @@ def another(value: Any) -> Any:
         "float32": "bfloat16",
         "adam": "sgd",
         "nothing": "score",
+        "network": "auto",
         None: 12,
     }[value]
 
@@ -89,6 +90,7 @@ NOT_ALONE = {
     "training.patience",
     "training.labels",
     "training.loss_arguments",
+    "statistic",
 }
 CHANGEABLE_ALONE = sorted({*fields(Job())} - {"data.source", *NOT_ALONE})
 

@@ -21,6 +21,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
+from tpsl.training.statistic_config import Method, StatisticConfig, check_method, with_method
 from tpsl.transport.messages import WireDtype
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -224,6 +225,34 @@ class Job(_Model):
     prediction: PredictionConfig = Field(
         PredictionConfig(), description="What comes back where the parties predict new records together."
     )
+    method: Method = Field(
+        "network",
+        description="How the private head learns: 'network' from noisy labels, 'statistic' from one noisy sum, 'refit' "
+        "from both; 'auto' chooses by ε and the numbers of records and classes.",
+    )
+    statistic: StatisticConfig | None = Field(
+        None, description="Labels of some records leave in one noisy statistic instead of one by one."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _statistic_follows_from_method(cls, content: Any) -> Any:
+        return with_method(content) if isinstance(content, dict) else content
+
+    @model_validator(mode="after")
+    def _statistic_fits(self) -> Self:
+        check_method(self.method, self.statistic)
+        if self.method == "network":
+            return self
+        if self.privacy.epsilon is None or self.privacy.draws != 1:
+            raise ValueError(f"method '{self.method}' needs privacy.epsilon and one draw: each record spends ε once")
+        if self.has_late_labels:
+            raise ValueError(f"method '{self.method}' needs all labels at once: training.labels must be 'stored'")
+        if isinstance(self.data, TableData) and self.data.makes_new_records:
+            raise ValueError(f"method '{self.method}' cannot count people: an alignment must be of mode both")
+        if self.statistic is not None and self.statistic.share_codes and self.training.wire != "float32":
+            raise ValueError("statistic.share_codes sends whole numbers, which need training.wire: float32")
+        return self
 
     @model_validator(mode="after")
     def _parties_have_folders(self) -> Self:
@@ -253,6 +282,10 @@ class Job(_Model):
     def _wide_part_has_its_labels(self) -> Self:
         if self.model.wide and self.privacy.gradients == "none":
             raise ValueError("model.wide is fitted on noisy labels, and with privacy.gradients 'none' there are none")
+        if self.model.wide and self.method == "statistic":
+            raise ValueError(
+                "model.wide is fitted on noisy labels, and with method 'statistic' there are none to train on"
+            )
         if self.model.wide and self.training.labels == "arriving":
             raise ValueError("model.wide is fitted before the first step: training.labels must be 'stored'")
         return self
@@ -280,6 +313,11 @@ class Job(_Model):
     @property
     def trains(self) -> bool:
         """Whether gradients are sent back; without them a feature party's half stays as it is."""
+        return self.releases and self.method != "statistic"
+
+    @property
+    def releases(self) -> bool:
+        """Whether anything is released of labels, so that there is a private head."""
         return self.privacy.gradients != "none"
 
     @property
@@ -348,7 +386,7 @@ class JobError(ValueError):
     """A job that cannot be understood; the message names the file and the field."""
 
 
-def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> Job:
+def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
     """Read a job file; `overrides` replace single fields of its parts."""
     content = read_yaml(path, JobError)
     if content is None:
@@ -359,7 +397,7 @@ def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> 
     return _with_alignments(make_job(content, overrides or {}, str(path)), path.stem)
 
 
-def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], origin: str) -> Job:
+def make_job(content: dict[str, Any], overrides: dict[str, Any], origin: str) -> Job:
     """Validate a job given as data; errors name the origin, the field and the value."""
     merged = _merged(_merged(_DEFAULTS, content), {part: fields for part, fields in overrides.items() if fields})
     try:

@@ -65,7 +65,7 @@ def serve(
         vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
 
         def train() -> None:
-            if finished is None and job.trains:
+            if finished is None and job.releases:
                 vault.store()  # before anybody could measure how long it takes
             server.train(LabelRole(setup, side.records, vault), side.records.ids)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, coverage, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
@@ -191,6 +191,26 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
             return releasing.noisy_labels(self._connection, planned, self._positions(ids))
+
+    def released(
+        self, mechanism: Mechanism, *, draws: int = 1, seed: int | None = None
+    ) -> Iterator[tuple[list[str], npt.NDArray[Any]]]:
+        """All records that are released in this series, as (ids, outcomes `[draws, records, …]`) in blocks.
+
+        In the order of their positions, in the memory of one chunk. What is released after the first block was asked
+        for is left out.
+        """
+        planned = self._planned(mechanism, draws, seed)
+        with storage.reading(self._connection, self.path):
+            chunks = range(coverage.chunk_count(storage.count_records(self._connection)))
+            entries = releasing.entries_of_series(self._connection, planned.series, chunks)
+        for chunk in chunks:
+            with storage.reading(self._connection, self.path):
+                places, outcomes = releasing.outcomes_of_chunk(self._connection, planned, entries, chunk)
+                start = chunk * storage.CHUNK
+                ids = storage.ids_between(self._connection, start, start + storage.CHUNK)
+            if places.size:
+                yield [ids[place] for place in places.tolist()], outcomes
 
     def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.

@@ -40,7 +40,8 @@ async def label(role: LabelRole) -> None:
     found = {}
     if len(judges):
         noisy = role.vault.noisy()
-        found = asdict(noisy_validation(noisy.mechanism, [draw[judges] for draw in noisy.draws], validation))
+        judging = role.schedule.among_labelled(judges)
+        found = asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
     role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **found}])
     role.observer.event("epoch", epoch=epoch, **found)
     role.after_epoch()
