@@ -125,6 +125,12 @@ class Schedule:
         return epochs * self.plan.rows + batches * self.plan.batch_size
 
 
-def in_parts(rows: Rows) -> list[Rows]:
+def rows_at_once(networks: int = 1) -> int:
+    """Return how many rows are evaluated or predicted at once by n networks, whose shares stand side by side."""
+    return max(1, TEST_ROWS_AT_ONCE // networks)
+
+
+def in_parts(rows: Rows, networks: int = 1) -> list[Rows]:
     """Return rows in parts of the size that is evaluated and predicted at once."""
-    return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]
+    at_once = rows_at_once(networks)
+    return [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
