@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tpsl.data.party_file import encode_file
@@ -94,6 +96,15 @@ def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
     assert [member["weight"] for member in label["members"]] == [row["weight"] for row in tuned["candidates"]]
     assert [member["epoch"] for member in label["members"]] == [1, 1]
     assert [set(member) for member in shop["members"]] == [{"run", "epoch"}] * 2, "weights are the label party's"
+
+
+@pytest.mark.parametrize("party", ["shop", "label"])
+def test_a_batch_may_be_empty(exported: Path, party: str) -> None:
+    card = json.loads((exported / party / "card.json").read_text())
+    inputs = {part["name"]: np.zeros((0, *part["shape"][1:]), part["type"]) for part in card["inputs"]}
+    (found,) = onnxruntime.InferenceSession(exported / party / "half.onnx").run(None, inputs)
+    half = torch.export.load(exported / party / "half.pt2").module()
+    assert found.shape == half(*map(torch.from_numpy, inputs.values())).shape == (0, *card["output"]["shape"][1:])
 
 
 def test_weights_are_those_of_the_run(run: Path, exported: Path) -> None:

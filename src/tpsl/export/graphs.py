@@ -82,7 +82,7 @@ class _PrivateHead(nn.Module):
 
     def log_odds(self, shares: list[Tensor]) -> Tensor:
         found = self._loss.log_odds(self._mean_logits(shares))
-        return found.reshape(found.shape[0], -1)
+        return found[:, None] if found.ndim == 1 else found
 
     def _mean_logits(self, shares: list[Tensor]) -> Tensor:
         z: Tensor = self.top([share[:, -cut:] for share, cut in zip(shares, self._cuts, strict=True)])
