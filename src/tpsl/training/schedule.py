@@ -82,6 +82,10 @@ class Schedule:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
         return in_parts(np.concatenate([self.train, self.test]))
 
+    def train_parts(self) -> list[Rows]:
+        """Return the positions of all training records, in parts of bounded size."""
+        return in_parts(np.arange(len(self.train), dtype=np.int64))
+
     def trained_parts(self) -> list[Rows]:
         """Return the positions among the training records of those that are trained on, in parts of bounded size."""
         return in_parts(self.trained)
