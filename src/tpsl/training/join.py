@@ -11,6 +11,7 @@ from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
+from tpsl.training.method import settled
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.result import FeatureResult
@@ -41,6 +42,10 @@ def join(
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
     address, own = connect_address(local), {party: local.own_parts()}
+    if job.method == "auto":
+        data = own_data(job, party, local.data, local.alignment).data
+        side = load_feature_party(data, party, watching.progress, source=own[party].source(party))
+        job = settled(job, len(side.train), watching.notice)
     device, start = torch.device(local.device), local.starting_point()
     setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
     with setup.run.started(job, [party], moved=True, own=own):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Rewound
-from tpsl.training.stages import agree, collect, evaluate, farewell, prepare, steps, wide
+from tpsl.training.stages import agree, collect, evaluate, farewell, prepare, statistic, steps, wide
 from tpsl.transport.channel import Meeting, PeerRestarted
 
 
@@ -26,12 +26,13 @@ class Stage(Protocol):
         """Do a feature party's part."""
 
 
-STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, collect, farewell)
+STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, statistic, collect, farewell)
 TOPICS = (
     steps.EMBEDDINGS,
     steps.GRADIENTS,
     wide.ESTIMATES,
     evaluate.TEST_EMBEDDINGS,
+    statistic.STATISTIC_EMBEDDINGS,
     collect.HEAD_EMBEDDINGS,
 )
 """What tensors of a job may be; all others are refused before anybody looks at them."""
