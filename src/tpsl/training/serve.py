@@ -13,8 +13,8 @@ from tpsl.training.agreement import agreement, limits
 from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.method import settled
 from tpsl.training.local import Local, certificates_of, listen_address, own_data
+from tpsl.training.method import settled
 from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.role import LabelRole
@@ -93,7 +93,7 @@ class _Port:
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
         tensors, watch = limits(self._job, role.schedule), self._watching.connections
-        terms = Terms(tensors, self._job.training.wire, self._patience, watch)
+        terms = Terms(tensors, self._job.wire_type, self._patience, watch)
         agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY))
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"

@@ -22,7 +22,15 @@ from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
-from tpsl.training.releases import check_labels, compared, labelled_ids, release_labels, statistic_ids, statistic_plan, store_labels
+from tpsl.training.releases import (
+    check_labels,
+    compared,
+    labelled_ids,
+    release_labels,
+    statistic_ids,
+    statistic_plan,
+    store_labels,
+)
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
@@ -92,7 +100,9 @@ class RunVault:
                 ids, units = records.training_ids, records.training_units
             else:  # nothing that counts people by unit has a statistic
                 ids, units = labelled_ids(job, records), None
-                vault.check_statistic(statistic_plan(job, records.classes), statistic_ids(job, records), policy=self.policy)
+                vault.check_statistic(
+                    statistic_plan(job, records.classes), statistic_ids(job, records), policy=self.policy
+                )
             planned = self._planned()
             draws, seed = planned.draws, planned.seed
             vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)

@@ -31,6 +31,7 @@ from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.stages.collect import HeadShare, keep_untrained, own_inputs, untrained_half
 from tpsl.training.stages.evaluate import keep_predictions
 from tpsl.training.statistic_config import MOST_CODES
+from tpsl.training.vaults import RunVault
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import BadMessage, checked_tensor
 from tpsl.transport.messages import TensorMessage
@@ -167,6 +168,7 @@ class _Records:
 def learn_head(role: LabelRole, records: _Records) -> None:
     """Release the statistic, fit the head on it and keep both the head and what it predicts."""
     inputs, predicted = records.finish()
+    assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
     feature_map = FeatureMap.learn(inputs, records.columns)
     statistic = role.vault.statistic(feature_map.width, _integers(feature_map, inputs))
     head = fit_head(statistic, feature_map, inputs)
