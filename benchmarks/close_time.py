@@ -35,7 +35,6 @@ from torch import Tensor
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.models.seeds import seed_of
-from tpsl.party import local_head
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
@@ -83,7 +82,6 @@ def make_attack_job(folder: Path, records: int) -> Job:
 def judging_record(job: Job, train_records: int) -> int:
     """Return a training record that decides when the local head stops: who knows the job knows which do."""
     generator = torch.Generator().manual_seed(seed_of("tpsl local head", job.training.seed))
-    local_head.HeadPart(np.arange(WIDTH), 2, generator)
     return int(torch.randperm(train_records, generator=generator)[0])
 
 

@@ -140,6 +140,25 @@ def test_times_and_units_are_checked_too(tmp_path: Path) -> None:
     assert "column 'who', row 41: the unit is missing" in errors[1]
 
 
+@pytest.mark.parametrize("block_bytes", [60, 1 << 22])
+def test_only_records_since_then_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
+    rows = "".join(f"{i},{'' if i < 30 else i},{int(i >= 20 and i % 2)},{i}\n" for i in range(40))
+    (tmp_path / "table.csv").write_text(f"id,x,label,when\n{rows}")
+    path = {"path": tmp_path / "table.csv", "time": "when"}
+    content = {"features": [{**path, "numeric": ["x"]}], "label": path, "since": 30}
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block_bytes)
+    found = check_data(TableData.model_validate(content))
+    assert [party.records for party in found.parties] == [10, 10]
+    assert found.classes == {"0": 5, "1": 5}
+    assert found.parties[1].columns[0].missing == 0, "what is missing before then does not matter"
+    assert found.passed
+    (tmp_path / "table.csv").write_text(f"id,x,label,when\n{rows}0,1,1,35\n")
+    (repeated, _) = texts(check_data(TableData.model_validate(content)), "error")
+    assert "record 1 is that of record 41 too" in repeated, "as a run would find"
+    (late, _) = texts(check_data(TableData.model_validate({**content, "since": 50})), "error")
+    assert "column 'when' has no time at or after 50" in late
+
+
 def test_click_logs_and_built_in_data(tmp_path: Path) -> None:
     lines = ["\t".join([str(i % 2), *[str(i)] * 13, *[f"{i % 7:08x}"] * 26]) for i in range(60)]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tpsl import metrics
-from tpsl.party.local_head import train_local_head
+from tpsl.party.local_head import HeadPart, Judging, LocalHead, train_local_head
 
 
 def records(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -46,3 +46,32 @@ def test_a_mapped_file_gives_the_same_head(tmp_path: object) -> None:
         strict=True,
     ):
         assert torch.equal(one, other)
+
+
+def test_a_linear_part_goes_on_where_hidden_layers_have_seen_nothing() -> None:
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(600, 24)).astype(np.float32)
+    labels = (inputs.sum(axis=1) / 4 + rng.logistic(size=600) > 0).astype(np.int64)
+    head = train_local_head(inputs, labels, 2, seed=0)
+    linear, hidden = head.parts
+    shifted = 3 * rng.normal(size=(2000, 24)).astype(np.float32) + 2
+    truth = (shifted.sum(axis=1) / 4 + rng.logistic(size=2000) > 0).astype(np.int64)
+    with torch.no_grad():
+        found = [part(torch.from_numpy(shifted)) for part in (linear, hidden, head)]
+    aucs = [metrics.auc((logits[:, 1] - logits[:, 0]).numpy(), truth).value for logits in found]
+    assert aucs[0] > aucs[1], "nothing to learn by heart"
+    assert aucs[2] > aucs[1], "and the judges trust it"
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_head_is_rebuilt_from_its_state_whatever_its_parts_are(classes: int) -> None:
+    inputs, labels = records(classes)
+    judging = Judging(np.arange(50), np.arange(3), np.arange(3, 3 + (1 if classes == 2 else classes)) % 6)
+    head = train_local_head(inputs[:300], labels[:300], classes, 0, judging=judging)
+    assert [len(part.layers) for part in head.parts] == [1, 5, 5]
+    again = LocalHead.of(head.state_dict())
+    assert np.array_equal(again.predict(inputs), head.predict(inputs))
+    generator = torch.Generator().manual_seed(0)
+    before = LocalHead([HeadPart(np.arange(6), (16, 8), classes, generator)], np.empty(0, dtype=np.int64))
+    before.weights.fill_(1.0)
+    assert np.array_equal(LocalHead.of(before.state_dict()).predict(inputs), before.predict(inputs)), "a single part"

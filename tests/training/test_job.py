@@ -66,9 +66,11 @@ def another(value: Any) -> Any:
         "posterior": "linear",
         "auto": "lazy",
         "shuffled": "arrival",
+        "gradients": "labels",
         "float32": "bfloat16",
         "adam": "sgd",
         "nothing": "score",
+        "network": "auto",
         None: 12,
     }[value]
 
@@ -89,6 +91,7 @@ NOT_ALONE = {
     "training.patience",
     "training.labels",
     "training.loss_arguments",
+    "statistic",
 }
 CHANGEABLE_ALONE = sorted({*fields(Job())} - {"data.source", *NOT_ALONE})
 

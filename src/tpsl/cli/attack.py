@@ -22,6 +22,9 @@ def attack(
         list[str] | None, typer.Option("--attack", help="Run only this attack; can be given more than once.")
     ] = None,
     skip: Annotated[int, typer.Option(min=0, help="Leave the first n steps out of the AUCs.")] = 0,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if not given.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
@@ -33,6 +36,8 @@ def attack(
     prediction from features together, estimated on these records; for 'no_transcript', that of the prediction alone.
     What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
+    import torch
+
     from tpsl.attacks import run_attacks
     from tpsl.data.dataset import load_label_party
     from tpsl.report.findings import keep_finding
@@ -40,6 +45,8 @@ def attack(
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
 
+    if threads is not None:
+        torch.set_num_threads(threads)
     folder = RunFolder(run)
     job = folder.job()
     notice("loading the true labels, to score the guesses")

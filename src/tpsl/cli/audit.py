@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.vault import ReleasePolicy
 
-COMMAND = settings_command(**JOB_FLAGS, **LIMIT_FLAGS)
+COMMAND = settings_command(**JOB_FLAGS, **LIMIT_FLAGS, threads="local.threads")
 
 
 def audit(

@@ -168,11 +168,12 @@ JOB_FLAGS = {
     "mechanism": "privacy.mechanism",
     "epsilon": "privacy.epsilon",
     "epochs": "training.epochs",
+    "method": "method",
 }
 START_FLAGS = {"from_": "local.start_from", "since": "data.since"}
 LIMIT_FLAGS = {"max_epsilon": "local.max_epsilon", "not_private": "local.not_private"}
 RELEASE_FLAGS = {"vault": "local.vault", **LIMIT_FLAGS, "compose": "local.compose"}
-ALL_PARTS = ("data", "privacy", "model", "training", "prediction", LOCAL)
+ALL_PARTS = ("data", "privacy", "model", "training", "prediction", "method", "statistic", LOCAL)
 
 
 def settings_command(*parts: str, **flags: str) -> type[SettingsCommand]:

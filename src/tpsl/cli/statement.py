@@ -115,7 +115,7 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
 
 
 def _stated(content: dict[str, Any], since: int | None) -> Iterator[str]:
-    from tpsl.report.words import spent_text
+    from tpsl.report.words import records_text, spent_text
 
     signer = content["signer"]
     yield f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}"
@@ -124,7 +124,8 @@ def _stated(content: dict[str, Any], since: int | None) -> Iterator[str]:
     yield f"largest total    {spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record"
     if content["largest_unit"] is not None:
         unit = content["largest_unit"]
-        yield f"                 {spent_text(unit['epsilon'], unit['delta'])} of any unit ({unit['records']:,} records)"
+        spent = spent_text(unit["epsilon"], unit["delta"])
+        yield f"                 {spent} of any unit ({records_text(unit['records'])})"
     yield f"private          {'yes' if content['private'] else 'NO'}"
     yield f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}"
     if since is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tpsl.tuning.candidates import TuneResult
 
-COMMAND = settings_command(**RELEASE_FLAGS, device="local.device")
+COMMAND = settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")
 
 
 def tune(
@@ -27,7 +27,7 @@ def tune(
         Path | None,
         typer.Option(help="YAML list of changes to the job to try. Default: what suits the classes and the networks."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time, one core each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time, in one thread each.")] = 1,
     local: LocalsOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -57,7 +57,7 @@ def tune(
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
         result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=workers)
     for name in result.diverged:
-        warn(f"{name}: diverged, its later epochs are no candidates")
+        warn(f"{name}: diverged, so that it is no candidate")
     answer(json, result.as_dict(), _found(result, out))
 
 

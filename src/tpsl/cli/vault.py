@@ -146,11 +146,11 @@ def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
     from rich.table import Table
     from rich.text import Text
 
-    from tpsl.report.words import rounded_up
+    from tpsl.report.words import records_text, rounded_up
 
     table = Table("#", "when (UTC)", "what", "records", "ε", "δ", "hash", title=Text(f"Ledger of {vault}"))
     for entry in found.entries:
-        released = entry.kind == "released"
+        released = entry.is_release
         table.add_row(
             str(entry.sequence),
             entry.time[:19].replace("T", " "),
@@ -164,7 +164,7 @@ def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
     per_record = f"largest ε of any record: {rounded_up(found.epsilon_per_record, 6)}"
     yield per_record + ("" if found.private else "  — NOT PRIVATE")
     if unit := found.largest_unit:
-        yield f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {unit.records:,} records)"
+        yield f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
     yield f"newest hash: {found.head}"
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tpsl.data import clicklog, table
 from tpsl.data.aligned import Alignment, alignment_of
@@ -26,7 +27,7 @@ from tpsl.data.rawtable import FIND_COMMON_RECORDS, NO_LABEL
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.columns import record_ids, times
+from tpsl.tables.columns import recent_times, record_ids, times
 from tpsl.tables.reading import Block
 
 LABEL = "label"
@@ -98,6 +99,12 @@ class _Records:
 
     ids: Hashes
     labels: npt.NDArray[np.int64] | None = None
+    rows: npt.NDArray[np.int64] | None = None
+    """Where each stands in the party's file; None: the first record in the first row, and so on."""
+
+    def row(self, position: int) -> int:
+        """Return the number of a record in the party's file, counted from 1."""
+        return 1 + (position if self.rows is None else int(self.rows[position]))
 
 
 def check_data(
@@ -131,7 +138,7 @@ def check_data(
                 report.not_here.append(party)
     for party, records in found.items():
         if party != LABEL and LABEL in found and alignments is None:
-            _compare_ids(party, records.ids, found[LABEL].ids, report)
+            _compare_ids(party, records, found[LABEL], report)
     if report.not_here and not (report.parties or report.findings):
         raise DataError(f"there is nothing to check: the data of {', '.join(report.not_here)} is not here")
     return report
@@ -194,7 +201,11 @@ class _Lookup:
 
 
 class _FileCheck:
-    """One pass over a party's file; an error in one column does not hide those in others."""
+    """One pass over a party's file; an error in one column does not hide those in others.
+
+    Where the job takes records since some time, errors are those of all rows, as a run would find them; what is counted
+    and warned about are the records since then.
+    """
 
     def __init__(
         self,
@@ -208,6 +219,7 @@ class _FileCheck:
         self._columns = {name: ColumnCheck(name, kind) for name, kind in file.columns.items()}
         self._broken: set[str] = set()
         self._ids: list[Hashes] = []
+        self._recent: list[npt.NDArray[np.bool_]] = []
         self._labels: list[npt.NDArray[np.int64]] = []
         self._leak = LabelLeak()
         self._label_of = None if label is None or label.labels is None else _Lookup(label.ids, label.labels)
@@ -216,21 +228,24 @@ class _FileCheck:
         """Return the records, if their ids can be read."""
         file = self._file
         wanted = [file.id, file.time, file.unit, file.labels.column if file.labels else None, *file.columns]
-        records = 0
         try:
             for block in file.blocks([name for name in wanted if name is not None], progress):
                 self._add(block)
-                records += block.rows
         except DataError as error:  # of the file as a whole
             self._report.error(self._party, str(error))
             return {}
-        self._report_on(records)
+        rows = np.flatnonzero(np.concatenate(self._recent))
+        if not len(rows) and file.time not in self._broken:
+            self._report.error(self._party, f"{file.path}: column {file.time!r} has no time at or after {file.since}")
+        if not len(rows):
+            return {}
+        self._report_on(len(rows))
         if file.id in self._broken:
             return {}
         ids = np.concatenate(self._ids)
         _repeated_ids(self._party, ids, self._report)
         known = self._file.labels is not None and self._file.labels.column not in self._broken
-        return {self._party: _Records(ids, np.concatenate(self._labels) if known else None)}
+        return {self._party: _Records(ids[rows], np.concatenate(self._labels) if known else None, rows)}
 
     def _add(self, block: Block) -> None:
         file = self._file
@@ -240,21 +255,34 @@ class _FileCheck:
             labels = self._read(file.labels.column, lambda: file.class_numbers(block))
         elif self._label_of is not None and ids is not None:
             labels = self._label_of(ids)
+        recent = self._recent_of(block)
         values = {}
         for name, column in self._columns.items():
             typed = self._read(name, lambda name=name: file.typed(block, name))
             if typed is not None:
-                values[name] = column.add(typed)
-        if file.time is not None:
-            self._read(file.time, lambda: times(block.columns[file.time], file.place(block, file.time)))
+                values[name] = column.add(typed.filter(pa.array(recent)))
         if file.unit is not None:
             self._read(file.unit, lambda: record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
+        self._recent.append(recent)
         if ids is not None:
             self._ids.append(ids)
         if labels is not None:
-            self._labels.append(labels)
+            self._labels.append(labels[recent])
             if ids is not None and not self._broken:
-                self._leak.add(ids, labels, values)
+                self._leak.add(ids[recent], labels[recent], values)
+
+    def _recent_of(self, block: Block) -> npt.NDArray[np.bool_]:
+        """Return which records of a block the job takes: all, or those since its time; none where that is not known."""
+        file, since = self._file, self._file.since
+        everything = np.ones(block.rows, dtype=np.bool_)
+        if file.time is None:
+            return everything
+        column, place = block.columns[file.time], file.place(block, file.time)
+        if since is None:
+            self._read(file.time, lambda: times(column, place))
+            return everything
+        found = self._read(file.time, lambda: recent_times(column, place, since))
+        return ~everything if found is None else found
 
     def _read(self, column: str, read: Any) -> Any:
         """Return what `read` returns; the first error of a column is noted, and the column is left out from then on."""
@@ -340,14 +368,18 @@ def _repeated_ids(party: str, ids: Hashes, report: DataReport) -> None:
         )
 
 
-def _compare_ids(party: str, ids: Hashes, of_label: Hashes, report: DataReport) -> None:
+def _compare_ids(party: str, records: _Records, label: _Records, report: DataReport) -> None:
+    ids, of_label = records.ids, label.ids
     only_here, only_there = ~np.isin(ids, of_label), ~np.isin(of_label, ids)
     if not only_here.any() and not only_there.any():
         return
-    record, owner = (only_here.argmax(), party) if only_here.any() else (only_there.argmax(), LABEL)
+    if only_here.any():
+        row, owner = records.row(int(only_here.argmax())), party
+    else:
+        row, owner = label.row(int(only_there.argmax())), LABEL
     report.error(
         party,
         f"{party!r} and the label party must have the same ids, but {int(only_here.sum()):,} of {len(ids):,} are only "
         f"at {party!r} and {int(only_there.sum()):,} of {len(of_label):,} only at the label party, "
-        f"for example that of record {int(record) + 1:,} of {owner!r}; {FIND_COMMON_RECORDS}",
+        f"for example that of record {row:,} of {owner!r}; {FIND_COMMON_RECORDS}",
     )

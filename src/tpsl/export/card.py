@@ -110,7 +110,8 @@ def _lines(card: Mapping[str, Any]) -> Iterator[str]:
     infinite = {name: "∞" for name in ("epsilon", "total_epsilon") if card["privacy"].get(name, 0) is None}
     yield from _table("Privacy of the labels", {**card["privacy"], **infinite})
     if "metrics" in card:
-        yield from _table("Metrics, from true labels: for the label party only", card["metrics"])
+        heading = "Metrics: test_… from true labels, validation_… from noisy ones; for the label party only"
+        yield from _table(heading, card["metrics"])
     yield from _table("What it reads", {part["name"]: _shape(part) for part in card["inputs"]}, "input", "values")
     if card["columns"]:
         yield from _table("Columns of the party's table", card["columns"], "column", "kind")

@@ -36,6 +36,10 @@ def log_upper(ratio: Fraction) -> float:
     if ratio <= 0:
         raise ValueError(f"the logarithm of {ratio} does not exist")
     quotient = _CONTEXT.divide(decimal.Decimal(ratio.numerator), decimal.Decimal(ratio.denominator))
-    bound = Fraction(_CONTEXT.ln(quotient)) + _SLACK * 4
-    nearest = float(bound)
-    return nearest if Fraction(nearest) >= bound else math.nextafter(nearest, math.inf)
+    return float_above(Fraction(_CONTEXT.ln(quotient)) + _SLACK * 4)
+
+
+def float_above(exact: Fraction) -> float:
+    """Return the smallest float that is at least this rational."""
+    nearest = float(exact)
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

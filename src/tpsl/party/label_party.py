@@ -64,7 +64,7 @@ class LabelParty:
     def backward(self, batch: Rows, rows: Rows, received: Sequence[Tensor], records: int) -> list[Tensor]:
         """Take the embeddings of every feature party for a batch, or a part of one; return the gradients for each.
 
-        `batch` are positions among the training records (where noisy labels are), `rows` the same records in the
+        `batch` are positions among the records with noisy labels, `rows` the same records in the
         tables, `records` the size n of the whole batch. What `update` needs adds up over the parts.
         """
         if not self.holds(batch):

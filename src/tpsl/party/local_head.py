@@ -29,8 +29,10 @@ Rows = npt.NDArray[np.int64]
 Columns = npt.NDArray[np.int64]
 
 WIDTHS = (256, 256)
+"""Of the hidden layers of a part; a linear part has none."""
 _EPOCHS, _BATCH = 8, 512
 _PATIENCE = 2
+_LINEAR_STEPS = 50
 _AVERAGING = 0.998
 _HELD_OUT = 0.05
 _ROWS_AT_ONCE = 16_384
@@ -38,18 +40,18 @@ _OPTIMIZER = OptimizerConfig(name="adam", learning_rate=1e-3, weight_decay=1e-5)
 
 
 class HeadPart(nn.Module):
-    """Standardises some of the inputs and maps them to logits."""
+    """Standardises some of the inputs and maps them to logits, through hidden layers of these widths or linearly."""
 
     columns: Tensor
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, columns: Columns, classes: int, generator: torch.Generator) -> None:
+    def __init__(self, columns: Columns, widths: Sequence[int], classes: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.register_buffer("columns", torch.from_numpy(columns))
+        self.register_buffer("columns", torch.tensor(columns))  # a copy: parts may share theirs
         self.register_buffer("mean", torch.zeros(len(columns)))
         self.register_buffer("scale", torch.ones(len(columns)))
-        self.layers = relu_layers(len(columns), WIDTHS).append(nn.Linear(WIDTHS[-1], classes))
+        self.layers = relu_layers(len(columns), widths).append(nn.Linear((len(columns), *widths)[-1], classes))
         draw_weights(self, generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -68,21 +70,18 @@ class LocalHead(nn.Module):
         super().__init__()
         self.parts = nn.ModuleList(parts)
         self.register_buffer("private", torch.tensor(private))  # a copy: torch.export cannot keep an empty view
-        self.register_buffer("weights", torch.tensor([0.0] * (len(parts) - 1) + [1.0] + [0.0] * (len(private) > 0)))
+        self.register_buffer("weights", torch.zeros(len(parts) + (len(private) > 0)))
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> Self:
-        """Return the head whose `state_dict` this is."""
-        numbers = sorted({int(name.split(".")[1]) for name in state if name.startswith("parts.")})
-        output = 2 * len(WIDTHS)
-        parts = [
-            HeadPart(
-                state[f"parts.{number}.columns"].numpy(),
-                len(state[f"parts.{number}.layers.{output}.bias"]),
-                torch.Generator(),
-            )
-            for number in numbers
-        ]
+        """Return the head whose `state_dict` this is: how many parts it has, and how wide they are, follows from it."""
+        parts, number = list[HeadPart](), 0
+        while (columns := state.get(f"parts.{number}.columns")) is not None:
+            layers = f"parts.{number}.layers."
+            biases = {name: len(value) for name, value in state.items() if name.startswith(layers) and "bias" in name}
+            *widths, classes = (biases[name] for name in sorted(biases, key=lambda name: int(name.split(".")[3])))
+            parts.append(HeadPart(columns.numpy(), widths, classes, torch.Generator()))
+            number += 1
         head = cls(parts, state["private"].numpy())
         head.load_state_dict(state)
         return head
@@ -135,34 +134,61 @@ def train_local_head(
 
     Halves that were trained on noisy labels know those of their training records, and a noisy label tells something of
     the true one: on these records the trained cut says more than it will on others. One part of the head sees the clean
-    columns, one sees all; the judges decide how far each of them, and the private head, is to be trusted. Without
-    judges the part that sees all is the head.
+    columns, one sees all; beside the first stands a linear part, which has less to learn by heart and goes on in a
+    straight line where new records are unlike the old ones. The judges decide how far each of them, and the private
+    head, is to be trusted.
 
     `inputs` may be a memory-mapped file: a batch is read at a time. The result is a function of the arguments.
     """
     generator = torch.Generator().manual_seed(seed_of("tpsl local head", seed))
+    judging = judging or _drawn_judges(len(inputs), generator)
+    fitted = np.delete(np.arange(len(inputs), dtype=np.int64), judging.judges)
     every = np.arange(inputs.shape[1], dtype=np.int64)
-    views = [every]
-    if judging is not None and 0 < len(judging.clean) < len(every):
-        views.insert(0, judging.clean)
-    parts = [HeadPart(columns, classes, generator) for columns in views]
-    if judging is None:
-        order = torch.randperm(len(inputs), generator=generator).numpy()
-        held = max(1, round(_HELD_OUT * len(inputs)))
-        held_out, fitted = np.sort(order[:held]), order[held:]
-    else:
-        held_out, fitted = judging.judges, np.delete(np.arange(len(inputs), dtype=np.int64), judging.judges)
+    clean = judging.clean if 0 < len(judging.clean) < len(every) else every
+    plans = [(clean, ()), *([(clean, WIDTHS)] if clean is not every else []), (every, WIDTHS)]
+    parts = [HeadPart(columns, widths, classes, generator) for columns, widths in plans]
     for number, part in enumerate(parts):
 
         def of_all(done: int, total: int, note: str, number: int = number) -> None:
             progress(number * total + done, len(parts) * total, note)
 
         _standardise(part, inputs)
-        _train_part(part.to(device), inputs, labels, fitted, held_out, generator, of_all)
-    head = LocalHead(parts, np.empty(0, dtype=np.int64) if judging is None else judging.private).to(device)
-    if judging is not None:
-        _weigh(head, inputs, labels, judging.judges)
+        if len(part.layers) == 1:
+            _fit_linear(part.to(device), inputs, labels, fitted)
+        else:
+            _train_part(part.to(device), inputs, labels, fitted, judging.judges, generator, of_all)
+    head = LocalHead(parts, judging.private).to(device)
+    _weigh(head, inputs, labels, judging.judges)
     return head
+
+
+def _drawn_judges(records: int, generator: torch.Generator) -> Judging:
+    """Return judges where no records were held out: a twentieth, which nothing else is known of."""
+    nothing = np.empty(0, dtype=np.int64)
+    order = torch.randperm(records, generator=generator).numpy()
+    return Judging(np.sort(order[: max(1, round(_HELD_OUT * records))]), nothing, nothing)
+
+
+def _fit_linear(part: HeadPart, inputs: Inputs, labels: Labels, fitted: Rows) -> None:
+    """Fit a part without hidden layers: logistic regression, each weight with the prior N(0, 1/width)."""
+    output = part.layers[0]
+    nn.init.zeros_(output.weight)
+    solver = torch.optim.LBFGS(output.parameters(), max_iter=_LINEAR_STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> float:
+        solver.zero_grad()
+        penalty = output.weight.square().sum() * len(part.columns) / 2
+        (penalty / len(fitted)).backward()
+        summed = float(penalty.detach())
+        for start in range(0, len(fitted), _ROWS_AT_ONCE):
+            rows = fitted[start : start + _ROWS_AT_ONCE]
+            logits = part(_tensor(inputs[rows], part))
+            loss = functional.cross_entropy(logits, _tensor(labels[rows], part), reduction="sum")
+            (loss / len(fitted)).backward()
+            summed += float(loss.detach())
+        return summed / len(fitted)
+
+    solver.step(closure)  # type: ignore[no-untyped-call]
 
 
 def _train_part(

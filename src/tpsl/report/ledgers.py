@@ -11,7 +11,7 @@ import numpy as np
 
 from tpsl.files import for_json
 from tpsl.report.run_view import RunView, SumOverVaults
-from tpsl.report.words import rounded_up
+from tpsl.report.words import records_text, rounded_up
 from tpsl.training.job import Job
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
@@ -169,16 +169,16 @@ def _content(ledger: Ledger, vault: Path) -> dict[str, Any]:
         "private": ledger.private,
         "epsilon_text": rounded_up(ledger.epsilon_per_record, 4),
         "delta_text": rounded_up(ledger.delta_per_record, 2),
-        "unit_text": f"{rounded_up(unit.epsilon, 4)} ({unit.records:,} records)" if unit else None,
+        "unit_text": f"{rounded_up(unit.epsilon, 4)} ({records_text(unit.records)})" if unit else None,
         "head": ledger.head,
         "entries": [
             {
                 "sequence": entry.sequence,
                 "time": entry.time,
-                "what": entry.description if entry.kind == "released" else entry.kind,
+                "what": entry.description if entry.is_release else entry.kind,
                 "records": entry.details.get("records"),
-                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.kind == "released" else "",
-                "delta_text": rounded_up(entry.delta, 2) if entry.kind == "released" else "",
+                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.is_release else "",
+                "delta_text": rounded_up(entry.delta, 2) if entry.is_release else "",
                 "hash": entry.hash,
             }
             for entry in ledger.entries

@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from tpsl.report.page import asset
-from tpsl.report.words import spent_text
+from tpsl.report.words import records_text, spent_text
 
 MEANING = (
     "The signature shows that the holder of this certificate's key has stated exactly these figures.",
@@ -47,7 +47,7 @@ def _lead(content: dict[str, Any]) -> str:
 
 def _facts(content: dict[str, Any]) -> Iterable[tuple[str, str]]:
     signer, unit = content["signer"], content["largest_unit"]
-    per_unit = f"{spent_text(unit['epsilon'], unit['delta'])} ({unit['records']:,} records)" if unit else _NO_UNIT
+    per_unit = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})" if unit else _NO_UNIT
     yield "Signed by", f"{escape(signer['party'])} ({escape(signer['subject'])})"
     yield "Certificate, SHA-256", _code(signer["certificate"])
     yield "Time", escape(content["time"])

@@ -82,6 +82,11 @@ def spent_text(epsilon: float | str, delta: float) -> str:
     return f"ε = {rounded_up(float(epsilon), 6)}" + (f", δ = {rounded_up(delta, 3)}" if delta else "")
 
 
+def records_text(count: int) -> str:
+    """Return a number of records in words: "1 record", "3 records"."""
+    return f"{count:,} record" + ("" if count == 1 else "s")
+
+
 def estimate_texts(metrics: NoisyMetrics) -> dict[str, str]:
     """Return each metric that was estimated from noisy labels, with its standard error or why there is none."""
     estimates = {

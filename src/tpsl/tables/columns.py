@@ -155,9 +155,17 @@ def times(column: Any, place: Place) -> Times:
 
 
 def not_before(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
+    """Return which times of a whole column are at or after `since`, as `recent_times` does; none is an error."""
+    recent = recent_times(column, place, since)
+    if not recent.any():
+        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
+    return recent
+
+
+def recent_times(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
     """Return which times are at or after `since`: a number where they are numbers, else an ISO 8601 date or timestamp.
 
-    A time without a zone is taken as it stands, one with a zone in UTC. If none is, that is an error.
+    A time without a zone is taken as it stands, one with a zone in UTC.
     """
     moments = _moments(column, place)
     are_dates = pa.types.is_temporal(moments.type)
@@ -169,10 +177,7 @@ def not_before(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
     if are_dates:
         in_utc = start if start.tzinfo is None else start.astimezone(UTC).replace(tzinfo=None)
         moments, start = _in_utc(moments), pa.scalar(in_utc, pa.timestamp("us"))
-    chosen = _array(pc.greater_equal(moments, start))
-    if not chosen.any():
-        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
-    return chosen
+    return _array(pc.greater_equal(moments, start))
 
 
 def _moments(column: Any, place: Place) -> Any:

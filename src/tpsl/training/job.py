@@ -17,11 +17,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
-from tpsl.data.dataset import feature_party_names
+from tpsl.data.dataset import feature_party_names, label_party_has_features
 from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
-from tpsl.transport.messages import WireDtype
+from tpsl.training.statistic_config import Method, StatisticConfig, check_method, with_method
+from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
@@ -104,6 +105,10 @@ class TrainingConfig(_Model):
     labels: Literal["stored", "arriving"] = Field(
         "stored",
         description="'arriving': the vault is filled while training goes on; a step waits for its records' labels.",
+    )
+    exchange: Literal["gradients", "labels"] = Field(
+        "gradients",
+        description="'labels': the noisy labels cross once, and the feature party trains both halves by itself.",
     )
     feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
     label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
@@ -224,6 +229,34 @@ class Job(_Model):
     prediction: PredictionConfig = Field(
         PredictionConfig(), description="What comes back where the parties predict new records together."
     )
+    method: Method = Field(
+        "network",
+        description="How the private head learns: 'network' from noisy labels, 'statistic' from one noisy sum, 'refit' "
+        "from both; 'auto' chooses by ε and the numbers of records and classes.",
+    )
+    statistic: StatisticConfig | None = Field(
+        None, description="Labels of some records leave in one noisy statistic instead of one by one."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _statistic_follows_from_method(cls, content: Any) -> Any:
+        return with_method(content) if isinstance(content, dict) else content
+
+    @model_validator(mode="after")
+    def _statistic_fits(self) -> Self:
+        check_method(self.method, self.statistic)
+        if self.method == "network":
+            return self
+        if self.privacy.epsilon is None or self.privacy.draws != 1:
+            raise ValueError(f"method '{self.method}' needs privacy.epsilon and one draw: each record spends ε once")
+        if self.has_late_labels:
+            raise ValueError(f"method '{self.method}' needs all labels at once: training.labels must be 'stored'")
+        if isinstance(self.data, TableData) and self.data.makes_new_records:
+            raise ValueError(f"method '{self.method}' cannot count people: an alignment must be of mode both")
+        if self.statistic is not None and self.statistic.share_codes and self.training.wire != "float32":
+            raise ValueError("statistic.share_codes sends whole numbers, which need training.wire: float32")
+        return self
 
     @model_validator(mode="after")
     def _parties_have_folders(self) -> Self:
@@ -250,9 +283,21 @@ class Job(_Model):
         return self
 
     @model_validator(mode="after")
+    def _labels_can_be_handed_over(self) -> Self:
+        if self.hands_over:
+            reason = self.needs_split_training()
+            if reason is not None:
+                raise ValueError(f"training.exchange 'labels' is not possible: {reason}")
+        return self
+
+    @model_validator(mode="after")
     def _wide_part_has_its_labels(self) -> Self:
         if self.model.wide and self.privacy.gradients == "none":
             raise ValueError("model.wide is fitted on noisy labels, and with privacy.gradients 'none' there are none")
+        if self.model.wide and self.method == "statistic":
+            raise ValueError(
+                "model.wide is fitted on noisy labels, and with method 'statistic' there are none to train on"
+            )
         if self.model.wide and self.training.labels == "arriving":
             raise ValueError("model.wide is fitted before the first step: training.labels must be 'stored'")
         return self
@@ -272,14 +317,54 @@ class Job(_Model):
         return self.training.labels == "arriving"
 
     @property
+    def hands_over(self) -> bool:
+        """Whether the noisy labels themselves cross, once, instead of gradients in every step."""
+        return self.training.exchange == "labels"
+
+    def needs_split_training(self) -> str | None:
+        """Return why one feature party cannot train on noisy labels alone what the job describes; None if it can."""
+        parties = feature_party_names(self.data)
+        reasons = {
+            f"the features are at {len(parties)} parties": len(parties) > 1,
+            "the label party has features of its own": label_party_has_features(self.data),
+            "the local head is trained on true labels": self.training.head == "local",
+            "labels that arrive late are released step by step": self.has_late_labels,
+            "with privacy.gradients 'none' nothing is released": not self.releases,
+            f"method '{self.method}' sums embeddings at the label party": self.method != "network",
+        }
+        return next((f"{reason}, which needs split training" for reason, holds in reasons.items() if holds), None)
+
+    def with_gradients(self) -> Job:
+        """Return the same job whose parties exchange gradients: what a party does that has all halves in one process.
+
+        Its weights are, bit for bit, those of split training.
+        """
+        return self.model_copy(update={"training": self.training.model_copy(update={"exchange": "gradients"})})
+
+    @property
+    def wire_type(self) -> WireType:
+        """How tensors of the job cross: as the numbers of `training.wire`, or noisy labels as bytes."""
+        return "uint8" if self.hands_over else self.training.wire
+
+    @property
     def classes(self) -> int:
         """Number of classes of the labels, as the agreement has it."""
         data = self.agreed()["data"]
         return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
 
     @property
+    def mechanism(self) -> Mechanism:
+        """What makes the labels noisy, as every party of the job can build it."""
+        return self.privacy.build(self.classes)
+
+    @property
     def trains(self) -> bool:
         """Whether gradients are sent back; without them a feature party's half stays as it is."""
+        return self.releases and self.method != "statistic"
+
+    @property
+    def releases(self) -> bool:
+        """Whether anything is released of labels, so that there is a private head."""
         return self.privacy.gradients != "none"
 
     @property
@@ -348,7 +433,7 @@ class JobError(ValueError):
     """A job that cannot be understood; the message names the file and the field."""
 
 
-def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> Job:
+def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
     """Read a job file; `overrides` replace single fields of its parts."""
     content = read_yaml(path, JobError)
     if content is None:
@@ -359,7 +444,7 @@ def load_job(path: Path, overrides: dict[str, dict[str, Any]] | None = None) -> 
     return _with_alignments(make_job(content, overrides or {}, str(path)), path.stem)
 
 
-def make_job(content: dict[str, Any], overrides: dict[str, dict[str, Any]], origin: str) -> Job:
+def make_job(content: dict[str, Any], overrides: dict[str, Any], origin: str) -> Job:
     """Validate a job given as data; errors name the origin, the field and the value."""
     merged = _merged(_merged(_DEFAULTS, content), {part: fields for part, fields in overrides.items() if fields})
     try:

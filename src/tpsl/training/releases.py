@@ -15,6 +15,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice
 from tpsl.training.job import Job
+from tpsl.training.schedule import Schedule
 from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, ReleaseReport, Vault, VaultError
 
 
@@ -36,15 +37,30 @@ def noisy_labels_for(
 def release_labels(
     job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
 ) -> NoisyLabels:
-    """Release the labels of the training records, which the vault has; the same as `noisy_labels_for` otherwise."""
+    """Release the labels of the training records, which the vault has; the same as `noisy_labels_for` otherwise.
+
+    Those whose labels leave in a statistic are left out.
+    """
     mechanism, why = job.privacy.choose(records.classes)
     if job.privacy.mechanism == "auto":
         notice(f"mechanism auto: {why}")
-    ids, draws, seed = records.training_ids, job.privacy.draws, job.privacy.noise_seed
+    ids, draws, seed = labelled_ids(job, records), job.privacy.draws, job.privacy.noise_seed
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
         notice(_what_was_released(report))
         return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed)
+
+
+def labelled_ids(job: Job, records: LabelRecords) -> Any:
+    """Return the ids of the training records that get noisy labels: all whose labels do not leave in a statistic."""
+    if job.statistic is None:
+        return records.training_ids
+    return records.training_ids.take(pa.array(Schedule(job, records.train, records.test).labelled))
+
+
+def statistic_ids(job: Job, records: LabelRecords) -> Any:
+    """Return the ids of the training records whose labels leave in the statistic."""
+    return records.training_ids.take(pa.array(Schedule(job, records.train, records.test).statistic))
 
 
 def noisy_test_labels(

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpsl.data.order import permutation
 from tpsl.data.plan import BatchPlan
-from tpsl.data.split import VALIDATION_STREAM, Rows
+from tpsl.data.split import STATISTIC_STREAM, VALIDATION_STREAM, Rows
 from tpsl.training.job import Job
 
 TEST_ROWS_AT_ONCE = 16_384
@@ -23,14 +23,33 @@ def held_out(records: int, share: float, seed: int) -> Rows:
     return np.sort(permutation(records, VALIDATION_STREAM, seed)[:count])
 
 
+def statistic_records(available: Rows, share: float, seed: int) -> Rows:
+    """Return those of the positions whose labels leave in the statistic, ascending: a share, chosen by the seed.
+
+    A share below 1 leaves at least one to the network.
+    """
+    count = len(available) if share == 1 else min(len(available) - 1, max(1, round(len(available) * share)))
+    return np.sort(available[permutation(len(available), STATISTIC_STREAM, seed)[:count]])
+
+
 class Schedule:
-    """Steps count from 0; `done` steps stand for the state after them."""
+    """Steps count from 0; `done` steps stand for the state after them.
+
+    A training record is `held_out`, or its label leaves in the `statistic`, or it is `trained` on. Those of the first
+    and the last kind are `labelled`: they have a noisy label each.
+    """
 
     def __init__(self, job: Job, train: Rows, test: Rows) -> None:
         settings = job.training
         self.held_out = held_out(len(train), settings.validation, settings.seed)
-        self.trained = np.delete(np.arange(len(train), dtype=np.int64), self.held_out)
-        self.plan = BatchPlan(len(self.trained), settings.batch_size, settings.seed, settings.order)
+        everything = np.arange(len(train), dtype=np.int64)
+        self.trained, self.statistic = np.delete(everything, self.held_out), everything[:0]
+        if job.statistic is not None:
+            self.statistic = statistic_records(self.trained, job.statistic.share, settings.seed)
+            self.trained = np.setdiff1d(self.trained, self.statistic, assume_unique=True)
+        self.labelled = np.delete(everything, self.statistic)
+        # Without a network there is no step, and no party asks the plan for one.
+        self.plan = BatchPlan(len(self.trained) or len(train), settings.batch_size, settings.seed, settings.order)
         self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0
         self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
@@ -40,12 +59,20 @@ class Schedule:
     def batch(self, step: int) -> Rows:
         """Return the positions among the training records of a step's batch."""
         positions = self.plan.batch(step)
-        return self.trained[positions] if len(self.held_out) else positions
+        return positions if len(self.trained) == len(self.train) else self.trained[positions]
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""
         batch = self.batch(step)
         return [batch[start : start + self.part_rows] for start in range(0, len(batch), self.part_rows)]
+
+    def among_labelled(self, positions: Rows) -> Rows:
+        """Return where the noisy labels of these training records are among those of all that have one."""
+        return np.searchsorted(self.labelled, positions) if len(self.statistic) else positions
+
+    def statistic_parts(self) -> list[Rows]:
+        """Return the rows of the statistic's training records, in parts of bounded size."""
+        return in_parts(self.train[self.statistic])
 
     def test_parts(self) -> list[Rows]:
         """Return the rows of the held-out training records and then of the test records, in parts of bounded size."""
@@ -54,6 +81,10 @@ class Schedule:
     def head_parts(self) -> list[Rows]:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
         return in_parts(np.concatenate([self.train, self.test]))
+
+    def train_parts(self) -> list[Rows]:
+        """Return the positions of all training records, in parts of bounded size."""
+        return in_parts(np.arange(len(self.train), dtype=np.int64))
 
     def trained_parts(self) -> list[Rows]:
         """Return the positions among the training records of those that are trained on, in parts of bounded size."""
@@ -94,6 +125,12 @@ class Schedule:
         return epochs * self.plan.rows + batches * self.plan.batch_size
 
 
-def in_parts(rows: Rows) -> list[Rows]:
+def rows_at_once(networks: int = 1) -> int:
+    """Return how many rows are evaluated or predicted at once by n networks, whose shares stand side by side."""
+    return max(1, TEST_ROWS_AT_ONCE // networks)
+
+
+def in_parts(rows: Rows, networks: int = 1) -> list[Rows]:
     """Return rows in parts of the size that is evaluated and predicted at once."""
-    return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]
+    at_once = rows_at_once(networks)
+    return [rows[start : start + at_once] for start in range(0, len(rows), at_once)]

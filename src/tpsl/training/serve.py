@@ -65,7 +65,7 @@ def serve(
         vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
 
         def train() -> None:
-            if finished is None and job.trains:
+            if finished is None and job.releases:
                 vault.store()  # before anybody could measure how long it takes
             server.train(LabelRole(setup, side.records, vault), side.records.ids)
 
@@ -88,7 +88,7 @@ class _Port:
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
         tensors, watch = limits(self._job, role.schedule), self._watching.connections
-        terms = Terms(tensors, self._job.training.wire, self._patience, watch)
+        terms = Terms(tensors, self._job.wire_type, self._patience, watch)
         agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY))
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"

@@ -22,7 +22,7 @@ from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
-from tpsl.training.releases import check_labels, compared, release_labels, store_labels
+from tpsl.training.releases import check_labels, compared, labelled_ids, release_labels, store_labels
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
@@ -71,14 +71,14 @@ class RunVault:
     def check(self) -> None:
         """Raise what the release would raise, before anything is stored or drawn."""
         mechanism, _ = self.job.privacy.choose(self.records.classes)
-        ids, draws, seed = self.records.training_ids, self.job.privacy.draws, self.job.privacy.noise_seed
+        ids, draws, seed = labelled_ids(self.job, self.records), self.job.privacy.draws, self.job.privacy.noise_seed
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
                 refuse_alike(ids)
             self.policy.check(self._first_release(Planned(mechanism, draws, seed)), len(ids))
             return
         with Vault.open(self.path) as vault:
-            units = self.records.training_units
+            units = self.records.training_units  # of people, who are counted without a statistic alone
             vault.check_release(mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
             if not self.job.has_late_labels:
                 check_labels(vault, self._side, may_be_new=self._continues)
@@ -160,7 +160,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         return RunVault(setup, side, path, choice.policy)
 
     run = setup.run
-    if not setup.job.trains:  # nothing is released
+    if not setup.job.releases:
         return at(run.label / "vault")
     begun, origin = _begun_with(run, choice.named), run.origin(LABEL_PARTY)
     if begun is not None:

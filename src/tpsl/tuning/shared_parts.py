@@ -53,7 +53,9 @@ def pretrain_once(job: Job, data: Dataset, folder: Path, device: torch.device | 
 def fit_wide_once(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path) -> None:
     """Make sure that `folder` holds the wide parts of a job, those that a run of it would fit by itself."""
     schedule = Schedule(job, data.train, data.test)
-    sent = as_received(as_sent(wide.label_estimates(noisy)[schedule.trained, None], job.training.wire))
+    sent = as_received(
+        as_sent(wide.label_estimates(noisy)[schedule.among_labelled(schedule.trained), None], job.training.wire)
+    )
     rows, own = data.train[schedule.trained], folder / job.training.wire
     for name, features in data.feature_parties.items():
         wide.fit(features, rows, sent[:, 0].numpy(), job.training.seed, own / name)

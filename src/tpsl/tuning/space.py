@@ -76,8 +76,10 @@ def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
     """Return the job of each configuration; one that needs another release or other judges is an error."""
     if not space:
         raise ValueError("there is nothing to choose from: the space has no configuration")
-    if not base.trains:
+    if not base.releases:
         raise ValueError("with privacy.gradients 'none' there are no noisy labels to choose by")
+    if base.statistic is not None:
+        raise ValueError("each configuration would need a statistic of its own, a new release: take method 'network'")
     common = {"patience": 0, "head": "private", "validation": base.training.validation or _DEFAULT_VALIDATION}
     reference = changed(base, {"training": common}, "the job")
     jobs: list[Job] = []

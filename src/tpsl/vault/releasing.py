@@ -3,9 +3,10 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,31 +70,27 @@ def release(
 
 
 def check_conflicts(
-    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series, compose: bool
+    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series | None, compose: bool
 ) -> None:
-    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing."""
+    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing.
+
+    None: a series of its own.
+    """
     _missing(connection, wanted_positions(0, positions), series, compose)
 
 
 def noisy_labels(connection: sqlite3.Connection, planned: Planned, positions: npt.NDArray[np.int64]) -> NoisyLabels:
     """Read the stored outcomes of the records at `positions`, in that order."""
-    mechanism, draws, series = planned.mechanism, planned.draws, planned.series
-    chunks = np.unique(positions // CHUNK).tolist()
-    entries = {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
+    mechanism, draws = planned.mechanism, planned.draws
+    entries = entries_of_series(connection, planned.series, np.unique(positions // CHUNK).tolist())
     shape = (draws, len(positions), *mechanism.outcome_shape)
     found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
     for chunk, rows in coverage.by_chunk(positions):
+        places, outcomes = outcomes_of_chunk(connection, planned, entries, chunk)
         offsets = positions[rows] % CHUNK
-        stored = connection.execute("SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ?", (chunk,))
-        for entry, bitmap, blob in stored:
-            if entry not in entries:
-                continue
-            mask = coverage.unpack(bitmap)
-            places = np.flatnonzero(mask)
-            outcomes = coverage.decode_outcomes(blob, mechanism, draws, len(places))
-            here = mask[offsets]
-            found[:, rows[here]] = outcomes[:, np.searchsorted(places, offsets[here])]
-            released[rows[here]] = True
+        here = np.isin(offsets, places)
+        found[:, rows[here]] = outcomes[:, np.searchsorted(places, offsets[here])]
+        released[rows[here]] = True
     if not released.all():
         missing, first = int((~released).sum()), id_at(connection, int(positions[np.argmin(released)]))
         noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
@@ -103,6 +100,28 @@ def noisy_labels(connection: sqlite3.Connection, planned: Planned, positions: np
         )
     found.flags.writeable = False
     return NoisyLabels(mechanism, tuple(found), planned.private, VAULT_ONLY)
+
+
+def entries_of_series(connection: sqlite3.Connection, series: Series, chunks: Iterable[int]) -> set[int]:
+    """The releases of this series that touch one of these chunks, by sequence number."""
+    return {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
+
+
+def outcomes_of_chunk(
+    connection: sqlite3.Connection, planned: Planned, entries: Collection[int], chunk: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any]]:
+    """The places of a chunk that these releases of a series cover, ascending, and outcomes `[draws, places, …]`."""
+    mechanism, draws = planned.mechanism, planned.draws
+    covered = [np.zeros(0, np.intp)]
+    outcomes = [np.empty((draws, 0, *mechanism.outcome_shape), mechanism.outcome_dtype)]
+    stored = connection.execute("SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ?", (chunk,))
+    for entry, bitmap, blob in stored:
+        if entry in entries:
+            covered.append(np.flatnonzero(coverage.unpack(bitmap)))
+            outcomes.append(coverage.decode_outcomes(blob, mechanism, draws, len(covered[-1])))
+    places = np.concatenate(covered)
+    order = np.argsort(places)
+    return places[order], np.concatenate(outcomes, axis=1)[:, order]
 
 
 def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
@@ -120,7 +139,7 @@ def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> d
 
 
 def _missing(
-    connection: sqlite3.Connection, wanted: dict[int, bytes], series: Series, compose: bool
+    connection: sqlite3.Connection, wanted: dict[int, bytes], series: Series | None, compose: bool
 ) -> tuple[dict[int, bytes], int]:
     """The wanted positions that the series does not cover, and how many of them have another release.
 
@@ -200,4 +219,4 @@ def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) ->
         (json.dumps(list(chunks)),),
     )
     entries = (ledger.parse(*row) for row in rows)
-    return {entry.sequence: entry for entry in entries if entry.kind == "released"}
+    return {entry.sequence: entry for entry in entries if entry.is_release}

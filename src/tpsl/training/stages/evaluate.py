@@ -40,7 +40,8 @@ async def label(role: LabelRole) -> None:
     found = {}
     if len(judges):
         noisy = role.vault.noisy()
-        found = asdict(noisy_validation(noisy.mechanism, [draw[judges] for draw in noisy.draws], validation))
+        judging = role.schedule.among_labelled(judges)
+        found = asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
     role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **found}])
     role.observer.event("epoch", epoch=epoch, **found)
     role.after_epoch()
@@ -60,4 +61,6 @@ async def feature(role: FeatureRole) -> None:
 def _keep_epoch(role: Role) -> None:
     """Keep what predicts after this epoch, where a committee of epochs needs it."""
     if role.setup.keeps_epochs:
-        role.keep_what_predicts(epoch_folder(role.folder, role.schedule.epoch_of(role.done - 1)))
+        epoch = role.schedule.epoch_of(role.done - 1)
+        role.keep_what_predicts(epoch_folder(role.folder, epoch))
+        role.run.keep_versions(role.name, epoch)

@@ -30,7 +30,7 @@ async def label(role: LabelRole) -> None:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
     if role.result is None:
         _sync(role)
-        if role.job.trains:
+        if role.job.trains and not role.job.hands_over:
             role.keep_what_predicts(role.folder)
         else:
             role.keep_encoder()
@@ -47,7 +47,8 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Write the weights, say so, and note the end when the label party has said goodbye."""
     _sync(role)
-    role.keep_what_predicts(role.folder)
+    if not role.job.hands_over:
+        role.keep_what_predicts(role.folder)
     role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)

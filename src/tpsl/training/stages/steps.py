@@ -79,7 +79,8 @@ async def _answer(role: LabelRole, stretch: range) -> float:
         records = sum(len(part) for part in parts)
         for part, positions in enumerate(parts):
             received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
-            gradients = role.party.backward(positions, role.schedule.train[positions], received, records)
+            batch, rows = role.schedule.among_labelled(positions), role.schedule.train[positions]
+            gradients = role.party.backward(batch, rows, received, records)
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
                 await channel.send(TensorMessage(GRADIENTS, step, part, gradient))
         role.party.update()

@@ -46,7 +46,8 @@ async def label(role: LabelRole) -> None:
         return
     estimates = label_estimates(role.vault.noisy())
     for part, positions in enumerate(role.schedule.trained_parts()):
-        await role.send(TensorMessage(ESTIMATES, 0, part, estimates[positions, None]))
+        found = estimates[role.schedule.among_labelled(positions), None]
+        await role.send(TensorMessage(ESTIMATES, 0, part, found))
     fit_own(role.job, role.records, role.vault.noisy(), role.folder)
 
 
@@ -97,9 +98,9 @@ def score(features: Features | Inputs, start: Path, folder: Path) -> None:
 def fit_own(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -> None:
     """Fit the label party's own wide part, if it has features, on the draw that it learns from (Algorithm 3)."""
     if records.features is not None:
-        trained = Schedule(job, records.train, records.test).trained
-        estimates = label_estimates(noisy, draw=-1).numpy()[trained]
-        fit(records.features, records.train[trained], estimates, job.training.seed, folder)
+        schedule = Schedule(job, records.train, records.test)
+        estimates = label_estimates(noisy, draw=-1).numpy()[schedule.among_labelled(schedule.trained)]
+        fit(records.features, records.train[schedule.trained], estimates, job.training.seed, folder)
 
 
 def features_in_training(job: Job, features: Features | Inputs, folder: Path) -> Features | Inputs:

@@ -1,0 +1,61 @@
+"""The section `statistic` of a job: labels that leave in one noisy sum instead of one by one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Method = Literal["network", "statistic", "refit", "auto"]
+"""How a private head learns; what the key `method` of a job says."""
+
+_REFIT_SHARE = 0.5
+
+
+class StatisticConfig(BaseModel):
+    """One noisy statistic `T = Σ_i y_i φ(x_i)` of some training records, and the map φ of the head fitted on it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the training records, without those held out, whose labels leave in the statistic and in "
+        "nothing else; the others train the network with noisy labels. 1: there is no network.",
+    )
+    noise: Literal["gaussian", "laplace"] = Field(
+        "gaussian", description="The noise on the sum: 'gaussian' promises (ε, δ), 'laplace' ε alone and adds far more."
+    )
+    delta: float = Field(1e-6, gt=0, lt=1, description="The δ of gaussian noise; laplace has none.")
+    share_codes: bool = Field(
+        False, description="Feature parties also show category codes and bins of numbers: cells for the map."
+    )
+    random_features: int = Field(
+        0, ge=0, le=4096, description="Random features of the embeddings, which the label party adds to the map."
+    )
+
+
+def with_method(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's content with `method` and `statistic` in agreement: each follows from the other if left out."""
+    section, method = content.get("statistic"), content.get("method")
+    if isinstance(section, StatisticConfig):
+        section = section.model_dump(exclude_unset=True)
+    if section is None and method in ("statistic", "refit"):
+        section = {}
+    if section is None or not isinstance(section, dict):
+        return content
+    if method == "refit":
+        section = {"share": _REFIT_SHARE, **section}
+    if method is None:
+        method = "statistic" if section.get("share", 1.0) == 1.0 else "refit"
+    return {**content, "method": method, "statistic": section}
+
+
+def check_method(method: Method, section: StatisticConfig | None) -> None:
+    """Raise a ValueError unless the section fits the method."""
+    if method == "network" and section is not None:
+        raise ValueError("method 'network' has no statistic: leave the section out, or take 'statistic' or 'refit'")
+    if section is not None and method != "auto" and (section.share == 1) != (method == "statistic"):
+        needed = "statistic.share 1" if method == "statistic" else "a statistic.share below 1"
+        raise ValueError(f"method '{method}' needs {needed}, not {section.share:g}")
