@@ -28,7 +28,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, describe, jobs_of
-from tpsl.tuning.stacking import committee_weights
+from tpsl.training.stacking import committee_weights
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}

@@ -17,7 +17,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.tuning.space import changed
-from tpsl.tuning.stacking import committee_weights
+from tpsl.training.stacking import committee_weights
 from tpsl.vault import LedgerTotal, NoisyLabels
 
 
