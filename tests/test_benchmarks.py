@@ -29,6 +29,7 @@ SHORT = {
         *("--batch", "64", "--largest", "1", "--round-trip", "20", "--rounds", "2", "--steps", "3"),
         *("--accuracy", "--rows", "2000", "--seeds", "1", "--epochs", "1", "--json"),
     ],
+    "statistic_noise.py": ["--draws", "20000", "--json"],
     "step.py": ["--batch", "256", "--embedding-rows", "1000", "--rounds", "2", "--json"],
     "vault.py": ["20000"],
 }

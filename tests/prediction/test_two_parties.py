@@ -18,6 +18,7 @@ import torch
 from tpsl.party.local_head import LocalHead
 from tpsl.prediction.exchange import EMBEDDINGS, SCORES
 from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.one_process import load_all, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
@@ -81,7 +82,7 @@ class Office:
     def setup(self, party: str, **local: Any) -> PredictionSetup:
         place = {"listen": "127.0.0.1:0"} if party == "label" else {"connect": f"127.0.0.1:{self.port}"}
         mine = Local(certificates=self.certificates / party, silence=5.0, wait=20.0, **{**place, **local})
-        return PredictionSetup(RunFolder(self.folder / party), mine, Watching(notice=self._notice))
+        return PredictionSetup(TrainedModel.open(self.folder / party), mine, Watching(notice=self._notice))
 
     def _notice(self, text: str) -> None:
         self.notices.append(text)
@@ -239,7 +240,9 @@ def test_a_feature_party_that_is_killed_comes_back_and_all_begin_again(
     setup = office.setup("shop")
     version = {"version of the half": setup.run.version("shop")}
     agreed, credentials = setup.agreement(records["shop"], version, {}), certificates_of(setup.local, "shop").channel()
-    client = FeatureClient(str(setup.local.connect), "shop", agreed, setup.terms(), credentials=credentials)
+    client = FeatureClient(
+        str(setup.local.connect), "shop", agreed, setup.terms(setup.job.widest_share), credentials=credentials
+    )
     with client:
         (channel,) = run_alone(client.gather()).values()
         asked = run_alone(channel.receive())
@@ -266,7 +269,9 @@ def test_a_label_party_that_is_killed_comes_back_and_all_begin_again(
     setup = office.setup("label")
     version = {party: {"version of the half": found} for party, found in setup.run.versions().items()}
     agreed, credentials = setup.agreement(records["label"], {}, version), certificates_of(setup.local, "label").server()
-    with LabelServer("127.0.0.1:0", ["shop"], agreed, setup.terms(), credentials=credentials) as server:
+    with LabelServer(
+        "127.0.0.1:0", ["shop"], agreed, setup.terms(setup.job.widest_share), credentials=credentials
+    ) as server:
         office.port = str(server.port)
         shop = office.feature("shop", records["shop"])
         (channel,) = run_alone(server.gather()).values()
@@ -295,4 +300,4 @@ def test_what_is_missing_is_said_before_anybody_connects(
         predict_as_feature(replace(setup, local=alone), "shop", records["shop"], None)
     one = trained("shop", returns="score")
     with pytest.raises(PredictionError, match="the label party returns score: name a file for them with --out"):
-        predict_as_feature(replace(setup, run=RunFolder(one), local=alone), "shop", records["shop"], None)
+        predict_as_feature(replace(setup, model=TrainedModel.open(one), local=alone), "shop", records["shop"], None)

@@ -66,6 +66,7 @@ def another(value: Any) -> Any:
         "posterior": "linear",
         "auto": "lazy",
         "shuffled": "arrival",
+        "gradients": "labels",
         "float32": "bfloat16",
         "adam": "sgd",
         "nothing": "score",

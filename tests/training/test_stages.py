@@ -10,12 +10,13 @@ import pytest
 from tpsl.alignment import terms
 from tpsl.prediction import exchange
 from tpsl.training import stages
-from tpsl.training.stages import STAGES, TOPICS, early_stopping, evaluate
+from tpsl.training.stages import HAND_OVER, STAGES, TOPICS, early_stopping, evaluate
 
+ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate, early_stopping]
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("stage", [*STAGES, evaluate, early_stopping], ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", ALL, ids=lambda stage: stage.__name__)
 def test_a_stage_shows_both_sides(stage: ModuleType) -> None:
     for side, role in (("label", "LabelRole"), ("feature", "FeatureRole")):
         function = getattr(stage, side)
@@ -25,7 +26,7 @@ def test_a_stage_shows_both_sides(stage: ModuleType) -> None:
 
 def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
     files = {path.stem for path in Path(stages.__file__).parent.glob("*.py")} - {"__init__"}
-    assert files == {stage.__name__.rpartition(".")[2] for stage in (*STAGES, evaluate, early_stopping)}  # type: ignore[attr-defined]
+    assert files == {stage.__name__.rpartition(".")[2] for stage in ALL}  # type: ignore[attr-defined]
 
 
 def test_what_crosses_under_each_topic_is_written_down() -> None:

@@ -27,8 +27,8 @@ from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
-from tpsl.tuning.committee import committee_weights
 from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, describe, jobs_of
+from tpsl.tuning.stacking import committee_weights
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}

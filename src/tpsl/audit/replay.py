@@ -38,7 +38,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
 from tpsl.transport.linked import SentFrame, linked_pair
-from tpsl.transport.messages import WireDtype
+from tpsl.transport.messages import WireType
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
@@ -173,7 +173,7 @@ class _FrameLog:
     def take(self, frame: SentFrame) -> None:
         self._file.write("\t".join(map(str, tuple(frame))) + "\n")
 
-    def couple(self, names: tuple[str, str], dtype: WireDtype, limits: Limits) -> tuple[Channel, Channel]:
+    def couple(self, names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
         return linked_pair(names, dtype, limits, self.take)
 
 

@@ -15,11 +15,9 @@ from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag
 
 if TYPE_CHECKING:
-    from tpsl.prediction.one_process import WholeNetwork
     from tpsl.prediction.records import NewRecords
     from tpsl.prediction.two_parties import PredictionSetup
     from tpsl.progress import Progress
-    from tpsl.training.run_folder import RunFolder
 
 _SHARED = {"certs": "local.certificates", "returns": "local.returns", "alignment": "local.alignment"}
 LABEL_COMMAND = settings_command(LOCAL, listen="local.listen", **_SHARED)
@@ -51,6 +49,7 @@ def predict(
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
     from tpsl.data.dataset import class_names
+    from tpsl.prediction.model import TrainedModel
     from tpsl.prediction.one_process import predict_records
     from tpsl.prediction.records import read_records
     from tpsl.prediction.scores import place_of_scores
@@ -58,12 +57,13 @@ def predict(
     files = _by_party(records, "--records")
     aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
     place = place_of_scores(out, local_head=head == "local")
-    folder, network = _network(run, head)
+    model = TrainedModel.open(run)
+    network = model.halves(local_head=head == "local")
     with progress_bar("predicting") as progress:
         found = {
-            party: read_records(folder, party, file, aligned.get(party), progress) for party, file in files.items()
+            party: read_records(model.run, party, file, aligned.get(party), progress) for party, file in files.items()
         }
-        scores = predict_records(network, found, class_names(folder.job().data), progress)
+        scores = predict_records(network, found, class_names(model.run.job().data), progress)
     first = next(iter(found.values()))
     scores.write(place, first)
     _show(json, place, first, head)
@@ -126,35 +126,21 @@ def feature_predict(
     _show(json, place, found)
 
 
-def _network(run: Path, head: str) -> tuple[RunFolder, WholeNetwork]:
-    """Return what predicts, and the run whose job and encoders describe the records."""
-    from tpsl.prediction.halves import PredictionError
-    from tpsl.prediction.one_process import load_all
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.tuning.prediction import TUNE, load_committee
-
-    if not (run / TUNE).exists():
-        return RunFolder(run), load_all(run, local_head=head == "local")
-    if head == "local":
-        raise PredictionError(f"{run}: is the folder of a search, whose committee has no local head")
-    return load_committee(run)
-
-
 @contextmanager
 def _joint(
     context: typer.Context, run: Path, local: Path | None, insecure_loopback: bool
 ) -> Iterator[tuple[PredictionSetup, Progress]]:
     """Show how a joint prediction runs until the block ends."""
+    from tpsl.prediction.model import TrainedModel
     from tpsl.prediction.two_parties import PredictionSetup
     from tpsl.training.observer import Watching
-    from tpsl.training.run_folder import RunFolder
 
     mine = Settings.of(context).load_local(local)
     with stoppable("the same command begins again"), progress_bar("predicting") as progress:
         watching = Watching(
             progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
         )
-        yield PredictionSetup(RunFolder(run), mine, watching, insecure_loopback), progress
+        yield PredictionSetup(TrainedModel.open(run), mine, watching, insecure_loopback), progress
 
 
 def _read(setup: PredictionSetup, party: str, source: str, progress: Progress) -> NewRecords:

@@ -57,7 +57,7 @@ def tune(
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
         result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=workers)
     for name in result.diverged:
-        warn(f"{name}: diverged, its later epochs are no candidates")
+        warn(f"{name}: diverged, so that it is no candidate")
     answer(json, result.as_dict(), _found(result, out))
 
 

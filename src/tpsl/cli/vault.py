@@ -150,7 +150,7 @@ def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
 
     table = Table("#", "when (UTC)", "what", "records", "ε", "δ", "hash", title=Text(f"Ledger of {vault}"))
     for entry in found.entries:
-        released = entry.kind == "released"
+        released = entry.is_release
         table.add_row(
             str(entry.sequence),
             entry.time[:19].replace("T", " "),

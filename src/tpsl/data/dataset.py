@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data import clicklog, flights, own, synthetic, table
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData, in_time
+from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData, TableData, in_time
 from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
@@ -98,6 +98,17 @@ def class_names(config: DataConfig) -> tuple[str, ...]:
     if isinstance(config, CriteoData | AvazuData):
         return clicklog.CLASS_NAMES
     return config.class_names
+
+
+def label_party_has_features(config: DataConfig) -> bool:
+    """Return whether the label party has features of its own, and not labels alone."""
+    if isinstance(config, FlightsData):
+        return config.layout == "natural"
+    if isinstance(config, OwnData):
+        return config.label_features
+    return isinstance(config, TableData) and bool(
+        config.label.categorical or config.label.numeric or config.label.dates
+    )
 
 
 def taken_on_trust(config: DataConfig) -> str | None:

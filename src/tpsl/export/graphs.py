@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.export.wide_graph import WideScore
-from tpsl.prediction.halves import Embedder, Predictor, TrainedBottom, TrainedTop
-from tpsl.prediction.local_head import CutOfShares, FrozenAndTrained, TrainedLocalHead
+from tpsl.prediction.halves import Embedder, Predictor, SideBySide, TrainedBottom, TrainedTop
+from tpsl.prediction.local_head import CutOfShares, TrainedLocalHead
 
 
 class BottomGraph(nn.Module):
@@ -18,7 +18,7 @@ class BottomGraph(nn.Module):
 
     def __init__(self, half: Embedder) -> None:
         super().__init__()
-        halves = [half.frozen, half.trained] if isinstance(half, FrozenAndTrained) else [half]
+        halves = half.parts if isinstance(half, SideBySide) else [half]
         self.parts = nn.ModuleList(_OneBottom(each) for each in halves if isinstance(each, TrainedBottom))
 
     def forward(self, *batch: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ Norm = Literal["l1", "l2"]
 
 DEFAULT_BOUND = 1 << 15
 """Fine enough that rounding is lost in the noise; sums of up to 2^48 such vectors fit 64 bits."""
-MAX_BOUND, MAX_WIDTH = 1 << 20, 1 << 22
+MAX_BOUND, MAX_WIDTH = 1 << 20, 1 << 16
 """With these the squared norm of a row that is not scaled down yet fits 63 bits."""
 
 _NUMBERS_AT_ONCE = 1 << 20
@@ -45,10 +45,11 @@ def clip_rows(rows: npt.NDArray[np.integer], bound: int, norm: Norm) -> npt.NDAr
         raise ValueError(
             f"a statistic is summed from rows of at most {MAX_WIDTH:,} integers, got {rows.dtype} of shape {rows.shape}"
         )
+    holds = np.iinfo(rows.dtype)
+    least, largest = max(-bound, holds.min), min(bound, holds.max)
     clipped = np.empty(rows.shape, np.int32)
     for part in _blocks(rows):
-        given = np.minimum(rows[part], bound)
-        clipped[part] = given if rows.dtype.kind == "u" else np.maximum(given, -bound)
+        clipped[part] = np.clip(rows[part], least, largest)
         _scale_down(clipped[part], bound, norm)
     return clipped
 

@@ -71,6 +71,8 @@ class Scoring:
     predictor: Predictor
     own: Embedder | None
     class_names: tuple[str, ...]
+    networks: int = 1
+    """How many networks predict."""
 
     @property
     def is_private(self) -> bool:

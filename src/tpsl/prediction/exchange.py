@@ -66,7 +66,7 @@ class PredictingLabelParty:
     async def _predict(self, channels: Mapping[str, Channel]) -> tuple[Collecting, NewRecords]:
         records = numbered_records(await self._announced(channels)) if self._records is None else self._records
         collected, done = self._scoring.begin(), 0
-        for part, rows in enumerate(records.parts()):
+        for part, rows in enumerate(records.parts(self._scoring.networks)):
             shares = await self._shares(channels, part, len(rows))
             if self._scoring.own is not None and records.inputs is not None:
                 shares[LABEL_PARTY] = self._scoring.own.embed(records.inputs, rows)
@@ -110,7 +110,8 @@ class PredictingLabelParty:
 
 
 class PredictingFeatureParty:
-    """A feature party: what makes its share, its records, and whether the label party has no list of them."""
+    """A feature party: what makes its share, its records, whether the label party has no list of them, and how
+    many networks predict."""
 
     def __init__(
         self,
@@ -121,7 +122,9 @@ class PredictingFeatureParty:
         watching: Watching,
         *,
         numbered: bool = False,
+        networks: int = 1,
     ) -> None:
+        self.networks = networks
         self.returned, self.embedder, self.records, self.numbered = returned, embedder, records, numbered
         self.class_names, self.watching = class_names, watching
 
@@ -142,7 +145,7 @@ class _Answers:
 
     def __init__(self, role: PredictingFeatureParty, channel: Channel) -> None:
         self._role, self._channel = role, channel
-        self._parts = role.records.parts()
+        self._parts = role.records.parts(role.networks)
         self._round = self._sent = self._scored = 0
         self._scores = Scores(role.class_names)
 

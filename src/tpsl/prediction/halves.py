@@ -108,6 +108,22 @@ class TrainedBottom:
 
 
 @dataclass(frozen=True)
+class SideBySide:
+    """A share that is those of several halves: the frozen and the trained one, or the members of a committee."""
+
+    parts: tuple[Embedder, ...]
+
+    @property
+    def width(self) -> int:
+        """The width of all parts."""
+        return sum(part.width for part in self.parts)
+
+    def embed(self, inputs: Features | Inputs, rows: Rows | None = None) -> Tensor:
+        """Return the shares of all parts for these rows, side by side."""
+        return torch.cat([part.embed(inputs, rows) for part in self.parts], dim=1)
+
+
+@dataclass(frozen=True)
 class TrainedTop:
     """The label party's top half."""
 
@@ -138,11 +154,13 @@ class TrainedTop:
 
 @dataclass(frozen=True)
 class TrainedHalves:
-    """The halves of one trained network: a bottom half for each party with features, and the top half."""
+    """The halves of a trained network, or of several: a bottom half for each party with features, and the top half."""
 
     bottoms: Mapping[str, Embedder]
     """By party, in the order of their shares of the cut: the feature parties as in the job, then the label party."""
     top: Predictor
+    networks: int = 1
+    """How many networks these are the halves of: one, or the members of a committee."""
 
     def probabilities(self, inputs: Mapping[str, Features | Inputs], rows: Rows | None = None) -> Probabilities:
         """Return the probabilities of these rows (all, if None): of class 1 for two classes (`[n]`), of each for k.
@@ -154,7 +172,7 @@ class TrainedHalves:
             if party not in inputs:
                 raise PredictionError(f"the network needs the features of the party {party!r}, which are not given")
         wanted = np.arange(len(inputs[next(iter(self.bottoms))]), dtype=np.int64) if rows is None else rows
-        parts = in_parts(wanted) or [wanted]
+        parts = in_parts(wanted, self.networks) or [wanted]
         return np.concatenate([self.part(inputs, dict.fromkeys(self.bottoms, part)) for part in parts])
 
     @property

@@ -15,16 +15,13 @@ import torch
 from torch import Tensor
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
 from tpsl.party.local_head import LocalHead
 from tpsl.prediction.halves import (
     Embedder,
     PredictionError,
     Predictor,
     Probabilities,
-    TrainedBottom,
+    SideBySide,
     TrainedTop,
     has_label_features,
     load_bottom,
@@ -36,23 +33,6 @@ from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-
-
-@dataclass(frozen=True)
-class FrozenAndTrained:
-    """The share of a feature party that sends its frozen pre-trained embedding before its cut."""
-
-    frozen: TrainedBottom
-    trained: TrainedBottom
-
-    @property
-    def width(self) -> int:
-        """The width of both."""
-        return self.frozen.width + self.trained.width
-
-    def embed(self, inputs: Features | Inputs, rows: Rows | None = None) -> Tensor:
-        """Return the frozen embedding and the share of the cut of these rows, side by side."""
-        return torch.cat([self.frozen.embed(inputs, rows), self.trained.embed(inputs, rows)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -101,21 +81,29 @@ def cuts(top: TrainedTop, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {party: shares[party][:, -width:] for party, width in top.widths.items()}
 
 
-def load_embedder(run_path: Path, party: str, own: OwnParts | None = None) -> Embedder:
-    """Return what makes a party's share for prediction: the frozen embedding and the cut, where the job sends both."""
-    trained, job = load_bottom(run_path, party, own), RunFolder(run_path).job()
+def load_embedder(run_path: Path, party: str, own: OwnParts | None = None, epoch: int | None = None) -> Embedder:
+    """Return what makes a party's share for prediction: the frozen embedding and the cut, where the job sends both.
+
+    `epoch` is for a run that keeps its epochs.
+    """
+    trained, job = load_bottom(run_path, party, own, epoch=epoch), RunFolder(run_path).job()
     if party == LABEL_PARTY or not _sends_frozen(job):
         return trained
-    return FrozenAndTrained(load_pretrained_bottom(run_path, party, own), trained)
+    return SideBySide((load_pretrained_bottom(run_path, party, own), trained))
 
 
-def load_predictor(run_path: Path, *, local_head: bool = False, own: OwnParts | None = None) -> Predictor:
-    """Return what the label party predicts with, from its folder: the private head, or the local one."""
+def load_predictor(
+    run_path: Path, *, local_head: bool = False, own: OwnParts | None = None, epoch: int | None = None
+) -> Predictor:
+    """Return what the label party predicts with, from its folder: the private head, or the local one.
+
+    `epoch` is for the private head of a run that keeps its epochs.
+    """
     run = RunFolder(run_path)
     job = run.job()
     if local_head and run.local_head() is None:
         raise PredictionError(f"{run_path}: the run has no local head; it needs training.head: local")
-    top = load_top(run_path, own) if job.trains or not local_head else None
+    top = load_top(run_path, own, epoch) if job.trains or not local_head else None
     if top is not None and not local_head and not _sends_frozen(job):
         return top
     widths = {party: job.head_width(party) for party in feature_party_names(job.data)}

@@ -51,9 +51,9 @@ class NewRecords:
     def __len__(self) -> int:
         return len(self.order)
 
-    def parts(self) -> list[Rows]:
-        """Return the rows of the own file in the common order, in parts of bounded size."""
-        return in_parts(self.order)
+    def parts(self, networks: int = 1) -> list[Rows]:
+        """Return the rows of the own file in the common order, in parts of the size that is predicted at once."""
+        return in_parts(self.order, networks)
 
     def numbered(self) -> NewRecords:
         """Return the same records in the order of the file, each with its number for a common id."""

@@ -12,7 +12,7 @@ from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.prediction.collecting import Collecting, Scoring
 from tpsl.prediction.exchange import TOPICS, PredictingFeatureParty, PredictingLabelParty
 from tpsl.prediction.halves import PredictionError, has_label_features
-from tpsl.prediction.local_head import load_embedder, load_predictor
+from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import place_of_scores
 from tpsl.training.agreement import PROTOCOL, ids_digest
@@ -20,7 +20,7 @@ from tpsl.training.job import Job, PredictionConfig
 from tpsl.training.local import Local, LocalError, certificates_of
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import TEST_ROWS_AT_ONCE
+from tpsl.training.schedule import rows_at_once
 from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
@@ -46,10 +46,15 @@ _ADVICE = {
 class PredictionSetup:
     """What a process knows of a joint prediction before it meets the others."""
 
-    run: RunFolder
+    model: TrainedModel
     local: Local
     watching: Watching
     insecure_loopback: bool = False
+
+    @property
+    def run(self) -> RunFolder:
+        """The run that the model was trained in, or one of several."""
+        return self.model.run
 
     @cached_property
     def job(self) -> Job:
@@ -66,9 +71,9 @@ class PredictionSetup:
         """What feature parties get back: what the job allows, and no more than this side does."""
         return self.job.prediction.at_most(self.local.returns)
 
-    def terms(self) -> Terms:
+    def terms(self, widest_share: int) -> Terms:
         """Return the tensors that are accepted: a part of the records, as wide as the widest share or all classes."""
-        limits = Limits(TEST_ROWS_AT_ONCE, max(self.job.widest_share, len(self.class_names)), TOPICS)
+        limits = Limits(rows_at_once(len(self.model.members)), max(widest_share, len(self.class_names)), TOPICS)
         patience = Patience(self.local.silence, self.local.wait)
         return Terms(limits, "float32", patience, self.watching.connections)
 
@@ -107,18 +112,19 @@ def predict_as_label(
         raise LocalError(
             "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
         )
-    predictor = load_predictor(setup.run.path, local_head=local_head)
-    own = load_embedder(setup.run.path, LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
-    scoring = Scoring(predictor, own, setup.class_names)
+    predictor = setup.model.predictor(local_head=local_head)
+    own = setup.model.embedder(LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
+    scoring = Scoring(predictor, own, setup.class_names, len(setup.model.members))
 
     def keep(collected: Collecting, found: NewRecords) -> None:
         if scoring.is_private:
             collected.scores().write(place, found)
 
     party = PredictingLabelParty(scoring, records, setup.returned, keep, setup.watching)
-    versions = {name: {_VERSION: version} for name, version in setup.run.versions().items()}
+    versions = {name: {_VERSION: version} for name, version in setup.model.versions().items()}
     agreed, names = setup.agreement(records, {}, versions), feature_party_names(setup.job.data)
-    with LabelServer(address, names, agreed, setup.terms(), credentials=credentials) as server:
+    terms = setup.terms(max(predictor.widths[name] for name in names))
+    with LabelServer(address, names, agreed, terms, credentials=credentials) as server:
         setup.watching.notice(f"listening at {address.rpartition(':')[0]}:{server.port}")
         try:
             collected, found = run_alone(party.attend(server))
@@ -151,10 +157,13 @@ def predict_as_feature(
             "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
         )
     records = records.numbered() if numbered else records
-    embedder, watching = load_embedder(setup.run.path, party), setup.watching
-    role = PredictingFeatureParty(embedder, records, returned, setup.class_names, watching, numbered=numbered)
-    agreed = setup.agreement(None if numbered else records, {_VERSION: setup.run.version(party)}, {})
-    with FeatureClient(address, party, agreed, setup.terms(), credentials=credentials) as client:
+    embedder, networks = setup.model.embedder(party), len(setup.model.members)
+    role = PredictingFeatureParty(
+        embedder, records, returned, setup.class_names, setup.watching, numbered=numbered, networks=networks
+    )
+    agreed = setup.agreement(None if numbered else records, {_VERSION: setup.model.version(party)}, {})
+    terms = setup.terms(embedder.width)
+    with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
         try:
             scores = run_alone(role.attend(client))
         except (PeerMissing, Refused, JobStopped):

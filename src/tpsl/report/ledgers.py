@@ -175,10 +175,10 @@ def _content(ledger: Ledger, vault: Path) -> dict[str, Any]:
             {
                 "sequence": entry.sequence,
                 "time": entry.time,
-                "what": entry.description if entry.kind == "released" else entry.kind,
+                "what": entry.description if entry.is_release else entry.kind,
                 "records": entry.details.get("records"),
-                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.kind == "released" else "",
-                "delta_text": rounded_up(entry.delta, 2) if entry.kind == "released" else "",
+                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.is_release else "",
+                "delta_text": rounded_up(entry.delta, 2) if entry.is_release else "",
                 "hash": entry.hash,
             }
             for entry in ledger.entries

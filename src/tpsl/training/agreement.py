@@ -14,10 +14,11 @@ from tpsl.training.job import Job
 from tpsl.training.origin import Origin
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import TOPICS
+from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import RECORD_IDS, Agreement
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"
@@ -38,6 +39,7 @@ def agreement(job: Job, ids: Any, schedule: Schedule, origin: Origin | None = No
         "number of training records": str(len(schedule.train)),
         "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in feature_party_names(job.data)),
         "batch plan": schedule.plan.digest(),
+        **({"table of the mechanism": job.mechanism.digest} if job.hands_over else {}),
     }
     versions = {} if origin is None else origin.versions
     starts = {party: {"version that training starts from": version} for party, version in versions.items()}
@@ -46,6 +48,9 @@ def agreement(job: Job, ids: Any, schedule: Schedule, origin: Origin | None = No
 
 def limits(job: Job, schedule: Schedule) -> Limits:
     """Return the tensors that a party of the job accepts."""
+    if job.hands_over:
+        records = max(map(len, schedule.train_parts()))
+        return Limits(job.privacy.draws, packed_bytes(job.mechanism, records), (NOISY_LABELS,))
     return Limits(schedule.largest_part, job.widest_share, TOPICS)
 
 

@@ -17,12 +17,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
-from tpsl.data.dataset import feature_party_names
+from tpsl.data.dataset import feature_party_names, label_party_has_features
 from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
-from tpsl.training.statistic_config import Method, StatisticConfig, check_method, with_method
-from tpsl.transport.messages import WireDtype
+from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
+from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class TrainingConfig(_Model):
     labels: Literal["stored", "arriving"] = Field(
         "stored",
         description="'arriving': the vault is filled while training goes on; a step waits for its records' labels.",
+    )
+    exchange: Literal["gradients", "labels"] = Field(
+        "gradients",
+        description="'labels': the noisy labels cross once, and the feature party trains both halves by itself.",
     )
     feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
     label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
@@ -279,6 +283,14 @@ class Job(_Model):
         return self
 
     @model_validator(mode="after")
+    def _labels_can_be_handed_over(self) -> Self:
+        if self.hands_over:
+            reason = self.needs_split_training()
+            if reason is not None:
+                raise ValueError(f"training.exchange 'labels' is not possible: {reason}")
+        return self
+
+    @model_validator(mode="after")
     def _wide_part_has_its_labels(self) -> Self:
         if self.model.wide and self.privacy.gradients == "none":
             raise ValueError("model.wide is fitted on noisy labels, and with privacy.gradients 'none' there are none")
@@ -305,10 +317,45 @@ class Job(_Model):
         return self.training.labels == "arriving"
 
     @property
+    def hands_over(self) -> bool:
+        """Whether the noisy labels themselves cross, once, instead of gradients in every step."""
+        return self.training.exchange == "labels"
+
+    def needs_split_training(self) -> str | None:
+        """Return why one feature party cannot train on noisy labels alone what the job describes; None if it can."""
+        parties = feature_party_names(self.data)
+        reasons = {
+            f"the features are at {len(parties)} parties": len(parties) > 1,
+            "the label party has features of its own": label_party_has_features(self.data),
+            "the local head is trained on true labels": self.training.head == "local",
+            "labels that arrive late are released step by step": self.has_late_labels,
+            "with privacy.gradients 'none' nothing is released": not self.releases,
+            f"method '{self.method}' sums embeddings at the label party": self.method != "network",
+        }
+        return next((f"{reason}, which needs split training" for reason, holds in reasons.items() if holds), None)
+
+    def with_gradients(self) -> Job:
+        """Return the same job whose parties exchange gradients: what a party does that has all halves in one process.
+
+        Its weights are, bit for bit, those of split training.
+        """
+        return self.model_copy(update={"training": self.training.model_copy(update={"exchange": "gradients"})})
+
+    @property
+    def wire_type(self) -> WireType:
+        """How tensors of the job cross: as the numbers of `training.wire`, or noisy labels as bytes."""
+        return "uint8" if self.hands_over else self.training.wire
+
+    @property
     def classes(self) -> int:
         """Number of classes of the labels, as the agreement has it."""
         data = self.agreed()["data"]
         return 5 if data.get("task") == "delay5" else int(data.get("classes", 2))
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What makes the labels noisy, as every party of the job can build it."""
+        return self.privacy.build(self.classes)
 
     @property
     def trains(self) -> bool:
@@ -333,7 +380,8 @@ class Job(_Model):
     @property
     def widest_share(self) -> int:
         """The width of the widest tensor that a feature party sends."""
-        return max(self.head_width(party) for party in feature_party_names(self.data))
+        codes = MOST_CODES if self.statistic is not None and self.statistic.share_codes else 0
+        return codes + max(self.head_width(party) for party in feature_party_names(self.data))
 
     def without_wide_part(self) -> Job:
         """Return the job of the same network without a wide part: what is pre-trained, and frozen."""

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from tpsl.data.dataset import load_feature_party
+from tpsl.data.sides import FeatureSide
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
+from tpsl.training.alone import train_alone
 from tpsl.training.disk_space import is_for_want_of_space, with_space
+from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
-from tpsl.training.observer import Watching
+from tpsl.training.method import settled
+from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
+from tpsl.training.stages.hand_over import handed_over
 from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
@@ -37,33 +44,72 @@ def join(
 ) -> FeatureResult:
     """Be a feature party of a job; an interrupted run goes on where it stopped.
 
-    What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints.
+    What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints;
+    where the job says `exchange: labels` no embeddings.
     """
-    credentials = None if insecure_loopback else certificates_of(local, party).channel()
-    address, own = connect_address(local), {party: local.own_parts()}
-    device, start = torch.device(local.device), local.starting_point()
+    if job.method == "auto":
+        source = local.own_parts().source(party)
+        held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
+        job = settled(job, len(held.train), watching.notice)
+    exchange = _Exchange(job, party, local, insecure_loopback)
+    own, device, start = _own_parts(job, party, local), torch.device(local.device), local.starting_point()
     setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
-    with setup.run.started(job, [party], moved=True, own=own):
+    with setup.run.started(job, list(own), moved=True, own=own):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
             return finished
-        setup = setup.begun([party])
+        setup = setup.begun(list(own))
         data = own_data(job, party, local.data, local.alignment).data
         encoder = setup.encoders().get(party)
         side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
+        act = (lambda: exchange.learn(setup, side)) if job.hands_over else (lambda: exchange.train(setup, side))
+        return with_space(act, [setup.run.path], local.wait, watching.notice)
+
+
+def _own_parts(job: Job, party: str, local: Local) -> dict[str, OwnParts]:
+    """Return what each role that this process plays brings itself: of a feature party that trains alone there are two.
+
+    The top half is then the feature party's to bring.
+    """
+    parts = local.own_parts()
+    if not job.hands_over:
+        return {party: parts}
+    return {party: parts.model_copy(update={"top": None}), LABEL_PARTY: OwnParts(top=parts.top)}
+
+
+class _Exchange:
+    """What a feature party does with the label party, over a network."""
+
+    def __init__(self, job: Job, party: str, local: Local, insecure_loopback: bool) -> None:
+        self._credentials = None if insecure_loopback else certificates_of(local, party).channel()
+        self._job, self._party, self._local, self._address = job, party, local, connect_address(local)
+
+    def train(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
+        """Do all that the job's parties do together."""
+        job, local, watching = self._job, self._local, setup.watching
         # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
-        patience = Patience(local.silence, local.wait if finished is None else min(local.wait, local.silence))
+        has_finished = setup.run.party_result(self._party) is not None
+        patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
+        role = FeatureRole(setup, side)
+        terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections)
+        agreed = agreement(job, side.ids, role.schedule, setup.run.origin(self._party)).with_party(self._party)
+        with FeatureClient(self._address, self._party, agreed, terms, credentials=self._credentials) as client:
+            return _attend(role, client, watching.notice)
 
-        def train() -> FeatureResult:
-            role = FeatureRole(setup, side)
-            terms = Terms(limits(job, role.schedule), job.training.wire, patience, watching.connections)
-            agreed = agreement(job, side.ids, role.schedule, setup.run.origin(party)).with_party(party)
-            with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
-                return _attend(role, client, watching.notice)
-
-        return with_space(train, [setup.run.path], local.wait, watching.notice)
+    def learn(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
+        """Receive the noisy labels, after which the label party is not needed any more, and train alone."""
+        received = replace(setup, run=RunFolder(setup.run.path / HAND_OVER))
+        with received.run.started(self._job, [self._party], moved=True):
+            if LABEL_PARTY not in received.run.confirmed_to(self._party):
+                self.train(received, side)
+            labels = HandedLabels.of(handed_over(self._job, received.run.party(self._party)))
+        setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
+        train_alone(setup, side, labels, at_top=NullObserver())
+        result = setup.run.party_result(self._party)
+        assert result is not None  # the farewell has written it
+        return result
 
 
 def _attend(role: FeatureRole, client: FeatureClient, notice: Notice) -> FeatureResult:

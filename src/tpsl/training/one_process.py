@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,23 +18,32 @@ from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
 from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
+from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.method import settled
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, LabelRole, LabelSource
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
-from tpsl.training.vaults import VaultChoice
+from tpsl.training.stages.hand_over import handed_over
+from tpsl.training.vaults import RunVault, VaultChoice
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import WireDtype
+from tpsl.transport.messages import WireType
 from tpsl.transport.peers import LABEL_PARTY
 
-Couple = Callable[[tuple[str, str], WireDtype, Limits], tuple[Channel, Channel]]
+Couple = Callable[[tuple[str, str], WireType, Limits], tuple[Channel, Channel]]
 """Makes the two ends of the channel between two parties, named in that order."""
+
+
+def in_memory(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
+    """Return the two ends of a channel within this process; nothing from outside reaches it, so it has no limits."""
+    return pair(names, dtype)
+
 
 ALL_STEPS = 1 << 62
 """For `record_steps`: record the whole run."""
@@ -70,13 +80,16 @@ def train_together(
     choice: VaultChoice,
     data: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
-    couple: Couple = lambda names, dtype, limits: pair(names, dtype),
+    couple: Couple = in_memory,
 ) -> TrainResult:
     """Do what `train` does, with parts replaced.
 
     `make_label_party` replaces the label party, for experiments with other defences and for audits: the guarantee
     speaks of the default alone. `couple` replaces the channels, for an audit that looks at every byte.
     """
+    if setup.job.method == "auto":
+        data = load_records(setup.job, setup.own, setup.watching.progress) if data is None else data
+        setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.notice))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with run.started(job, [*names, LABEL_PARTY], own=setup.own):
@@ -94,20 +107,38 @@ def train_together(
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
         if finished is None:
+            labels: LabelSource = vault
+            if job.hands_over:
+                labels, couple = _hand_over(setup, data, vault, couple), in_memory
+                setup, at_label = (replace(each, job=job.with_gradients()) for each in (setup, at_label))
             # Nobody can measure how long the evaluation of an epoch takes.
-            role = LabelRole(at_label, side.records, vault, make_label_party, after_epoch=after.evaluate)
-            accepted = limits(job, role.schedule)
-            ends = {name: couple((LABEL_PARTY, name), job.training.wire, accepted) for name in names}
+            role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=after.evaluate)
             features = [
-                attend_as_feature(
-                    FeatureRole(setup.watched_by(_PreparationNotices(setup, name)), data.feature_sides[name]),
-                    InProcessMeeting({LABEL_PARTY: ends[name][1]}),
-                )
+                FeatureRole(setup.watched_by(_PreparationNotices(setup, name)), data.feature_sides[name])
                 for name in names
             ]
-            meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
-            run_together(attend_as_label(role, meeting), *features)
+            attend_together(role, features, couple)
         return after.complete()
+
+
+def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: Couple = in_memory) -> None:
+    """Have the roles of a job, all in this process, take turns until all have finished."""
+    job, accepted = label.job, limits(label.job, label.schedule)
+    ends = {role.name: couple((LABEL_PARTY, role.name), job.wire_type, accepted) for role in features}
+    meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
+    others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
+    run_together(attend_as_label(label, meeting), *others)
+
+
+def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault, couple: Couple) -> HandedLabels:
+    """Have the noisy labels cross as they do over a network, and return what the feature party has received."""
+    exchange = replace(setup.watched_by(NullObserver()), run=RunFolder(setup.run.path / HAND_OVER))
+    (side,) = data.feature_sides.values()
+    with exchange.run.started(setup.job, [side.party, LABEL_PARTY]):
+        if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
+            roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
+            attend_together(*roles, couple)
+        return HandedLabels(handed_over(setup.job, exchange.run.party(side.party)), vault.total())
 
 
 def load_records(

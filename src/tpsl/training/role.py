@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from safetensors.torch import save
 from torch import Tensor
@@ -27,11 +28,11 @@ from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
-from tpsl.training.vaults import RunVault
 from tpsl.transport.channel import Channel
 from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import Message, Rewind, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault import LedgerTotal, NoisyLabels
 
 
 @dataclass
@@ -157,6 +158,19 @@ class FeatureRole(Role):
         return checked_tensor(await self.receive(TensorMessage, topic), self.channel.peer, step, part, shape)
 
 
+class LabelSource(Protocol):
+    """Where a run's noisy labels come from: the vault of the run, or what a feature party was handed over."""
+
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels that training begins with, of the training records in their order."""
+
+    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
+        """Have the noisy labels of a step's records in the label party."""
+
+    def total(self) -> LedgerTotal:
+        """Return what the training records have spent in all."""
+
+
 class LabelRole(Role):
     """The label party.
 
@@ -176,7 +190,7 @@ class LabelRole(Role):
         self,
         setup: RunSetup,
         records: LabelRecords,
-        vault: RunVault,
+        vault: LabelSource,
         make_party: LabelPartyBuilder = build_label_party,
         after_epoch: Callable[[], None] = lambda: None,
     ) -> None:

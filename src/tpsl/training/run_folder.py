@@ -197,17 +197,24 @@ class RunFolder:
         """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""
         _write(self.party(party) / _VERSIONS, dict(versions))
 
-    def version(self, party: str) -> str:
-        """Return the version of a feature party's half in this folder (`tpsl.training.versions`)."""
-        return self._noted_versions(party, [party])[party]
+    def keep_versions(self, party: str, epoch: int) -> None:
+        """Keep what was noted last as the versions of an epoch whose halves are kept."""
+        folder = self.party(party)
+        write_atomically(epoch_folder(folder, epoch) / _VERSIONS, (folder / _VERSIONS).read_bytes())
 
-    def versions(self) -> dict[str, str]:
+    def version(self, party: str, epoch: int | None = None) -> str:
+        """Return the version of a feature party's half in this folder (`tpsl.training.versions`), of an epoch's half
+        in a run that keeps them."""
+        return self._noted_versions(party, [party], epoch)[party]
+
+    def versions(self, epoch: int | None = None) -> dict[str, str]:
         """Return the versions of the feature parties' halves that the label party's half was trained with."""
-        return self._noted_versions(LABEL_PARTY, feature_party_names(self.job().data))
+        return self._noted_versions(LABEL_PARTY, feature_party_names(self.job().data), epoch)
 
-    def _noted_versions(self, holder: str, parties: Collection[str]) -> dict[str, str]:
+    def _noted_versions(self, holder: str, parties: Collection[str], epoch: int | None) -> dict[str, str]:
         """Return what was noted in a party's folder of the halves of these parties."""
-        path = self.party(holder) / _VERSIONS
+        folder = self.party(holder)
+        path = (folder if epoch is None else epoch_folder(folder, epoch)) / _VERSIONS
         noted = _read(path, lambda content: {party: str(content[party]) for party in parties})
         if noted is None:
             raise RunError(f"{path}: is missing, so nobody can tell which halves belong together")

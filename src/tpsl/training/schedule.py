@@ -70,10 +70,6 @@ class Schedule:
         """Return where the noisy labels of these training records are among those of all that have one."""
         return np.searchsorted(self.labelled, positions) if len(self.statistic) else positions
 
-    def statistic_parts(self) -> list[Rows]:
-        """Return the rows of the statistic's training records, in parts of bounded size."""
-        return in_parts(self.train[self.statistic])
-
     def test_parts(self) -> list[Rows]:
         """Return the rows of the held-out training records and then of the test records, in parts of bounded size."""
         return in_parts(np.concatenate([self.train[self.held_out], self.test]))
@@ -81,6 +77,10 @@ class Schedule:
     def head_parts(self) -> list[Rows]:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
         return in_parts(np.concatenate([self.train, self.test]))
+
+    def train_parts(self) -> list[Rows]:
+        """Return the positions of all training records, in parts of bounded size."""
+        return in_parts(np.arange(len(self.train), dtype=np.int64))
 
     def trained_parts(self) -> list[Rows]:
         """Return the positions among the training records of those that are trained on, in parts of bounded size."""
@@ -121,6 +121,12 @@ class Schedule:
         return epochs * self.plan.rows + batches * self.plan.batch_size
 
 
-def in_parts(rows: Rows) -> list[Rows]:
+def rows_at_once(networks: int = 1) -> int:
+    """Return how many rows are evaluated or predicted at once by n networks, whose shares stand side by side."""
+    return max(1, TEST_ROWS_AT_ONCE // networks)
+
+
+def in_parts(rows: Rows, networks: int = 1) -> list[Rows]:
     """Return rows in parts of the size that is evaluated and predicted at once."""
-    return [rows[start : start + TEST_ROWS_AT_ONCE] for start in range(0, len(rows), TEST_ROWS_AT_ONCE)]
+    at_once = rows_at_once(networks)
+    return [rows[start : start + at_once] for start in range(0, len(rows), at_once)]

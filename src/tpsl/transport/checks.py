@@ -14,19 +14,34 @@ class BadMessage(ValueError):
     """A message that no honest peer sends; the sentence says who sent what in which step."""
 
 
+def checked_bytes(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
+    """Return the tensor of a message if it is of this step and part, and bytes of this shape."""
+    return _checked(message, sender, (step, part), torch.uint8, shape)
+
+
 def checked_tensor(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
     """Return the tensor of a message if it is of this step and part, float32 of this shape and finite."""
-    if (message.step, message.part) != (step, part):
+    tensor = _checked(message, sender, (step, part), torch.float32, shape)
+    # A NaN or an infinity anywhere makes the sum not finite: one pass. Only a suspicious sum needs the second.
+    if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+        raise BadMessage(f"step {step}: the {message.topic} from {sender} contain numbers that are not finite")
+    return tensor
+
+
+def _checked(
+    message: TensorMessage, sender: str, due: tuple[int, int], dtype: torch.dtype, shape: tuple[int, int]
+) -> Tensor:
+    """Return the tensor of a message that is due: its step and part, its type and its shape."""
+    step, part = due
+    if (message.step, message.part) != due:
         raise BadMessage(
             f"{sender} sent {message.topic} of step {message.step}, part {message.part}; "
             f"expected was step {step}, part {part}"
         )
     tensor, origin = message.tensor, f"step {step}: the {message.topic} from {sender}"
-    if tensor.dtype != torch.float32:
-        raise BadMessage(f"{origin} are {str(tensor.dtype).removeprefix('torch.')}, not float32")
+    if tensor.dtype != dtype:
+        found, wanted = (str(each).removeprefix("torch.") for each in (tensor.dtype, dtype))
+        raise BadMessage(f"{origin} are {found}, not {wanted}")
     if tuple(tensor.shape) != shape:
         raise BadMessage(f"{origin} have shape {tuple(tensor.shape)}, not {shape}")
-    # A NaN or an infinity anywhere makes the sum not finite: one pass. Only a suspicious sum needs the second.
-    if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
-        raise BadMessage(f"{origin} contain numbers that are not finite")
     return tensor

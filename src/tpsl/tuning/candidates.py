@@ -10,13 +10,14 @@ from typing import Any
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, write_atomically
+from tpsl.prediction.committee import Mixture
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
-from tpsl.tuning.committee import Committee, committee_weights
 from tpsl.tuning.space import changed
+from tpsl.tuning.stacking import committee_weights
 from tpsl.vault import LedgerTotal, NoisyLabels
 
 
@@ -38,7 +39,7 @@ class Trial:
         return self._mark.exists()
 
     def mark_diverged(self, reason: str) -> None:
-        """Note that it has diverged; the epochs before are candidates all the same."""
+        """Note that it has diverged: none of its epochs is a candidate."""
         write_atomically(self._mark, reason.encode())
 
 
@@ -89,7 +90,8 @@ class TuneResult:
     committee_validation: Validation
     """The committee judged by the noisy labels that weighted it: a little too friendly."""
     diverged: tuple[str, ...]
-    """Configurations that ended before their last epoch, because their numbers were not finite any more."""
+    """Configurations that ended before their last epoch, because their numbers were not finite any more; no candidates.
+    """
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data: null for an infinite ε, and for an AUC that noisy labels cannot tell."""
@@ -117,7 +119,7 @@ def compare(base: Job, trials: Sequence[Trial], data: Dataset, released: Release
     """Judge every epoch of every trial by the noisy labels of the held-out records; true labels choose nothing."""
     candidates = _candidates(trials)
     if not candidates:
-        raise ValueError("every configuration of the space diverged in its first epoch: try smaller learning rates")
+        raise ValueError("every configuration of the space diverged: try smaller learning rates")
     noisy, training = released.noisy, trials[0].job.training
     judges = noisy.take(held_out(len(data.train), training.validation, training.seed))
     predicted = [trials[candidate.number].run.predictions(candidate.epoch) for candidate in candidates]
@@ -126,7 +128,7 @@ def compare(base: Job, trials: Sequence[Trial], data: Dataset, released: Release
     )
     candidates = [replace(c, weight=float(weight)) for c, weight in zip(candidates, weights, strict=True)]
     best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
-    committees = {"validation": Committee(), "test": Committee()}
+    committees = {"validation": Mixture(), "test": Mixture()}
     for candidate, found in zip(candidates, predicted, strict=True):
         for records, committee in committees.items():
             committee.add(candidate.weight, found[records])
@@ -150,10 +152,10 @@ def compare(base: Job, trials: Sequence[Trial], data: Dataset, released: Release
 
 
 def _candidates(trials: Sequence[Trial]) -> list[Candidate]:
-    """Return every epoch of every trial, not weighted yet."""
+    """Return every epoch of every trial that has not diverged, not weighted yet."""
     found = []
     for number, trial in enumerate(trials):
-        for entry in trial.run.metrics():
+        for entry in [] if trial.has_diverged else trial.run.metrics():
             judged = Validation(**{field.name: entry[field.name] for field in fields(Validation)})
             test = TestMetrics(**{field.name: entry[field.name] for field in fields(TestMetrics)})
             found.append(Candidate(number, trial.name, entry["epoch"], trial.run.path.name, judged, test, 0.0))

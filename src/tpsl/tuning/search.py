@@ -20,6 +20,7 @@ import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
+from tpsl.prediction.model import TUNE
 from tpsl.progress import no_notice
 from tpsl.training.job import Job
 from tpsl.training.one_process import train_together
@@ -32,7 +33,6 @@ from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Released, Trial, TuneResult, compare
 from tpsl.tuning.pool import Task, load_once, run_tasks
-from tpsl.tuning.prediction import TUNE
 from tpsl.tuning.shared_parts import (
     copy_pretrained,
     copy_wide_parts,

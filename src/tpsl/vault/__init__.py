@@ -1,8 +1,8 @@
 """The vault: labels in, one release per record out, a ledger of what that cost, and its verification.
 
-For the label party only. A true label leaves once, as a noisy label; training and all that crosses the border know no
-other. The two things that look at true labels besides, the evaluation of test records and the local head, do so when no
-peer can see how long they take (`tpsl.training.after_training`).
+For the label party only. A true label leaves once, as a noisy label or in one noisy statistic of many records; training
+and all that crosses the border know no other. The two things that look at true labels besides, the evaluation of test
+records and the local head, do so when no peer can see how long they take (`tpsl.training.after_training`).
 """
 
 from tpsl.vault.adding import Added
@@ -11,9 +11,11 @@ from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.place import default_place
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.statistic_plan import StatisticPlan
 from tpsl.vault.summing import VaultSum, sums_over
 from tpsl.vault.tables import LabelTable
 from tpsl.vault.totals import LedgerTotal
@@ -29,10 +31,12 @@ __all__ = [
     "LedgerTotal",
     "Lookalikes",
     "NoisyLabels",
+    "NoisyStatistic",
     "Overlap",
     "ReleasePolicy",
     "ReleaseReport",
     "Spent",
+    "StatisticPlan",
     "Vault",
     "VaultBusy",
     "VaultError",

@@ -51,16 +51,15 @@ def _largest_unit(connection: sqlite3.Connection, index_of: _Indices, histories:
     """Walk through the records unit by unit and find the unit that spent most.
 
     A record without a unit (older versions let both into one vault) counts as a unit of its own, and is never skipped.
-    Sums are exact: the records of a unit are counted by history, and each history's total is multiplied.
+    Sums are exact: the records of a unit are counted by history.
     """
-    spent = [ledger.spent_under(history, 1) for history in histories]
     alone = np.ones(len(index_of), np.bool_)
     kinds = {
         frozenset(Counter(history for _, history in records).items())
         for _, records in groupby(_units_and_histories(connection, index_of, alone), key=itemgetter(0))
     }
     kinds |= {frozenset({(history, 1)}) for history in np.unique(index_of[alone]).tolist()}
-    return largest_unit(kinds, spent)
+    return largest_unit(kinds, histories)
 
 
 def _units_and_histories(

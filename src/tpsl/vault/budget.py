@@ -1,9 +1,12 @@
-"""Sums of epsilons and deltas that never come out too small."""
+"""What releases cost together: sums of epsilons and deltas that never come out too small."""
 
 import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+from tpsl.mechanisms import Cost
+from tpsl.mechanisms.cost import epsilon_of_rho
+from tpsl.mechanisms.exact import float_above
 from tpsl.vault.errors import VaultError
 
 
@@ -15,19 +18,32 @@ def total(parts: Iterable[float]) -> float:
     parts = list(parts)
     if any(math.isinf(part) for part in parts):
         return math.inf
-    return _rounded_up(sum((Fraction(part) for part in parts), Fraction(0)))
+    return float_above(sum((Fraction(part) for part in parts), Fraction(0)))
 
 
 def times(part: float, count: int) -> float:
     """`count` times `part`, rounded up."""
     if count == 0 or math.isinf(part):
         return part if count else 0.0
-    return _rounded_up(Fraction(part) * count)
+    return float_above(Fraction(part) * count)
 
 
-def _rounded_up(exact: Fraction) -> float:
-    rounded = float(exact)
-    return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
+def repeated(cost: Cost, count: int) -> Cost:
+    """What `count` independent releases cost together: one for each of a unit's records."""
+    rho = cost.zcdp
+    return Cost(times(cost.epsilon, count), times(cost.delta, count), None if rho is None else count * rho)
+
+
+def of_group(cost: Cost, count: int) -> Cost:
+    """What one release costs a unit that `count` of its records have a part in: group privacy.
+
+    `count` labels that change together move a statistic `count` times as far: count·ε for pure ε, count²·ρ for zCDP
+    (Bun and Steinke 2016, Proposition 1.9), stated at the same δ.
+    """
+    if cost.rho is None:
+        return Cost(times(cost.epsilon, count))
+    rho = count**2 * cost.rho
+    return Cost(epsilon_of_rho(rho, cost.delta), cost.delta, rho)
 
 
 def is_large_delta(delta: float, records: int) -> bool:

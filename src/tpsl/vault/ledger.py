@@ -21,11 +21,13 @@ import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from itertools import pairwise
 from types import NoneType
 from typing import Any
 
-from tpsl.vault.budget import total
+from tpsl.mechanisms import Cost, compose
+from tpsl.vault.budget import of_group, repeated
 from tpsl.vault.errors import VaultError
 
 FIRST_PREVIOUS = "0" * 64
@@ -54,12 +56,33 @@ _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
         "ids_digest": (str,),
         "outcomes_digest": (str,),
     },
+    "statistic": {
+        "mechanism": (dict,),
+        "description": (str,),
+        "noise_digest": (str,),
+        "bound": (int,),
+        "width": (int,),
+        "classes": (int,),
+        "epsilon": (float, str),
+        "delta": (float,),
+        "rho": (str, NoneType),
+        "noise": (str,),
+        "seed": (int, NoneType),
+        "records": (int,),
+        "ids_digest": (str,),
+        "phi_digest": (str,),
+        "values_digest": (str,),
+    },
 }
+_RELEASES = ("released", "statistic")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: what happened (`created`, `added`, `released`), when, its details and its place in the chain."""
+    """One entry: what happened, when, its details and its place in the chain.
+
+    Kinds are `created`, `added`, and two of releases: `released` (noisy labels) and `statistic` (one noisy statistic).
+    """
 
     sequence: int
     kind: str
@@ -67,6 +90,11 @@ class Entry:
     previous: str
     hash: str
     details: Mapping[str, Any]
+
+    @property
+    def is_release(self) -> bool:
+        """Whether labels left the vault, as noisy labels or in a noisy statistic."""
+        return self.kind in _RELEASES
 
     @property
     def epsilon(self) -> float:
@@ -79,20 +107,33 @@ class Entry:
         return float(self.details.get("delta", 0.0))
 
     @property
+    def cost(self) -> Cost:
+        """What this release cost each of its records; ρ where the ledger has it."""
+        rho = self.details.get("rho")
+        return Cost(self.epsilon, self.delta, None if rho is None else Fraction(rho))
+
+    def cost_of(self, records: int) -> Cost:
+        """What it cost a unit of which it covered this number of records."""
+        return of_group(self.cost, records) if self.kind == "statistic" else repeated(self.cost, records)
+
+    @property
     def private(self) -> bool:
         """False for a release with seeded noise or with none."""
-        return self.kind != "released" or (self.details["noise"] == "secure" and math.isfinite(self.epsilon))
+        return not self.is_release or (self.details["noise"] == "secure" and math.isfinite(self.epsilon))
 
     @property
     def series(self) -> "Series":
         """The series this release belongs to."""
         details = self.details
+        if self.kind == "statistic":
+            parts = {name: details[name] for name in ("mechanism", "bound", "width", "ids_digest", "phi_digest")}
+            return Series(canonical(parts), details["noise_digest"], 1, details["seed"])
         return Series(canonical(details["mechanism"]), details["table_digest"], details["draws"], details["seed"])
 
     @property
     def description(self) -> str:
         """What was released, in words: mechanism, draws, and the noise where it is not private."""
-        return describe_release(str(self.details["description"]), self.details["draws"], self.details["seed"])
+        return describe_release(str(self.details["description"]), self.series.draws, self.details["seed"])
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as JSON-able data; an infinite epsilon is the text "inf"."""
@@ -102,10 +143,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Series:
-    """Releases that are one and the same: within a series each record has at most one outcome for each draw."""
+    """Releases that are one and the same: within a series each record has at most one outcome for each draw.
+
+    A statistic is a series of its own: the same noise for the same records with the same vectors.
+    """
 
     spec: str
-    table_digest: str
+    digest: str
+    """Of the integers of the mechanism, or of the noise."""
     draws: int
     seed: int | None
 
@@ -280,8 +325,8 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
         sound = shape.keys() <= entry.details.keys() <= known.keys() and all(
             isinstance(value, known[name]) for name, value in entry.details.items()
         )
-        _ = (entry.epsilon, entry.delta)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _ = entry.cost
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise VaultError(f"ledger entry {sequence} is damaged and cannot be read") from error
     if not sound or entry.details.get("draws", 1) < 1:
         raise VaultError(f"ledger entry {sequence} is damaged: its details are not those of {entry.kind!r}")
@@ -290,12 +335,8 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
 
 def spent_under(releases: Sequence[Entry], records: int) -> Spent:
     """What records spend that were part of exactly these releases."""
-    return Spent(
-        records,
-        total(entry.epsilon for entry in releases),
-        total(entry.delta for entry in releases),
-        tuple(entry.description for entry in releases),
-    )
+    spent = compose(entry.cost for entry in releases)
+    return Spent(records, spent.epsilon, spent.delta, tuple(entry.description for entry in releases))
 
 
 def hash_of(body: str) -> str:

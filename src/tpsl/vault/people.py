@@ -8,7 +8,7 @@ record, where records have no units), and in each other alignment what the unit 
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Self
@@ -22,8 +22,8 @@ from tpsl.vault.adding import has_units
 from tpsl.vault.budget import total
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.ledger import LargestUnit
-from tpsl.vault.planned import Planned
-from tpsl.vault.totals import LedgerTotal, releases_of_each, total_of
+from tpsl.vault.planned import Charge
+from tpsl.vault.totals import LedgerTotal, releases_of_each
 from tpsl.vault.units import UnitKind, largest_unit
 
 _ROWS = 1 << 18
@@ -56,7 +56,7 @@ class _UnitRows(NamedTuple):
 
 
 def total_of_people(
-    connection: sqlite3.Connection, positions: _Numbers, planned: Planned | None = None, new: NewRecords = _NONE
+    connection: sqlite3.Connection, positions: _Numbers, planned: Charge | None = None, new: NewRecords = _NONE
 ) -> LedgerTotal:
     """The most that anybody has spent, or will have when `planned` is released, whom one of some records is about.
 
@@ -73,11 +73,11 @@ def largest_person(connection: sqlite3.Connection, records: int) -> LargestUnit:
 
 
 def _spent(
-    connection: sqlite3.Connection, positions: _Numbers, planned: Planned | None, new: NewRecords
+    connection: sqlite3.Connection, positions: _Numbers, planned: Charge | None, new: NewRecords
 ) -> tuple[LargestUnit, bool]:
     index_of, histories = releases_of_each(connection)
     unit_of, alignment_of = _units(connection, new)
-    costs = [total_of(history, 1) for history in histories]
+    charges: list[Sequence[Charge]] = list(histories)
     asked = np.arange(len(unit_of)) >= len(index_of)
     asked[positions] = True
     released = np.flatnonzero(index_of)
@@ -87,16 +87,17 @@ def _spent(
         due = asked.copy()
         due[: len(index_of)] &= ~drawn[index_of]
         units.append(unit_of[due])
-        releases.append(np.full(len(units[-1]), len(costs)))
-        costs.append(total_of([planned], 1))
+        releases.append(np.full(len(units[-1]), len(charges)))
+        charges.append([planned])
     is_asked = np.zeros(len(alignment_of), np.bool_)
     is_asked[unit_of[asked]] = True
-    found, counts = np.unique(np.concatenate(units) * len(costs) + np.concatenate(releases), return_counts=True)
-    rows = _UnitRows(found // len(costs), found % len(costs), counts)
-    of_all = _kinds(rows, len(costs), alignment_of)
-    private = all(costs[at].private for kinds in of_all.values() for kind in kinds for at, _ in kind)
-    of_asked = _kinds(_UnitRows(*(part[is_asked[rows.unit]] for part in rows)), len(costs), alignment_of)
-    largest = [{name: largest_unit(kinds, costs) for name, kinds in each.items()} for each in (of_all, of_asked)]
+    found, counts = np.unique(np.concatenate(units) * len(charges) + np.concatenate(releases), return_counts=True)
+    rows = _UnitRows(found // len(charges), found % len(charges), counts)
+    of_all = _kinds(rows, len(charges), alignment_of)
+    occurring = {at for kinds in of_all.values() for kind in kinds for at, _ in kind}
+    private = all(release.private for at in occurring for release in charges[at])
+    of_asked = _kinds(_UnitRows(*(part[is_asked[rows.unit]] for part in rows)), len(charges), alignment_of)
+    largest = [{name: largest_unit(kinds, charges) for name, kinds in each.items()} for each in (of_all, of_asked)]
     for name in np.unique(alignment_of[is_asked]).tolist():
         largest[1].setdefault(name, LargestUnit(0.0, 0.0, 0))  # nothing of theirs was released there
     return _over_alignments(*largest), private

@@ -1,17 +1,37 @@
-"""A release that is asked for, and what it will cost."""
+"""A release of noisy labels that is asked for, and what it will cost."""
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
-from tpsl.mechanisms import Mechanism
-from tpsl.vault.budget import times
+from tpsl.mechanisms import Cost, Mechanism
+from tpsl.vault.budget import repeated, times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Series, as_json, canonical
 
 
+class Charge(Protocol):
+    """A release, made or asked for: what it costs."""
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs each of its records."""
+
+    def cost_of(self, records: int) -> Cost:
+        """What it costs a unit of which it covers this number of records."""
+
+    @property
+    def private(self) -> bool:
+        """False where ε promises nothing."""
+
+    @property
+    def series(self) -> Series | None:
+        """The series that it belongs to; None: it is not known yet, and costs what it costs."""
+
+
 @dataclass(frozen=True)
 class Planned:
-    """A release that is asked for: what it costs each record that its series does not cover yet."""
+    """A release of noisy labels that is asked for: what it costs each record that its series does not cover yet."""
 
     mechanism: Mechanism
     draws: int = 1
@@ -33,6 +53,15 @@ class Planned:
     def delta(self) -> float:
         """The δ that goes with `epsilon`."""
         return times(self.mechanism.delta, self.draws)
+
+    @property
+    def cost(self) -> Cost:
+        """ε and δ together."""
+        return Cost(self.epsilon, self.delta)
+
+    def cost_of(self, records: int) -> Cost:
+        """What it costs a unit of which it covers this number of records, each with noise of its own."""
+        return repeated(self.cost, records)
 
     @property
     def private(self) -> bool:

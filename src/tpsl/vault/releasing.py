@@ -70,9 +70,12 @@ def release(
 
 
 def check_conflicts(
-    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series, compose: bool
+    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series | None, compose: bool
 ) -> None:
-    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing."""
+    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing.
+
+    None: a series of its own.
+    """
     _missing(connection, wanted_positions(0, positions), series, compose)
 
 
@@ -136,7 +139,7 @@ def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> d
 
 
 def _missing(
-    connection: sqlite3.Connection, wanted: dict[int, bytes], series: Series, compose: bool
+    connection: sqlite3.Connection, wanted: dict[int, bytes], series: Series | None, compose: bool
 ) -> tuple[dict[int, bytes], int]:
     """The wanted positions that the series does not cover, and how many of them have another release.
 
@@ -216,4 +219,4 @@ def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) ->
         (json.dumps(list(chunks)),),
     )
     entries = (ledger.parse(*row) for row in rows)
-    return {entry.sequence: entry for entry in entries if entry.kind == "released"}
+    return {entry.sequence: entry for entry in entries if entry.is_release}

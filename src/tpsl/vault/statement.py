@@ -66,7 +66,7 @@ def facts(connection: sqlite3.Connection) -> dict[str, Any]:
         "delta_per_record": ledger.delta_per_record,
         "largest_unit": unit and unit.as_dict(),
         "private": ledger.private,
-        "releases": _by_series(entry for entry in ledger.entries if entry.kind == "released"),
+        "releases": _by_series(entry for entry in ledger.entries if entry.is_release),
         "ledger_entries": len(ledger.entries),
         "ledger_head": ledger.head,
     }
@@ -115,8 +115,10 @@ def _by_series(releases: Iterable[Entry]) -> list[dict[str, Any]]:
     rows: dict[Series, dict[str, Any]] = {}
     for entry in releases:
         details = entry.details
-        same = {name: details[name] for name in ("table_digest", "draws", "noise", "epsilon", "delta")}
-        new = {"mechanism": details["description"], "spec": details["mechanism"], **same}
+        same = {name: details[name] for name in ("noise", "epsilon", "delta")}
+        spec = {**details["mechanism"], **{name: details[name] for name in ("bound", "width") if name in details}}
+        of_series = {"table_digest": entry.series.digest, "draws": entry.series.draws}
+        new = {"mechanism": details["description"], "spec": spec, **of_series, **same}
         row = rows.setdefault(entry.series, {**new, "records": 0, "entries": 0, "first": entry.time})
         row["records"] += details["records"]
         row["entries"] += 1

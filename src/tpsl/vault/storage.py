@@ -30,6 +30,8 @@ from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
 DATABASE = "vault.sqlite"
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
 FORMAT = 1
+FORMAT_WITH_STATISTICS = 2
+"""What a vault becomes with its first statistic, so that versions that know of none say so and do not read it."""
 CHUNK = 65_536
 """Positions that share one row of outcomes."""
 
@@ -52,6 +54,15 @@ CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT,
 CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+"""
+
+
+_STATISTICS = """
+CREATE TABLE IF NOT EXISTS statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
+CREATE TRIGGER IF NOT EXISTS statistics_stay BEFORE DELETE ON statistics
+    BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
+CREATE TRIGGER IF NOT EXISTS statistics_fixed BEFORE UPDATE ON statistics
+    BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
 """
 
 
@@ -109,9 +120,24 @@ def write_schema(connection: sqlite3.Connection) -> None:
     """Lay out an empty vault, inside the running transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    # Not executescript, which would commit: creation and first records are one transaction.
+    _execute_all(connection, _SCHEMA)
+
+
+def make_room_for_statistics(connection: sqlite3.Connection) -> None:
+    """Have the table of statistics, which a vault gets with its first one, inside the running transaction."""
+    connection.execute(f"PRAGMA user_version = {FORMAT_WITH_STATISTICS}")
+    _execute_all(connection, _STATISTICS)
+
+
+def has_statistics(connection: sqlite3.Connection) -> bool:
+    """Say whether a statistic was ever released from this vault."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'statistics'").fetchone() is not None
+
+
+def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
+    """Execute statements in the running transaction, which executescript would commit."""
     statement = ""
-    for line in _SCHEMA.strip().splitlines():
+    for line in statements.strip().splitlines():
         statement += line + "\n"
         if sqlite3.complete_statement(statement):
             connection.execute(statement)
@@ -126,8 +152,10 @@ def check_schema(connection: sqlite3.Connection, folder: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise VaultError(f"{folder} is no vault: its database was written by another program")
-    if version != FORMAT:
-        raise VaultError(f"vault {folder} has format {version}; this version of tpsl reads format {FORMAT}")
+    if version not in (FORMAT, FORMAT_WITH_STATISTICS):
+        raise VaultError(
+            f"vault {folder} has format {version}; this version of tpsl reads formats up to {FORMAT_WITH_STATISTICS}"
+        )
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.mechanisms import compose
 from tpsl.vault import coverage, ledger
-from tpsl.vault.budget import total
 from tpsl.vault.coverage import History
 from tpsl.vault.ledger import Entry
-from tpsl.vault.planned import Planned
+from tpsl.vault.planned import Charge
 from tpsl.vault.releasing import releases_of_chunks
 from tpsl.vault.storage import CHUNK, count_records
 
@@ -44,11 +44,11 @@ class LedgerTotal:
 
 
 def total_spent(
-    connection: sqlite3.Connection, wanted: Mapping[int, bytes], planned: Planned | None = None
+    connection: sqlite3.Connection, wanted: Mapping[int, bytes], planned: Charge | None = None
 ) -> LedgerTotal:
     """What the wanted records (packed masks by chunk) have spent, or will have when `planned` is released."""
     releases = releases_of_chunks(connection, wanted)
-    series = planned.series if planned else None
+    series = None if planned is None else planned.series
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     found = LedgerTotal()
     for chunk, packed in wanted.items():
@@ -56,7 +56,7 @@ def total_spent(
         counts = np.bincount(index[coverage.unpack(packed)], minlength=len(histories)).tolist()
         for history, count in zip(histories, counts, strict=True):
             if count:
-                parts: list[Entry | Planned] = [releases[entry] for entry in history]
+                parts: list[Charge] = [releases[entry] for entry in history]
                 if planned is not None and not own.intersection(history):
                     parts.append(planned)
                 found = found.joined(total_of(parts, count))
@@ -66,7 +66,7 @@ def total_spent(
 def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uint32], list[Releases]]:
     """For each record, by position, the index of its releases in the list that is returned too; the first has none."""
     records = count_records(connection)
-    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.kind == "released"}
+    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.is_release}
     index_of = np.zeros(records, np.uint32)
     numbers: dict[History, int] = {(): 0}
     for chunk in range(coverage.chunk_count(records)):
@@ -76,12 +76,8 @@ def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uin
     return index_of, [tuple(releases[entry] for entry in history) for history in numbers]
 
 
-def total_of(parts: Iterable[Entry | Planned], records: int) -> LedgerTotal:
-    """Basic composition: the sum of what each part cost the same records."""
+def total_of(parts: Iterable[Charge], records: int) -> LedgerTotal:
+    """What all of these releases together cost the same records."""
     parts = list(parts)
-    return LedgerTotal(
-        total(part.epsilon for part in parts),
-        total(part.delta for part in parts),
-        all(part.private for part in parts),
-        records,
-    )
+    spent = compose(part.cost for part in parts)
+    return LedgerTotal(spent.epsilon, spent.delta, all(part.private for part in parts), records)

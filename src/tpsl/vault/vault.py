@@ -1,4 +1,4 @@
-"""`Vault`: where the label party keeps true labels, and the only place they leave, once each, as noisy labels."""
+"""`Vault`: where the label party keeps true labels, and the only place they leave: noisy, once, and accounted for."""
 
 import contextlib
 import sqlite3
@@ -21,11 +21,15 @@ from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_err
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
-from tpsl.vault.planned import Planned
+from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.releasing_statistic import AskedStatistic
 from tpsl.vault.statement import facts
+from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
+from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import LedgerTotal
 
@@ -212,6 +216,78 @@ class Vault:
             if places.size:
                 yield [ids[place] for place in places.tolist()], outcomes
 
+    def release_statistic(
+        self,
+        plan: StatisticPlan,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        blocks: Iterable[npt.NDArray[np.integer]],
+        *,
+        policy: ReleasePolicy = NO_LIMITS,
+        progress: Progress = no_progress,
+    ) -> NoisyStatistic:
+        """Release `T = Σ_i y_i q_i` of these records once, with noise: the second kind of release.
+
+        `blocks` are the integer vectors q_i in the order of `ids`, cut into blocks anyhow; they are read while the
+        vault is locked. Guarantee: the plan's cost for each record, whoever chose the vectors and however, since the
+        vault itself keeps them within the bound. The same vectors for the same records, under the same plan, give what
+        was stored the first time: nothing is drawn, nothing spent. Other vectors are another release. Records with any
+        release before are refused unless the policy permits composing; what it does not permit is an error before
+        anything is drawn.
+        """
+        planned = PlannedStatistic(plan, self.classes)
+        with storage.writing(self._connection, self.path):
+            asked = AskedStatistic(self._connection, planned, self._positions(ids))
+            known = asked.alike()
+            if not known:
+                self._permit(asked, planned, policy)
+            sums, phi_digest = asked.sum(blocks, progress)
+            for entry in known:
+                if entry.details["phi_digest"] == phi_digest:
+                    return asked.stored(entry)
+            if known:
+                self._permit(asked, planned, policy)
+            return asked.draw(sums, phi_digest)
+
+    def check_statistic(
+        self,
+        plan: StatisticPlan,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        *,
+        units: Any | None = None,
+        policy: ReleasePolicy,
+    ) -> None:
+        """Raise what a statistic of these records would raise; nothing is drawn, and the vault need not know them yet.
+
+        Where the vault has a statistic of these records with this noise and bound, its vectors may be the same, and
+        nothing is raised. The width plays no part.
+        """
+        planned = PlannedStatistic(plan, self.classes)
+        with storage.reading(self._connection, self.path):
+            positions = self._find(ids)
+            if (positions >= 0).all() and AskedStatistic(self._connection, planned, positions).alike():
+                return
+            self._check(planned, positions, ids, units, policy)
+
+    def statistic_problems(
+        self,
+        plan: StatisticPlan,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        blocks: Iterable[npt.NDArray[np.integer]],
+    ) -> list[str]:
+        """Test the noise of a released statistic against the true labels, which needs its vectors; a sentence each.
+
+        Sound noise is accused with probability at most 1e-6.
+        """
+        planned = PlannedStatistic(plan, self.classes)
+        with storage.reading(self._connection, self.path):
+            asked = AskedStatistic(self._connection, planned, self._positions(ids))
+            verifying.require_unchanged_labels(self._connection)
+            sums, phi_digest = asked.sum(blocks)
+            found = [entry for entry in asked.alike() if entry.details["phi_digest"] == phi_digest]
+            if not found:
+                raise VaultError(f"vault {self.path} has released no statistic of these records with these vectors")
+            return noise_problems(plan.noise, asked.stored(found[0]).values - sums, f"release {found[0].sequence}")
+
     def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
 
@@ -282,20 +358,33 @@ class Vault:
 
         A vault that counts people takes the `units` of the records, if they have any.
         """
-        planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
-            positions = self._find(ids)
-            known = positions[positions >= 0]
-            new = totals.total_of([planned], len(positions) - len(known))
-            if self.counts_people:
-                strangers = NewRecords.among(positions, ids, units)
-                after = total_of_people(self._connection, known, planned, strangers)
-            else:
-                after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
-            policy.check(after, storage.count_records(self._connection) + new.records)
-            releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
+            self._check(self._planned(mechanism, draws, seed), self._find(ids), ids, units, policy)
 
-    def _total(self, positions: npt.NDArray[np.int64] | None, planned: Planned | None = None) -> LedgerTotal:
+    def _check(
+        self, planned: Charge, positions: npt.NDArray[np.int64], ids: Any, units: Any | None, policy: ReleasePolicy
+    ) -> None:
+        """Raise what the release of these records would raise, some of which (at -1) the vault does not know yet."""
+        known = positions[positions >= 0]
+        new = totals.total_of([planned], len(positions) - len(known))
+        if self.counts_people:
+            strangers = NewRecords.among(positions, ids, units)
+            after = total_of_people(self._connection, known, planned, strangers)
+        else:
+            after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
+        policy.check(after, storage.count_records(self._connection) + new.records)
+        releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
+
+    def _permit(self, asked: AskedStatistic, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
+        """Raise a `VaultError` unless this statistic may be drawn."""
+        policy.check(self._total(asked.positions, planned), storage.count_records(self._connection))
+        releasing.check_conflicts(self._connection, asked.positions, None, policy.compose)
+        if self.counts_people:
+            asked.require_one_alignment()
+        if not policy.allow_lookalikes:
+            lookalikes.refuse_second_draws(self._connection, asked.wanted)
+
+    def _total(self, positions: npt.NDArray[np.int64] | None, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:
             at = np.arange(storage.count_records(self._connection)) if positions is None else positions
             return total_of_people(self._connection, at, planned)

@@ -15,8 +15,9 @@ from tpsl.vault import coverage, ledger
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
-from tpsl.vault.storage import CHUNK, DATABASE, count_records
+from tpsl.vault.storage import CHUNK, DATABASE, count_records, has_statistics
 from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
+from tpsl.vault.verifying_statistics import NOISE_NOT_TESTED, statistic_problems
 
 
 def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no_progress) -> list[str]:
@@ -29,13 +30,21 @@ def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no
 def cannot_see(connection: sqlite3.Connection) -> list[str]:
     """What no verification of this vault can find, a sentence each."""
     changed = _changed_after_release(list(ledger.read_entries(connection)))
+    sentences = [CANNOT_SEE, *([NOISE_NOT_TESTED] if has_statistics(connection) else [])]
     if not changed:
-        return [CANNOT_SEE]
+        return sentences
     return [
-        CANNOT_SEE,
+        *sentences,
         f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: the "
         f"tests of the noise allow for any {changed:,} records",
     ]
+
+
+def require_unchanged_labels(connection: sqlite3.Connection) -> None:
+    """Raise a `VaultError` if labels were changed after a release: noise cannot be told from such a change."""
+    changed = _changed_after_release(list(ledger.read_entries(connection)))
+    if changed:
+        raise VaultError(f"{changed:,} labels were changed after their release, so the noise cannot be computed")
 
 
 def _changed_after_release(entries: list[Entry]) -> int:
@@ -93,10 +102,10 @@ def _chain(connection: sqlite3.Connection) -> tuple[list[Entry], list[str]]:
 
 @dataclass
 class _Release:
-    """A ledger entry of a release, and what its stored rows add up to."""
+    """A ledger entry of a release, and what its stored rows add up to. A statistic has no mechanism and no outcomes."""
 
     entry: Entry
-    mechanism: Mechanism
+    mechanism: Mechanism | None = None
     ids: coverage.TextDigest = field(default_factory=coverage.TextDigest)
     outcomes: Any = field(default_factory=hashlib.sha256)
     records: int = 0
@@ -108,7 +117,7 @@ class _Release:
             found.append(f"{place} covers {self.records} records, but its ledger entry says {details['records']}")
         if self.ids.hexdigest() != details["ids_digest"]:
             found.append(f"{place}: the ids of the records it covers are not those of its ledger entry")
-        if self.outcomes.hexdigest() != details["outcomes_digest"]:
+        if self.mechanism is not None and self.outcomes.hexdigest() != details["outcomes_digest"]:
             found.append(f"{place}: its noisy labels were changed, they do not have the digest of its ledger entry")
         return found
 
@@ -118,6 +127,8 @@ def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
     releases, problems = {}, []
     built: dict[str, Mechanism] = {}
     for entry in entries:
+        if entry.kind == "statistic":
+            releases[entry.sequence] = _Release(entry)
         if entry.kind != "released":
             continue
         details, place = entry.details, f"release {entry.sequence}"
@@ -145,6 +156,7 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
     """One pass over records and outcomes, chunk by chunk, against what the ledger says of them."""
     releases, problems = _rebuilt(entries)
     classes = int(entries[0].details.get("classes", 0)) if entries else 0
+    problems += statistic_problems(connection, [entry for entry in entries if entry.kind == "statistic"], classes)
     additions = _Additions([entry for entry in entries if entry.kind == "added"])
     noise = StoredOutcomes(_changed_after_release(entries))
     records = count_records(connection)
@@ -190,28 +202,47 @@ def _chunk(
         if release is None:
             problems.append(f"{place}: noisy labels are stored, but the ledger has no readable entry for them")
             continue
-        release.outcomes.update(blob)
         try:
             mask = coverage.unpack(bitmap)
-            places = np.flatnonzero(mask)
-            outcomes = coverage.decode_outcomes(blob, release.mechanism, release.entry.details["draws"], len(places))
         except (VaultError, TypeError) as error:
             problems.append(f"{place}: {error}")
             continue
+        places = np.flatnonzero(mask)
         release.records += len(places)
         if places.size and places[-1] >= len(ids):
             problems.append(f"{place}: it covers positions that hold no record")
             continue
         release.ids.update([ids[place] for place in places.tolist()])
-        if outcomes.size and int(outcomes.max()) >= release.mechanism.outcomes:
-            problems.append(f"{place}: an outcome is outside the table of {release.mechanism}")
-        elif noise is not None:
-            noise.take(chunk, release.entry, release.mechanism, places, labels[places], outcomes)
+        problems += _outcomes(chunk, release, places, blob, labels, noise)
         before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
         if (before & mask).any():
             problems.append(f"{place}: {int((before & mask).sum())} records have two noisy labels of the same series")
         before |= mask
     return problems
+
+
+def _outcomes(
+    chunk: int,
+    release: _Release,
+    places: npt.NDArray[np.intp],
+    blob: bytes,
+    labels: npt.NDArray[np.int64],
+    noise: StoredOutcomes | None,
+) -> list[str]:
+    """Check the outcomes that a release of noisy labels gave to the records at these places of a chunk."""
+    place, mechanism = f"release {release.entry.sequence}, chunk {chunk}", release.mechanism
+    if mechanism is None:
+        return [f"{place}: noisy labels are stored, but the release is a statistic"] if blob else []
+    release.outcomes.update(blob)
+    try:
+        outcomes = coverage.decode_outcomes(blob, mechanism, release.entry.details["draws"], len(places))
+    except (VaultError, TypeError) as error:
+        return [f"{place}: {error}"]
+    if outcomes.size and int(outcomes.max()) >= mechanism.outcomes:
+        return [f"{place}: an outcome is outside the table of {mechanism}"]
+    if noise is not None:
+        noise.take(chunk, release.entry, mechanism, places, labels[places], outcomes)
+    return []
 
 
 class _Additions:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tpsl.training.allocator import keep_freed_memory
+from tpsl.training.job import Job
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Rewound
-from tpsl.training.stages import agree, collect, evaluate, farewell, prepare, steps, wide
+from tpsl.training.stages import agree, collect, evaluate, farewell, hand_over, prepare, statistic, steps, wide
 from tpsl.transport.channel import Meeting, PeerRestarted
 
 
@@ -26,15 +27,25 @@ class Stage(Protocol):
         """Do a feature party's part."""
 
 
-STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, collect, farewell)
+STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, statistic, collect, farewell)
+"""Split training."""
+HAND_OVER: tuple[Stage, ...] = (agree, hand_over, farewell)
+"""The noisy labels cross, and the feature party trains by itself."""
 TOPICS = (
     steps.EMBEDDINGS,
     steps.GRADIENTS,
     wide.ESTIMATES,
     evaluate.TEST_EMBEDDINGS,
+    statistic.STATISTIC_EMBEDDINGS,
     collect.HEAD_EMBEDDINGS,
+    hand_over.NOISY_LABELS,
 )
 """What tensors of a job may be; all others are refused before anybody looks at them."""
+
+
+def stages_of(job: Job) -> tuple[Stage, ...]:
+    """Return what the parties of a job do together, in order."""
+    return HAND_OVER if job.hands_over else STAGES
 
 
 async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
@@ -47,7 +58,7 @@ async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
             role.channels = await meeting.gather(without=done_with)
             role.observer.gathered(role.channels)
             try:
-                for stage in STAGES:
+                for stage in stages_of(role.job):
                     await stage.label(role)
             except PeerRestarted as restarted:
                 role.observer.event("restarted", peer=restarted.peer)
@@ -78,7 +89,7 @@ async def _rounds(role: FeatureRole) -> FeatureResult:
     """Do all stages, from the beginning each time that the label party orders a rewind."""
     while True:
         try:
-            for stage in STAGES:
+            for stage in stages_of(role.job):
                 await stage.feature(role)
         except Rewound as again:
             role.order = again.order

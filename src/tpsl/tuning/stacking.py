@@ -66,21 +66,3 @@ def _climb(likelihood: Floats, w: Floats, step: Floats, promised: float) -> Floa
 
 def _objective(likelihood: Floats, w: Floats) -> float:
     return float(np.log(likelihood @ w).sum() + np.log(w).sum())
-
-
-class Committee:
-    """Adds up the probabilities of its members, one prediction at a time: a mixture of what they predict."""
-
-    def __init__(self) -> None:
-        self._sum: Floats | None = None
-
-    def add(self, weight: float, probabilities: npt.NDArray[np.floating]) -> None:
-        """Add a member: probabilities of class 1 (shape `[n]`), or of each class (`[n, k]`)."""
-        weighted = weight * probabilities.astype(np.float64)
-        self._sum = weighted if self._sum is None else self._sum + weighted
-
-    def predict(self) -> npt.NDArray[np.float32]:
-        """Return the probabilities of the mixture; the weights of its members add up to 1."""
-        if self._sum is None:
-            raise ValueError("a committee without members predicts nothing")
-        return self._sum.astype(np.float32)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tpsl.tuning.committee import Committee, committee_weights
+from tpsl.tuning.stacking import committee_weights
 
 
 def some_likelihoods(candidates: int, records: int, spread: float, seed: int = 0) -> list[np.ndarray]:
@@ -52,14 +52,3 @@ def test_likelihoods_that_are_not_finite_count_nothing_and_tiny_ones_do_not_hurt
     assert committee_weights(rows) == pytest.approx([0.5, 0.5, 0.0, 0.0])
     with pytest.raises(ValueError, match="all of them diverged"):
         committee_weights(rows[2:])
-
-
-def test_a_committee_predicts_the_mixture() -> None:
-    two, many = Committee(), Committee()
-    for weight, p in ((0.75, 0.8), (0.25, 0.2)):
-        two.add(weight, np.array([p, 1.0], dtype=np.float32))
-        many.add(weight, np.array([[p, 1 - p, 0.0]]))
-    assert two.predict() == pytest.approx([0.65, 1.0])
-    assert many.predict() == pytest.approx(np.array([[0.65, 0.35, 0.0]]))
-    with pytest.raises(ValueError, match="without members"):
-        Committee().predict()

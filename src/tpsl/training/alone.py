@@ -1,0 +1,42 @@
+"""A feature party trains both halves by itself, on noisy labels that it was handed over.
+
+It is split training with both roles in one process of the feature party. So the weights and predictions are, bit for
+bit, those of split training with the same noisy labels and seeds, and all that reads a run reads this one: the folder
+has the top half in `RUN/label` beside the party's own. There are no true labels: noisy labels of held-out records
+judge, and the predictions of test records are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpsl.data.dataset import class_names
+from tpsl.data.sides import FeatureSide, LabelRecords
+from tpsl.training.handed_labels import HandedLabels
+from tpsl.training.job import JobError
+from tpsl.training.observer import Observer
+from tpsl.training.one_process import attend_together
+from tpsl.training.result import TrainResult
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.setup import RunSetup
+
+
+def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top: Observer) -> TrainResult:
+    """Train the network of a job at its feature party; an interrupted run goes on, a finished one is only read.
+
+    The process holds the run's folder, with a folder for both roles in it. Guarantee: what the run holds is
+    post-processing of the noisy labels, whoever made them. `at_top` watches the role of the label party, and
+    `setup.watching.observer` that of the feature party.
+    """
+    reason = setup.job.needs_split_training()
+    if reason is not None:
+        raise JobError(f"a feature party cannot train this job alone: {reason}")
+    if setup.start is not None:
+        raise JobError("a run that starts from an earlier one adds up ε in the label party's vault: train it split")
+    if setup.run.result() is None:
+        setup = replace(setup, job=setup.job.with_gradients())
+        records = LabelRecords(side.ids, None, class_names(setup.job.data), side.train, side.test)
+        attend_together(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)])
+    result = setup.run.result()
+    assert result is not None  # the farewell has written it
+    return result

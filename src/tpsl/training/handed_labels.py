@@ -1,0 +1,36 @@
+"""Noisy labels that a feature party was handed over, as the source of a run's labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpsl.data.split import Rows
+from tpsl.party.label_party import LabelParty
+from tpsl.vault import LedgerTotal, NoisyLabels
+
+HAND_OVER = "hand-over"
+"""The folder in a run's folder for the exchange in which noisy labels cross (`exchange: labels`)."""
+
+
+@dataclass(frozen=True)
+class HandedLabels:
+    """The noisy labels of a run's training records, in their order, and what these have spent as far as is known."""
+
+    labels: NoisyLabels
+    spent: LedgerTotal
+
+    @classmethod
+    def of(cls, labels: NoisyLabels) -> HandedLabels:
+        """Return labels of which no more is known than their own release."""
+        return cls(labels, LedgerTotal(labels.epsilon, labels.delta, labels.private, len(labels)))
+
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels."""
+        return self.labels
+
+    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
+        """Do nothing: the label party has had them from the beginning."""
+
+    def total(self) -> LedgerTotal:
+        """Return what the records have spent."""
+        return self.spent

@@ -1,0 +1,103 @@
+"""The noisy labels cross, once, instead of gradients in every step (`training.exchange: labels`).
+
+Everything that a label party without features sends in split training is a function of its noisy labels, and a feature
+party reads these off the first gradients. So it may as well be given them: what it learns about the labels is the same,
+no embedding crosses, and it trains both halves by itself (`tpsl.training.alone`).
+
+A draw crosses as bits, as many for each outcome as the mechanism's number of outcomes needs: one for randomised
+response with two classes. Both sides build the mechanism from the job, and compare its digest at the handshake.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from torch import Tensor
+
+from tpsl.files import write_atomically
+from tpsl.mechanisms import Mechanism
+from tpsl.training.job import Job
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.run_folder import RunError
+from tpsl.transport.checks import BadMessage, checked_bytes
+from tpsl.transport.messages import TensorMessage
+from tpsl.vault import NoisyLabels, VaultError
+from tpsl.vault.received import received_labels
+
+NOISY_LABELS = "noisy labels"
+"""Label party → feature party, after each start: the outcomes of one part of the training records, a row for a draw."""
+FILE = "noisy_labels.safetensors"
+
+
+async def label(role: LabelRole) -> None:
+    """Send the noisy labels of all training records, which the vault has stored before anybody sees them."""
+    noisy = role.vault.noisy()
+    for part, positions in enumerate(role.schedule.train_parts()):
+        rows = np.stack([packed(noisy.mechanism, draw[positions]) for draw in noisy.draws])
+        await role.send(TensorMessage(NOISY_LABELS, 0, part, torch.from_numpy(rows)))
+
+
+async def feature(role: FeatureRole) -> None:
+    """Receive the noisy labels and keep them; those that come again after a restart must be the same."""
+    mechanism, draws = role.job.mechanism, role.job.privacy.draws
+    found: list[list[npt.NDArray[Any]]] = [[] for _ in range(draws)]
+    for part, positions in enumerate(role.schedule.train_parts()):
+        message, shape = (
+            await role.receive(TensorMessage, NOISY_LABELS),
+            (draws, packed_bytes(mechanism, len(positions))),
+        )
+        rows = checked_bytes(message, role.channel.peer, 0, part, shape)
+        for outcomes, row in zip(found, rows, strict=True):
+            outcomes.append(_unpacked(mechanism, row, len(positions), role.channel.peer))
+    received = save({f"draw {number}": np.concatenate(parts) for number, parts in enumerate(found, 1)})
+    path = role.folder / FILE
+    if path.exists() and path.read_bytes() != received:
+        raise BadMessage(f"{role.channel.peer} sent other noisy labels than before")
+    write_atomically(path, received)
+
+
+def handed_over(job: Job, folder: Path) -> NoisyLabels:
+    """Return the noisy labels that a feature party has received into its folder."""
+    path, mechanism, privacy = folder / FILE, job.mechanism, job.privacy
+    try:
+        draws = load(path.read_bytes())
+        found = [draws[f"draw {number}"] for number in range(1, privacy.draws + 1)]
+        return received_labels(mechanism, found, privacy.noise_seed is None and math.isfinite(mechanism.epsilon))
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
+    except (SafetensorError, VaultError, KeyError) as error:
+        raise RunError(f"{path}: is damaged ({error})") from error
+
+
+def packed_bytes(mechanism: Mechanism, records: int) -> int:
+    """Return how many bytes the outcomes of one draw for n records take."""
+    return -(-records * math.prod(mechanism.outcome_shape) * _bits(mechanism) // 8)
+
+
+def packed(mechanism: Mechanism, outcomes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the outcomes of one draw as bits, the most significant bit of the first outcome first."""
+    bits = outcomes.reshape(-1, 1) >> np.arange(_bits(mechanism) - 1, -1, -1, dtype=outcomes.dtype) & 1
+    return np.packbits(bits.astype(np.uint8))
+
+
+def _unpacked(mechanism: Mechanism, row: Tensor, records: int, sender: str) -> npt.NDArray[Any]:
+    """Return the outcomes of one draw, all of which the mechanism must have."""
+    count, width = records * math.prod(mechanism.outcome_shape), _bits(mechanism)
+    bits = np.unpackbits(row.numpy())
+    if bits[count * width :].any():
+        raise BadMessage(f"{sender} sent {NOISY_LABELS} with bits after the last one")
+    outcomes = bits[: count * width].reshape(count, width) @ (1 << np.arange(width - 1, -1, -1, dtype=np.int64))
+    if count and int(outcomes.max()) >= mechanism.outcomes:
+        raise BadMessage(f"{sender} sent a noisy label that {mechanism} does not have")
+    return outcomes.astype(mechanism.outcome_dtype).reshape(records, *mechanism.outcome_shape)
+
+
+def _bits(mechanism: Mechanism) -> int:
+    return (mechanism.outcomes - 1).bit_length()

@@ -1,0 +1,107 @@
+"""A noisy statistic that is asked for, and what it will cost."""
+
+import math
+from dataclasses import dataclass
+
+from tpsl.mechanisms import Cost, StatisticNoise
+from tpsl.mechanisms.exact import rounded_up
+from tpsl.mechanisms.quantise import check_bound
+from tpsl.vault.budget import of_group
+from tpsl.vault.errors import VaultError
+from tpsl.vault.ledger import as_json
+
+MOST_NUMBERS = 1 << 24
+"""The most numbers of one statistic, all its vectors together."""
+
+
+@dataclass(frozen=True)
+class StatisticPlan:
+    """What is released at once of many labels: `T = Σ_i y_i q_i` with noise, over integer vectors q_i.
+
+    Of k > 2 classes it is one such sum `T_c = Σ_i 1[y_i = c] q_i` for each class c.
+    """
+
+    noise: StatisticNoise
+    bound: int
+    """No q_i has a norm above it, in the norm of the noise: the vault scales down those that do."""
+    width: int
+    """The number of coordinates of each q_i."""
+    seed: int | None = None
+    """None: secure noise. Any other makes the noise repeatable, and the release NOT PRIVATE."""
+
+    def __post_init__(self) -> None:
+        try:
+            check_bound(self.bound)
+        except ValueError as error:
+            raise VaultError(str(error)) from error
+        if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
+            raise VaultError(f"the width of a statistic must be a whole number from 1, not {self.width!r}")
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
+            raise VaultError(f"the seed must be a whole number, not {self.seed!r}")
+
+    def shape(self, classes: int) -> tuple[int, int]:
+        """(number of vectors, width): one vector says all of two classes."""
+        return (1 if classes == 2 else classes), self.width
+
+    def cost(self, classes: int) -> Cost:
+        """What it costs each record, whatever the q_i are."""
+        return self.noise.cost(self.bound, classes)
+
+    @property
+    def private(self) -> bool:
+        """False for seeded noise, or none: then ε promises nothing."""
+        return self.seed is None and self.noise.deviation > 0
+
+
+@dataclass(frozen=True)
+class PlannedStatistic:
+    """A statistic of the labels of a vault that is asked for. Before its q_i are known it belongs to no series."""
+
+    plan: StatisticPlan
+    classes: int
+    series: None = None
+
+    def __post_init__(self) -> None:
+        if math.prod(self.plan.shape(self.classes)) > MOST_NUMBERS:
+            raise VaultError(
+                f"a statistic of width {self.plan.width:,} for {self.classes:,} classes has more than "
+                f"{MOST_NUMBERS:,} numbers; make it narrower"
+            )
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs each of its records."""
+        return self.plan.cost(self.classes)
+
+    def cost_of(self, records: int) -> Cost:
+        """What it costs a unit of which it covers this number of records, which share its noise."""
+        return of_group(self.cost, records)
+
+    @property
+    def private(self) -> bool:
+        """False where ε promises nothing."""
+        return self.plan.private
+
+    def details(self, records: int, ids_digest: str, phi_digest: str, values_digest: str) -> dict[str, object]:
+        """The details of its ledger entry."""
+        plan, cost = self.plan, self.cost
+        vectors, width = plan.shape(self.classes)
+        guarantee = f"ε = {rounded_up(cost.epsilon)}" + (f", δ = {rounded_up(cost.delta)}" if cost.delta else "")
+        size = f"{width:,} numbers" if vectors == 1 else f"{vectors:,} × {width:,} numbers"
+        return {
+            "mechanism": plan.noise.spec(),
+            "description": f"statistic of {size}, {plan.noise} ({guarantee})",
+            "noise_digest": plan.noise.digest,
+            "bound": plan.bound,
+            "width": plan.width,
+            "classes": self.classes,
+            "epsilon": as_json(cost.epsilon),
+            "delta": cost.delta,
+            "rho": None if cost.rho is None else str(cost.rho),
+            "noise": "secure" if plan.seed is None else "seeded",
+            "seed": plan.seed,
+            "records": records,
+            "ids_digest": ids_digest,
+            "phi_digest": phi_digest,
+            "values_digest": values_digest,
+        }
