@@ -84,16 +84,11 @@ def audit(
 
 def _check_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
-    from tpsl.training.releases import statistic_plan
-    from tpsl.vault.planned import Planned
-    from tpsl.vault.statistic_plan import PlannedStatistic
+    from tpsl.training.releases import planned_releases
     from tpsl.vault.totals import total_of
 
-    privacy, classes = job.privacy, job.classes
-    if job.releases:
-        policy.check(total_of([Planned(privacy.build(classes), privacy.draws, privacy.noise_seed)], 0), 0)
-    if job.statistic is not None:
-        policy.check(total_of([PlannedStatistic(statistic_plan(job, classes), classes)], 0), 0)
+    for charge in planned_releases(job, job.classes).values():
+        policy.check(total_of([charge], 0), 0)
 
 
 def _keep(run: Path, found: audits.Examination) -> None:
