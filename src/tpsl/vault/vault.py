@@ -248,6 +248,14 @@ class Vault:
                 self._permit(asked, planned, policy)
             return asked.draw(sums, phi_digest)
 
+    def noisy_statistic(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> NoisyStatistic:
+        """The newest statistic of these records that was released under this plan; nothing is drawn."""
+        with storage.reading(self._connection, self.path):
+            asked = AskedStatistic(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            if not (found := asked.alike()):
+                raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
+            return asked.stored(found[-1])
+
     def check_statistic(
         self,
         plan: StatisticPlan,
