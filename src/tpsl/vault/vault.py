@@ -42,9 +42,10 @@ class Vault:
     Labels leave in two ways: as noisy labels (`release`), or many of them in one noisy statistic (`release_statistic`).
     Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), and a statistic is drawn
     once for the same vectors; both are stored durably before anyone can read them, and always the same. A second,
-    different release of a record happens only if composing is permitted, and the ledger adds what it cost. Every operation happens whole or not at all, also under
-    kill -9. With noisy labels fixed once, any number of epochs, runs and models is post-processing of one release (the
-    recorded perturbation for multi-epoch training of "Differentially Private Label Protection in Split Learning").
+    different release of a record happens only if composing is permitted, and the ledger adds what it cost. Every
+    operation happens whole or not at all, also under kill -9. With noisy labels fixed once, any number of epochs, runs
+    and models is post-processing of one release (the recorded perturbation for multi-epoch training of "Differentially
+    Private Label Protection in Split Learning").
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
