@@ -83,13 +83,11 @@ def audit(
 
 def _check_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
-    from tpsl.vault.planned import Planned
+    from tpsl.training.releases import planned_releases
     from tpsl.vault.totals import total_of
 
-    if job.trains:
-        privacy = job.privacy
-        mechanism = privacy.build(job.classes)
-        policy.check(total_of([Planned(mechanism, privacy.draws, privacy.noise_seed)], 0), 0)
+    for charge in planned_releases(job, job.classes).values():
+        policy.check(total_of([charge], 0), 0)
 
 
 def _keep(run: Path, found: audits.Examination) -> None:

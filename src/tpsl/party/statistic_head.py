@@ -41,7 +41,6 @@ class StatisticHead(nn.Module):
         logits: Tensor = self.map(inputs) @ self.weights
         return logits.squeeze(1) if self.weights.shape[1] == 1 else logits
 
-    @torch.no_grad()
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
         logits = self(inputs)

@@ -88,7 +88,7 @@ class CodedFields:
             raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
         if not path.exists():
             write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
-        self._book = CodeBook(load_file(path)["edges"])
+        self._book = CodeBook.of(load_file(path))
 
     def embed(self, rows: Rows) -> Tensor:
         """Return the codes of these rows."""
