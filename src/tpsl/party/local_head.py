@@ -225,7 +225,12 @@ def _train_part(
 
 
 def _weigh(head: LocalHead, inputs: Inputs, labels: Labels, judges: Rows) -> None:
-    """Set the weights to those that make the judges' true labels most likely; they begin equal."""
+    """Set the weights halfway between those that make the judges' true labels most likely and equal ones of all parts.
+
+    Judges are like the records that were learned from. They trust hidden layers, which know those best; records of
+    another time they have not seen. Measured on flights: under a shift in time halfway is 0.007 of AUC better than what
+    the judges say (0.665 against 0.659), without one and with 128,000 records 0.0004 worse.
+    """
     with torch.no_grad():
         found = [
             head.logits(_tensor(inputs[judges[start : start + _ROWS_AT_ONCE]], head)).cpu().double()
@@ -244,7 +249,8 @@ def _weigh(head: LocalHead, inputs: Inputs, labels: Labels, judges: Rows) -> Non
         return loss
 
     solver.step(closure)  # type: ignore[no-untyped-call]
-    head.weights.copy_(weights.detach())
+    parts = functional.pad(torch.full((len(head.parts),), 1 / len(head.parts)), (0, len(logits) - len(head.parts)))
+    head.weights.copy_((weights.detach() + parts) / 2)
 
 
 def _standardise(head: HeadPart, inputs: Inputs) -> None:
