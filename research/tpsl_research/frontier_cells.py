@@ -145,6 +145,7 @@ class Cell:
             changes["model"] = {"wide": self.algorithm == NETWORK and self.epsilon != 0}
         elif self.algorithm in (STATISTIC, AUTO):
             changes["method"] = "statistic" if self.algorithm == STATISTIC else "auto"
+            changes["statistic"] = {"share_codes": True}
         job = make_job(content, changes, self.name)
         return resolve(job, len(load_once(job).train))[0] if job.method == "auto" else job
 
@@ -158,8 +159,6 @@ class Cell:
             stopping = {"validation": 0.0} if self.epsilon == 0 else {"patience": 1}
             pretrain = _MASKED if self.algorithm == NETWORK else None
             changes |= {**_LOCAL, **stopping, "head": "local", "pretrain": pretrain}
-        elif self.algorithm == STATISTIC:
-            changes["pretrain"] = _MASKED
         elif self.algorithm == HANDED_OVER:
             changes["exchange"] = "labels"
         return changes
