@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from tpsl.data import arrays
-from tpsl.data.config import LabelFile, OwnData, TableData, TableFile
+from tpsl.data.config import AlignmentConfig, LabelFile, OwnData, TableData, TableFile
 from tpsl.data.dataset import Dataset, load, load_feature_party
 from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
@@ -155,6 +155,14 @@ def test_the_first_time_is_written_as_yaml_reads_it() -> None:
         assert isinstance(since, str) and since.replace("T", " ") == text
     with pytest.raises(ValidationError, match="a time is a number, or a date or timestamp"):
         OwnData(parties=("left",), since="yesterday")
+
+
+def test_an_alignment_takes_no_period(tmp_path: Path) -> None:
+    aligned = AlignmentConfig.model_validate({"mode": "both", "keys": [{"name": "email", "rule": "email"}]})
+    with pytest.raises(ValidationError, match="since: is for records that share an id; of an alignment, align those"):
+        config(tmp_path, since="17", alignment=aligned)
+    with pytest.raises(ValidationError, match="`keys` names no column for the key 'email'"):
+        config(tmp_path, alignment=aligned)
 
 
 def test_a_period_needs_times(tmp_path: Path) -> None:

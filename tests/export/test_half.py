@@ -5,18 +5,24 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tpsl.data.party_file import encode_file
-from tpsl.export.card import feature_facts
+from tpsl.export.card import feature_facts, label_facts
 from tpsl.export.formats import ExportError
 from tpsl.export.half import export_half
-from tpsl.prediction.halves import load_bottom, load_top
+from tpsl.prediction.model import TrainedModel
+from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.tuning.search import tune
 
 # Runs exported scripts as a user does, in one process to import PyTorch once; whoever imports tpsl there fails.
 WITHOUT_TPSL = """
@@ -45,30 +51,60 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_both_engines_give_the_scores_of_the_run_from_raw_records(
-    run: Path, exported: Path, new_records: tuple[Path, Path], tmp_path: Path
+@pytest.fixture(scope="module")
+def committee(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a search of two configurations."""
+    folder = tmp_path_factory.mktemp("committee") / "tuned"
+    space = [{"model": {"members": 2, "wide": True}}, {"model": {"bottom": [12]}}]
+    tune(RunSetup(job_of_tables(), RunFolder(folder)), space)
+    return folder
+
+
+def test_both_engines_give_the_scores_of_runs_and_committees_from_raw_records(
+    run: Path, exported: Path, committee: Path, new_records: tuple[Path, Path], tmp_path: Path
 ) -> None:
+    for party in ("shop", "label"):
+        assert set(export_half(committee, party, tmp_path / party).card["files"].values()) == {"written"}
     shop, bank = new_records
-    calls = []
-    for engine in ("torch", "onnx"):
-        share, scores = str(tmp_path / f"share-{engine}.npy"), str(tmp_path / f"scores-{engine}.npy")
-        shared = ["--engine", engine, "--out"]
-        calls.append([str(exported / "shop"), "--records", str(shop), *shared, share])
-        calls.append([str(exported / "label"), "--records", str(bank), "--share", f"shop={share}", *shared, scores])
+    calls, results = [], []
+    for folder, path in ((exported, run), (tmp_path, committee)):
+        for engine in ("torch", "onnx"):
+            share, scores = (str(tmp_path / f"{name}-{path.name}-{engine}.npy") for name in ("share", "scores"))
+            shared = ["--engine", engine, "--out"]
+            calls.append([str(folder / "shop"), "--records", str(shop), *shared, share])
+            calls.append([str(folder / "label"), "--records", str(bank), "--share", f"shop={share}", *shared, scores])
+            results.append((path, share, scores))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-c", WITHOUT_TPSL]
     subprocess.run(command, input=json.dumps(calls), text=True, check=True, env=environment, cwd=tmp_path)
 
-    folder = RunFolder(run)
-    ((_, shop_features),) = encode_file(folder.encoder("shop"), shop)
-    ((_, bank_features),) = encode_file(folder.encoder("label"), bank)
-    shares = {"shop": load_bottom(run, "shop").embed(shop_features)}
-    shares["label"] = load_bottom(run, "label").embed(bank_features)
-    expected = load_top(run).probabilities(shares)
-    assert expected.std() > 1e-3  # or anything would do
-    for engine in ("torch", "onnx"):
-        np.testing.assert_allclose(np.load(tmp_path / f"share-{engine}.npy"), shares["shop"], atol=1e-5, rtol=1e-5)
-        np.testing.assert_allclose(np.load(tmp_path / f"scores-{engine}.npy"), expected, atol=1e-5)
+    ((_, shop_features),) = encode_file(RunFolder(run).encoder("shop"), shop)
+    ((_, bank_features),) = encode_file(RunFolder(run).encoder("label"), bank)
+    for path, share, scores in results:
+        halves = TrainedModel.open(path).halves()
+        expected = halves.probabilities({"shop": shop_features, "label": bank_features})
+        assert expected.std() > 1e-3  # or anything would do
+        np.testing.assert_allclose(np.load(share), halves.bottoms["shop"].embed(shop_features), atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(np.load(scores), expected, atol=1e-5)
+
+
+def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
+    model, tuned = TrainedModel.open(committee), json.loads((committee / "tune.json").read_text())
+    shop, label = feature_facts(model, "shop"), label_facts(model)
+    assert shop["versions"] == label["versions"] == model.versions()
+    assert label["metrics"]["test_auc"] == tuned["committee"]["test_auc"]
+    assert [member["weight"] for member in label["members"]] == [row["weight"] for row in tuned["candidates"]]
+    assert [member["epoch"] for member in label["members"]] == [1, 1]
+    assert [set(member) for member in shop["members"]] == [{"run", "epoch"}] * 2, "weights are the label party's"
+
+
+@pytest.mark.parametrize("party", ["shop", "label"])
+def test_a_batch_may_be_empty(exported: Path, party: str) -> None:
+    card = json.loads((exported / party / "card.json").read_text())
+    inputs = {part["name"]: np.zeros((0, *part["shape"][1:]), part["type"]) for part in card["inputs"]}
+    (found,) = onnxruntime.InferenceSession(exported / party / "half.onnx").run(None, inputs)
+    half = torch.export.load(exported / party / "half.pt2").module()
+    assert found.shape == half(*map(torch.from_numpy, inputs.values())).shape == (0, *card["output"]["shape"][1:])
 
 
 def test_weights_are_those_of_the_run(run: Path, exported: Path) -> None:
@@ -113,7 +149,7 @@ def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path
     shutil.copytree(run, alone)
     shutil.rmtree(alone / "label")
     (alone / "result.json").unlink()
-    facts = feature_facts(RunFolder(alone), "shop")
+    facts = feature_facts(TrainedModel.open(alone), "shop")
     assert {name: card[name] for name in facts if name != "created"} == {
         name: value for name, value in facts.items() if name != "created"
     }

@@ -20,9 +20,12 @@ from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import PredictionError, load_bottom, predict
 from tpsl.prediction.local_head import load_embedder, load_predictor
+from tpsl.prediction.model import TrainedModel
 from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.tuning.search import tune
 
 Serve = Callable[..., Any]
 RECORDS: list[dict[str, Any]] = [
@@ -95,7 +98,27 @@ def test_every_party_contributes_to_a_request(served_runs: Path, serve: Serve) -
             expected = predicted(run, "shop", "bank", "label")
             assert np.array_equal(floats(label.content["scores"]), expected)
             assert np.array_equal(floats(shop.content["scores"]), expected.round(2))
+            assert shop.content["scores"] == [round(score, 2) for score in shop.content["scores"]]  # no 0.600000024
             assert shop.content["scores"] == bank.content["scores"]
+
+    asyncio.run(main())
+
+
+def test_a_committee_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
+    job, space = RunFolder(served_runs / "alone").job(), [{}, {"model": {"bottom": [8]}}]
+    tune(RunSetup(job, RunFolder(tmp_path / "tuned")), space)
+    model = TrainedModel.open(tmp_path / "tuned")
+    features = RowEncoder(model.run.encoder("shop")).encode(RECORDS)
+    expected = model.predictor().probabilities({"shop": model.embedder("shop").embed(features)})
+
+    async def main() -> None:
+        async with serve(tmp_path / "tuned", "shop") as served:
+            reply = await served.score("shop", RECORDS, "one")
+            assert np.array_equal(floats(reply.content["scores"]), expected)
+            assert served.label.versions.newest.name == model.version("shop")
+        async with serve(tmp_path / "tuned", "shop", feature_run=model.run.path) as served:
+            reply = await served.score("shop", RECORDS, "one")
+            assert "this service goes with" in reply.content["error"], "a member alone is another model"
 
     asyncio.run(main())
 

@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
+from tpsl.mechanisms import randomized_response
+from tpsl.report.ledgers import result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
@@ -25,7 +27,7 @@ from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
-from tpsl.vault import Vault
+from tpsl.vault import ReleasePolicy, Vault
 
 WIDTH = 8
 FIELDS = 6
@@ -219,3 +221,13 @@ def test_vectors_aimed_at_one_record_are_bounded_and_nothing_comes_back(tmp_path
     assert all(torch.isfinite(tensor).all() for tensor in head.values() if tensor.is_floating_point())
     predicted = RunFolder(tmp_path / "run").predictions(1)
     assert np.isfinite(predicted["test"]).all()
+
+
+def test_a_later_release_of_the_statistics_records_shows_in_the_result(tmp_path: Path) -> None:
+    private = {"noise_seed": None}
+    result = train(job(privacy=private, training={"validation": 0.0}), tmp_path / "run", vault=tmp_path / "vault")
+    again = randomized_response(1.0)
+    with Vault.open(tmp_path / "vault") as vault:
+        vault.release(again, policy=ReleasePolicy(compose=True))
+    now = result_now(RunFolder(tmp_path / "run"), result)
+    assert result.total_epsilon <= 2.0 < now.total_epsilon < result.total_epsilon + again.epsilon + 1e-9

@@ -39,13 +39,13 @@ def embed(
     def prepare() -> FeatureService:
         import torch
 
+        from tpsl.prediction.model import TrainedModel
         from tpsl.serving.feature_service import FeatureOptions, FeatureService
         from tpsl.training.local import certificates_of, connect_address, party_of
-        from tpsl.training.run_folder import RunFolder
 
         mine = Settings.of(context).load_local(local)
         torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
-        party = party_of(RunFolder(run).job(), mine, mine.party)
+        party = party_of(TrainedModel.open(run).run.job(), mine, mine.party)
         options = FeatureOptions(
             run,
             party,

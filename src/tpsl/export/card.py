@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from tpsl.files import for_json
+from tpsl.prediction.model import TUNE, TrainedModel
 from tpsl.training.job import Job
 from tpsl.training.result import NOTHING_RELEASED
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.run_folder import RunError
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault.budget import times
 
@@ -28,54 +29,66 @@ VERSION = 1
 Card = dict[str, Any]
 
 
-def feature_facts(run: RunFolder, party: str) -> Card:
+def feature_facts(model: TrainedModel, party: str) -> Card:
     """Return what a feature party knows of its half: the job, and its own folder."""
-    job = run.job()
+    run, job = model.run, model.run.job()
     result = run.party_result(party)
     if result is None:
         raise RunError(f"{run.path}: the part of {party!r} in the run is not finished")
     return {
-        **_common(run, job, party),
-        "versions": {party: run.version(party)},
+        **_common(model, job, party),
+        "versions": {party: model.version(party)},
         "train_records": result.train_records,
         "privacy": _agreed_privacy(job),
     }
 
 
-def label_facts(run: RunFolder) -> Card:
+def label_facts(model: TrainedModel) -> Card:
     """Return what the label party knows of its half; the metrics depend on true labels."""
-    job, result, ledger = run.job(), run.result(), run.noted_ledger()
+    run, job = model.run, model.run.job()
+    result, ledger = run.result(), run.noted_ledger()
     if result is None:
         raise RunError(f"{run.path}: the run is not finished")
     content = result.as_dict()
     promised = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
-    measured = {name: value for name, value in content.items() if value is not None}
+    found = json.loads((model.path / TUNE).read_text(encoding="utf-8"))["committee"] if model.is_committee else content
+    measured = {name: value for name, value in found.items() if value is not None}
     return {
-        **_common(run, job, LABEL_PARTY),
-        "versions": run.versions(),
+        **_common(model, job, LABEL_PARTY),
+        "versions": model.versions(),
         "train_records": result.train_records,
         "privacy": {name: content[name] for name in promised} | {"ledger_head": ledger["head"] if ledger else None},
         "metrics": {name: measured[name] for name in measured if name.startswith(("test_", "validation_"))},
     }
 
 
-def local_head_facts(run: RunFolder) -> Card:
+def local_head_facts(model: TrainedModel) -> Card:
     """Return what the label party knows of its local head: how good it is, and that it is not private."""
-    facts = label_facts(run)
-    return facts | {"privacy": facts["privacy"] | {"private": False}, "metrics": for_json(run.local_head())}
+    facts = label_facts(model)
+    return facts | {"privacy": facts["privacy"] | {"private": False}, "metrics": for_json(model.run.local_head())}
 
 
-def _common(run: RunFolder, job: Job, party: str) -> Card:
+def _common(model: TrainedModel, job: Job, party: str) -> Card:
+    """Return the facts of either side; the job of a committee is that of its first member."""
     return {
         "card": VERSION,
         "party": party,
-        "run": run.path.resolve().name,
+        "run": model.path.resolve().name,
+        **({"members": _members(model, party)} if model.is_committee else {}),
         "job": job.digest(),
-        "records": run.records_digest(party),
+        "records": model.run.records_digest(party),
         "classes": job.classes,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "software": {"tpsl": version("tpsl"), "torch": torch.__version__},
     }
+
+
+def _members(model: TrainedModel, party: str) -> list[Card]:
+    """Return the networks of a committee in the order of their shares; their weights are for the label party."""
+    named = [{"run": member.run.path.name, "epoch": member.epoch} for member in model.members]
+    if party != LABEL_PARTY:
+        return named
+    return [{**each, "weight": member.weight} for each, member in zip(named, model.members, strict=True)]
 
 
 def _agreed_privacy(job: Job) -> Card:
@@ -106,6 +119,9 @@ def _lines(card: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield card["summary"]
     yield from _table("What it is", {name: card[name] for name in ("party", "run", "job", "records", "train_records")})
+    if "members" in card:
+        members = {f"{each['run']}, epoch {each['epoch']}": each.get("weight") for each in card["members"]}
+        yield from _table("Networks of the committee", members, "run", "weight")
     yield from _table("Halves that belong together", card["versions"], "party", "version")
     infinite = {name: "∞" for name in ("epsilon", "total_epsilon") if card["privacy"].get(name, 0) is None}
     yield from _table("Privacy of the labels", {**card["privacy"], **infinite})

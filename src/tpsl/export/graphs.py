@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.export.wide_graph import WideScore
+from tpsl.prediction.committee import Committee
 from tpsl.prediction.halves import Embedder, Predictor, SideBySide, TrainedBottom, TrainedTop
 from tpsl.prediction.local_head import CutOfShares, TrainedLocalHead
 
@@ -33,16 +34,22 @@ class TopGraph(nn.Module):
         super().__init__()
         self._received = len(predictor.widths) - (own is not None)
         self.own = None if own is None else BottomGraph(own)
-        if isinstance(predictor, TrainedLocalHead):
-            self.head: nn.Module = _LocalHead(predictor)
-        else:
-            self.head = _PrivateHead(predictor.top if isinstance(predictor, CutOfShares) else predictor)
+        self.head = _head(predictor)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
         received, own = list(inputs[: self._received]), inputs[self._received :]
         probabilities: Tensor = self.head(received, [] if self.own is None else [self.own(*own)])
         return probabilities
+
+
+def _head(predictor: Predictor) -> nn.Module:
+    """Return what turns shares, those received and the label party's own, into probabilities."""
+    if isinstance(predictor, Committee):
+        return _CommitteeHead(predictor)
+    if isinstance(predictor, TrainedLocalHead):
+        return _LocalHead(predictor)
+    return _PrivateHead(predictor.top if isinstance(predictor, CutOfShares) else predictor)
 
 
 class _OneBottom(nn.Module):
@@ -75,11 +82,31 @@ class _PrivateHead(nn.Module):
 
     def log_odds(self, shares: list[Tensor]) -> Tensor:
         found = self._loss.log_odds(self._mean_logits(shares))
-        return found.reshape(found.shape[0], -1)
+        return found[:, None] if found.ndim == 1 else found
 
     def _mean_logits(self, shares: list[Tensor]) -> Tensor:
         z: Tensor = self.top([share[:, -cut:] for share, cut in zip(shares, self._cuts, strict=True)])
         return z.mean(dim=0)
+
+
+class _CommitteeHead(nn.Module):
+    """The heads of a committee's members, mixed by their weights in float64, as `tpsl.prediction.committee` does."""
+
+    def __init__(self, half: Committee) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(_head(member) for _, member in half.members)
+        self._weights = [weight for weight, _ in half.members]
+        self._widths = [[member.widths[party] for _, member in half.members] for party in half.widths]
+
+    def forward(self, received: list[Tensor], own: list[Tensor]) -> Tensor:
+        shares = [
+            torch.split(share, widths, dim=1) for share, widths in zip([*received, *own], self._widths, strict=True)
+        ]
+        mixed = []
+        for number, (weight, member) in enumerate(zip(self._weights, self.members, strict=True)):
+            parts = [share[number] for share in shares]
+            mixed.append(weight * member(parts[: len(received)], parts[len(received) :]).double())
+        return torch.stack(mixed).sum(dim=0).float()
 
 
 class _LocalHead(nn.Module):

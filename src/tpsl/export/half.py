@@ -30,7 +30,7 @@ from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.batches import Batches
 from tpsl.prediction.halves import has_label_features, inputs_like_those_of_training
-from tpsl.prediction.local_head import load_embedder, load_predictor
+from tpsl.prediction.model import TrainedModel
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
@@ -75,47 +75,45 @@ class _Half:
     facts: Card
 
 
-def export_half(
-    run_path: Path, party: str, out: Path, *, head: Head = "private", own: OwnParts | None = None
-) -> Exported:
-    """Write a party's half of a finished run into a new folder.
+def export_half(path: Path, party: str, out: Path, *, head: Head = "private", own: OwnParts | None = None) -> Exported:
+    """Write a party's half of a finished run, or of a committee, into a new folder.
 
     The run folder need hold no other party's half. The label party's local head goes into a folder of its own in it,
     `NOT-PRIVATE`. `own` are the party's parts, if they were objects. A half that PyTorch cannot export is written as
     weights, and the card says why.
     """
     require_onnx()
-    run = RunFolder(run_path)
-    known = (*feature_party_names(run.job().data), LABEL_PARTY)
+    model = TrainedModel.open(path)
+    known = (*feature_party_names(model.run.job().data), LABEL_PARTY)
     if party not in known:
-        raise ExportError(f"{run_path}: there is no party {party!r} in the job; the parties are {', '.join(known)}")
+        raise ExportError(f"{path}: there is no party {party!r} in the job; the parties are {', '.join(known)}")
     if head == "local" and party != LABEL_PARTY:
         raise ExportError(f"a local head is trained on true labels and stays with the label party: {party} has none")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ExportError(f"{out}: is there already, and is not an empty folder; choose another --out")
-    half = _label_half(run, head, own) if party == LABEL_PARTY else _feature_half(run, party, own)
+    half = _label_half(model, head, own) if party == LABEL_PARTY else _feature_half(model, party, own)
     folder = out / NOT_PRIVATE if head == "local" else out
     make_private_folder(folder)
     return Exported(folder, _write(half, folder))
 
 
-def _feature_half(run: RunFolder, party: str, own: OwnParts | None) -> _Half:
+def _feature_half(model: TrainedModel, party: str, own: OwnParts | None) -> _Half:
     about = {"title": f"Model card: the half of {party}", "half": "bottom", "summary": _ABOUT_BOTTOM}
-    facts = feature_facts(run, party)
-    graph = BottomGraph(load_embedder(run.path, party, own))
-    return _Half(graph.eval(), *_reads(run, party, own), "embeddings", about | facts)
+    facts = feature_facts(model, party)
+    graph = BottomGraph(model.embedder(party, own))
+    return _Half(graph.eval(), *_reads(model.run, party, own), "embeddings", about | facts)
 
 
-def _label_half(run: RunFolder, head: Head, own: OwnParts | None) -> _Half:
+def _label_half(model: TrainedModel, head: Head, own: OwnParts | None) -> _Half:
     about = {"title": "Model card: the label party's half", "half": "top", "summary": _ABOUT_TOP}
-    facts = label_facts(run)
-    predictor = load_predictor(run.path, local_head=head == "local", own=own)
+    facts = label_facts(model)
+    predictor = model.predictor(local_head=head == "local", own=own)
     if head == "local":
         about = {"title": "NOT PRIVATE: the local head", "half": "local head", "summary": _ABOUT_LOCAL_HEAD}
-        facts = local_head_facts(run)
-    has_own = has_label_features(run)
-    bottom = load_embedder(run.path, LABEL_PARTY, own) if has_own else None
-    inputs, encoder = _reads(run, LABEL_PARTY, own) if has_own else ({}, None)
+        facts = local_head_facts(model)
+    has_own = has_label_features(model.run)
+    bottom = model.embedder(LABEL_PARTY, own) if has_own else None
+    inputs, encoder = _reads(model.run, LABEL_PARTY, own) if has_own else ({}, None)
     widths = {party: width for party, width in predictor.widths.items() if party != LABEL_PARTY}
     shares = {f"share_{party}": torch.zeros(_EXAMPLES, width) for party, width in widths.items()}
     return _Half(TopGraph(predictor, bottom).eval(), shares | inputs, encoder, "probabilities", about | facts)

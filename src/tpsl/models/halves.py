@@ -86,9 +86,9 @@ class Top(nn.Module):
     def forward(self, cut: Tensor) -> Tensor:
         """Return the logits, shape `[n]` for two classes and `[n, k]` for k."""
         if self.score_weights is not None:
-            shares = cut.reshape(cut.shape[0], -1, self._share_width)
+            shares = cut.reshape(cut.shape[0], cut.shape[1] // self._share_width, self._share_width)
             deep: Tensor = self.output(self.layers(shares[:, :, :-1].flatten(start_dim=1)))
-            logit: Tensor = deep.squeeze(1) + shares[:, :, -1] @ self.score_weights
+            logit: Tensor = (deep + shares[:, :, -1] @ self.score_weights[:, None]).squeeze(1)
             return logit
         logits: Tensor = self.output(self.layers(cut))
         return logits.squeeze(1) if logits.shape[1] == 1 else logits

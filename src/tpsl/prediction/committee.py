@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from tpsl.prediction.halves import Predictor, Probabilities
@@ -49,7 +50,8 @@ class Committee:
         """Return what the committee says of the records whose shares these are."""
         mixture = Mixture()
         of_members = {
-            party: share.split([top.widths[party] for _, top in self.members], dim=1) for party, share in shares.items()
+            party: torch.split(share, [top.widths[party] for _, top in self.members], dim=1)
+            for party, share in shares.items()
         }
         for number, (weight, top) in enumerate(self.members):
             own = {party: parts[number].contiguous() for party, parts in of_members.items()}

@@ -1,10 +1,13 @@
-"""The calls that both parties' HTTP doors have: health, metrics, and which models are held."""
+"""What both parties' HTTP doors have in common: calls for metrics and models, and how they read and write JSON."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import numpy as np
+
+from tpsl.serving.batching import Array
 from tpsl.serving.http_door import Answer, Handler
 from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
@@ -30,6 +33,11 @@ def common_calls(versions: Versions[Model], metrics: ServiceMetrics) -> dict[tup
         return Answer.of({"changed": changed, "models": [model.name for model in versions.held]})
 
     return {("GET", "/metrics"): metrics_text, ("GET", "/v1/models"): models, ("POST", "/v1/models"): reload}
+
+
+def shortest_decimals(scores: Array) -> Any:
+    """Return float32 scores as lists of the shortest numbers that stand for them: 0.6, not 0.6000000238418579."""
+    return scores.astype(str).astype(np.float64).tolist()
 
 
 def json_object(body: bytes) -> dict[str, Any]:

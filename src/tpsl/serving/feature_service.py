@@ -13,7 +13,7 @@ import grpc
 
 from tpsl.progress import Notice
 from tpsl.serving.batching import Array, Batcher
-from tpsl.serving.common_calls import common_calls, json_object, text_field
+from tpsl.serving.common_calls import common_calls, json_object, shortest_decimals, text_field
 from tpsl.serving.http_door import Answer, HttpDoor
 from tpsl.serving.label_client import LabelClient
 from tpsl.serving.metrics import ServiceMetrics
@@ -99,7 +99,8 @@ class FeatureService:
             # The label party has not taken over the newest model yet, and goes on with the one before it.
             self._unknown, self._unknown_until = newest, time.monotonic() + _TRY_AGAIN_SECONDS
             scores = await self._asked(before[0], key, records)
-        return Answer.of({"key": key, **({"accepted": True} if scores is None else {"scores": scores.tolist()})})
+        found = {"accepted": True} if scores is None else {"scores": shortest_decimals(scores)}
+        return Answer.of({"key": key, **found})
 
     def _not_yet_known(self, model: FeatureModel) -> bool:
         """Whether the label party did not know this model a moment ago."""

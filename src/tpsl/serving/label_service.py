@@ -11,7 +11,7 @@ import grpc
 
 from tpsl.progress import Notice
 from tpsl.serving.batching import Batcher
-from tpsl.serving.common_calls import common_calls, json_object, text_field
+from tpsl.serving.common_calls import common_calls, json_object, shortest_decimals, text_field
 from tpsl.serving.gathering import Gathering
 from tpsl.serving.http_door import Answer, HttpDoor
 from tpsl.serving.metrics import ServiceMetrics
@@ -82,4 +82,4 @@ class LabelService:
             raise Refusal(Reason.MALFORMED, '"key" is missing: the feature parties send their shares under it')
         records = checked_records(content["records"]) if "records" in content else None
         scores = await self._gathering.wait(self._gathering.ask(key, records, len(body)))
-        return Answer.of({"key": key, "scores": scores.tolist()})
+        return Answer.of({"key": key, "scores": shortest_decimals(scores)})

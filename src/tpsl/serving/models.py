@@ -13,11 +13,10 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor
-from tpsl.prediction.local_head import load_embedder, load_predictor
+from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.training.job import PredictionConfig, Returns
-from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 
 Records = Sequence[Mapping[str, Any]]
@@ -34,15 +33,14 @@ class TableHalf:
     encoder: RowEncoder
 
     @classmethod
-    def load(cls, run_path: Path, party: str) -> TableHalf:
-        """Read a party's half of a finished run."""
-        run = RunFolder(run_path)
-        if run.own_parts(party).inputs is not None:
+    def load(cls, model: TrainedModel, party: str) -> TableHalf:
+        """Read a party's half."""
+        if model.run.own_parts(party).inputs is not None:
             raise PredictionError(
-                f"{run_path}: {party!r} has inputs of its own; a service takes records of tables only"
+                f"{model.path}: {party!r} has inputs of its own; a service takes records of tables only"
             )
-        state = run.encoder(party)
-        return cls(load_embedder(run_path, party), state, RowEncoder(state))
+        state = model.run.encoder(party)
+        return cls(model.embedder(party), state, RowEncoder(state))
 
     def encode(self, records: Records) -> Arrays:
         """Return categories and numbers of records; a record that cannot be encoded is refused."""
@@ -66,9 +64,10 @@ class FeatureModel:
     half: TableHalf
 
     @classmethod
-    def load(cls, run_path: Path, party: str) -> FeatureModel:
-        """Read a feature party's half of a finished run."""
-        return cls(RunFolder(run_path).version(party), TableHalf.load(run_path, party))
+    def load(cls, path: Path, party: str) -> FeatureModel:
+        """Read a feature party's half of a finished run, or of a committee."""
+        model = TrainedModel.open(path)
+        return cls(model.version(party), TableHalf.load(model, party))
 
     def compute(self, arrays: Arrays) -> Array:
         """Return the shares of encoded records, float32 `[n, width]`."""
@@ -88,21 +87,22 @@ class LabelModel:
     """What the job lets feature parties know of scores."""
 
     @classmethod
-    def load(cls, run_path: Path, *, local_head: bool, most_returned: Returns | None) -> LabelModel:
-        """Read the label party's half of a finished run; no more than `most_returned` is for feature parties.
+    def load(cls, path: Path, *, local_head: bool, most_returned: Returns | None) -> LabelModel:
+        """Read the label party's half of a finished run, or of a committee.
 
-        Scores of a local head are for the label party alone: where feature parties get any, it is refused.
+        No more than `most_returned` is for feature parties. Scores of a local head are for the label party alone: where
+        feature parties get any, it is refused.
         """
-        run = RunFolder(run_path)
-        prediction = run.job().prediction.at_most(most_returned)
+        model = TrainedModel.open(path)
+        prediction = model.run.job().prediction.at_most(most_returned)
         if local_head and prediction.returns != "nothing":
             raise PredictionError(
-                f"{run_path}: scores of a local head never leave the label party, and this job returns {prediction} to "
+                f"{path}: scores of a local head never leave the label party, and this job returns {prediction} to "
                 "feature parties: forbid that with --returns nothing, or serve the private head"
             )
-        predictor = load_predictor(run_path, local_head=local_head)
-        own = TableHalf.load(run_path, LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
-        return cls(run.versions(), predictor, own, prediction)
+        predictor = model.predictor(local_head=local_head)
+        own = TableHalf.load(model, LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
+        return cls(model.versions(), predictor, own, prediction)
 
     @property
     def waits(self) -> bool:

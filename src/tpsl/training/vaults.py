@@ -74,6 +74,7 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
+        self._statistic: PlannedStatistic | None = None
         self._total: LedgerTotal | None = None
 
     def store(self) -> None:
@@ -149,7 +150,8 @@ class RunVault:
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
         with Vault.open(self.path) as vault:
             found = vault.release_statistic(plan, ids, blocks, policy=self.policy)
-        self._notice(f"statistic of {len(ids):,} labels released: {width:,} numbers with {plan.noise}")
+        self._statistic = PlannedStatistic(plan, self.records.classes)
+        self._notice(f"{self._statistic.description}, of {len(ids):,} labels, is released")
         self.total()
         return found
 
@@ -176,11 +178,12 @@ class RunVault:
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
-        privacy, (mechanism, _) = self.job.privacy, self.job.privacy.choose(self.records.classes)
+        planned, statistic = self._planned(), self._statistic
         with Vault.open(self.path) as vault:
             head = vault.head()
         content = {
-            "release": describe_release(str(mechanism), privacy.draws, privacy.noise_seed),
+            "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
+            **({"statistic": describe_release(statistic.description, 1, planned.seed)} if statistic else {}),
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,
