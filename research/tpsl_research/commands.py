@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl_research.drawing import Format
-    from tpsl_research.frontier import Part
+    from tpsl_research.frontier_cells import Part
 
 app = typer.Typer(
     help="The laboratory: the paper's tables and figure, grids of runs, what ε buys, figures for papers.",

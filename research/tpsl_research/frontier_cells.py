@@ -80,7 +80,7 @@ def batch_size_for(records: int) -> int:
 
     A larger one leaves networks without noise short of steps on small data, and lowers what all losses refer to.
     """
-    largest = 2 ** int(math.log2(max(records / _STEPS, 1)))
+    largest = 1 << int(math.log2(max(records / _STEPS, 1)))
     return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, largest))
 
 

@@ -172,19 +172,20 @@ def _drawn_judges(records: int, generator: torch.Generator) -> Judging:
 def _fit_linear(part: HeadPart, inputs: Inputs, labels: Labels, fitted: Rows) -> None:
     """Fit a part without hidden layers: logistic regression, each weight with the prior N(0, 1/width)."""
     output = part.layers[0]
+    assert isinstance(output, nn.Linear)
     nn.init.zeros_(output.weight)
     solver = torch.optim.LBFGS(output.parameters(), max_iter=_LINEAR_STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         solver.zero_grad()
         penalty = output.weight.square().sum() * len(part.columns) / 2
-        (penalty / len(fitted)).backward()
+        (penalty / len(fitted)).backward()  # type: ignore[no-untyped-call]
         summed = float(penalty.detach())
         for start in range(0, len(fitted), _ROWS_AT_ONCE):
             rows = fitted[start : start + _ROWS_AT_ONCE]
             logits = part(_tensor(inputs[rows], part))
             loss = functional.cross_entropy(logits, _tensor(labels[rows], part), reduction="sum")
-            (loss / len(fitted)).backward()
+            (loss / len(fitted)).backward()  # type: ignore[no-untyped-call]
             summed += float(loss.detach())
         return summed / len(fitted)
 
