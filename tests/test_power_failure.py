@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from tpsl.mechanisms import randomized_response
+from tpsl.mechanisms import DiscreteGaussian, randomized_response
 from tpsl.models.config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import load_checkpoint, saved_steps
-from tpsl.vault import Vault, VaultError
+from tpsl.vault import StatisticPlan, Vault, VaultError
 from tpsl.vault.storage import DATABASE
 
 RECORDER = r"""
@@ -325,9 +326,11 @@ def test_a_file_that_was_written_stays_and_is_always_whole(recorder: Path, tmp_p
 VAULT = """
 import hashlib
 import numpy as np
-from tpsl.mechanisms import randomized_response
-from tpsl.vault import Vault
+from tpsl.mechanisms import DiscreteGaussian, randomized_response
+from tpsl.vault import ReleasePolicy, StatisticPlan, Vault
 
+PLAN, ROWS = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3), np.arange(30).reshape(10, 3)
+COMPOSE = ReleasePolicy(compose=True)
 once = randomized_response(1.0)
 ids = np.arange(60)
 with Vault.create(root / "vaults" / "vault", batches=[(ids[:40], ids[:40] % 2, None)]) as vault:
@@ -335,6 +338,8 @@ with Vault.create(root / "vaults" / "vault", batches=[(ids[:40], ids[:40] % 2, N
     for count in (25, 40):
         vault.release(once, ids=ids[:count])
         promise(f"{count}:{hashlib.sha256(vault.noisy_labels(once, ids[:count]).draws[0].tobytes()).hexdigest()}")
+    together = vault.release_statistic(PLAN, ids[30:40], [ROWS], policy=COMPOSE)
+    promise(f"statistic:{hashlib.sha256(together.values.tobytes()).hexdigest()}")
     vault.add([(ids[40:], ids[40:] % 2, None)])
     promise("added")
     vault.release(once)
@@ -342,8 +347,9 @@ with Vault.create(root / "vaults" / "vault", batches=[(ids[:40], ids[:40] % 2, N
 """
 
 
-def test_a_noisy_label_that_anyone_saw_is_in_the_vault(recorder: Path, tmp_path: Path) -> None:
+def test_a_release_that_anyone_saw_is_in_the_vault(recorder: Path, tmp_path: Path) -> None:
     once = randomized_response(1.0)
+    plan, rows = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3), np.arange(30).reshape(10, 3)
 
     def check(place: Path, promised: list[str]) -> None:
         try:
@@ -356,7 +362,11 @@ def test_a_noisy_label_that_anyone_saw_is_in_the_vault(recorder: Path, tmp_path:
             assert len(vault) == 60 or "added" not in promised
             for seen in promised:
                 count, _, digest = seen.partition(":")
-                if digest:
+                if count == "statistic":
+                    assert [entry.kind for entry in vault.ledger().entries].count("statistic") == 1
+                    values = vault.release_statistic(plan, range(30, 40), [rows]).values
+                    assert hashlib.sha256(values.tobytes()).hexdigest() == digest
+                elif digest:
                     outcomes = vault.noisy_labels(once, range(int(count))).draws[0]
                     assert hashlib.sha256(outcomes.tobytes()).hexdigest() == digest
 

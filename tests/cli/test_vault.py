@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import laplace, randomized_response
-from tpsl.vault import Vault
+from tpsl.mechanisms import DiscreteGaussian, laplace, randomized_response
+from tpsl.report.words import rounded_up
+from tpsl.vault import StatisticPlan, Vault
 
 RECORDS = 60
 
@@ -90,6 +91,22 @@ def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
     assert "largest ε of any record: 1\n" in shown.stdout
     assert "largest ε of any unit: 4 (a unit with 4 records)\n" in shown.stdout
     assert "NOT PRIVATE" not in shown.stdout
+
+
+def test_the_ledger_shows_a_statistic_and_one_record_of_a_unit(tpsl: Any, tmp_path: Path) -> None:
+    plan = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3)
+    with Vault.create(tmp_path / "vault", batches=[(range(50), [0, 1] * 25, range(50))]) as opened:
+        opened.release_statistic(plan, range(50), [np.ones((50, 3), np.int64)])
+    shown = tpsl("vault", "ledger", tmp_path / "vault").stdout
+    assert "statistic" in shown
+    assert f"largest ε of any record: {rounded_up(plan.cost(2).epsilon, 6)}\n" in shown
+    assert "(a unit with 1 record)\n" in shown
+    told = tpsl("vault", "ledger", tmp_path / "vault", "--json").json()
+    assert (told["delta_per_record"], told["released_records"]) == (1e-6, 50)
+    assert told["entries"][-1]["rho"] == "1/20000"
+    verified = tpsl("vault", "verify", tmp_path / "vault")
+    assert (verified.status, verified.stdout) == (0, f"{tmp_path / 'vault'}: sound\n")
+    assert "the noise of statistics was not tested" in verified.stderr
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,17 @@ def test_the_page_says_all_that_was_signed(document: dict[str, Any], browser: An
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_the_page_says_in_which_ways_labels_were_released(document: dict[str, Any]) -> None:
+    labels, statistic = document["content"]["releases"][0], {"noise": "laplace", "scale": 9, "bound": 7, "width": 3}
+    for releases, words in (
+        ([{**labels, "spec": statistic}], "labels were released in noisy statistics,"),
+        ([labels, {**labels, "spec": statistic}], "labels were released as noisy labels or in noisy statistics,"),
+        ([], "labels were released as noisy labels,"),
+    ):
+        content = {**document["content"], "releases": releases}
+        assert words in statement_page({**document, "content": content}, "statement.json")
+
+
 def test_a_total_of_units_that_is_not_stated_is_explained(document: dict[str, Any]) -> None:
     content = {**document["content"], "largest_unit": None}
     page = statement_page({**document, "content": content}, "statement.json")

@@ -23,12 +23,12 @@ from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
+from tpsl.training.stacking import committee_weights
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, describe, jobs_of
-from tpsl.tuning.stacking import committee_weights
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}

@@ -1,6 +1,7 @@
 """Crash drill: processes that create, add, release and read are killed with SIGKILL at random moments.
 
-After each kill the vault must open, verify, have lost nothing, and give out the very noisy labels that anyone ever saw.
+After each kill the vault must open, verify, have lost nothing, and give out the very noisy labels and statistics that
+anyone ever saw.
 TPSL_DRILL_KILLS says how many kills (12 by default).
 """
 
@@ -16,21 +17,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import laplace, randomized_response
-from tpsl.vault import Vault, VaultError
+from tpsl.mechanisms import DiscreteLaplace, laplace, randomized_response
+from tpsl.vault import ReleasePolicy, StatisticPlan, Vault, VaultError
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "12"))
 KILLS_PER_VAULT = 4
 ONCE, TWICE = laplace(1.0), randomized_response(0.5)
+TOGETHER, COMPOSE = StatisticPlan(DiscreteLaplace(400), 100, 3), ReleasePolicy(compose=True)
 
 # The worker works until it is killed. It notes what it has seen only after it has seen it.
 WORKER = """
 import hashlib
 import numpy as np
-from tpsl.mechanisms import laplace, randomized_response
-from tpsl.vault import Vault, VaultError
+from tpsl.mechanisms import DiscreteLaplace, laplace, randomized_response
+from tpsl.vault import ReleasePolicy, StatisticPlan, Vault, VaultError
 
 once, twice = laplace(1.0), randomized_response(0.5)
+together, compose = StatisticPlan(DiscreteLaplace(400), 100, 3), ReleasePolicy(compose=True)
 
 def records(start, stop):
     ids = np.arange(start, stop)
@@ -43,6 +46,9 @@ def note(kind, count, *draws):
 def work(vault):
     vault.release(once)
     note("once", len(vault), *vault.noisy_labels(once, range(len(vault))).draws)
+    newest = np.arange(0 if len(vault) == 3000 else len(vault) - 700, len(vault))
+    rows = newest[:, None] * [1, 2, 3] % 50
+    note("together", len(vault), vault.release_statistic(together, newest, [rows], policy=compose).values)
     vault.release(twice, draws=2, ids=range(0, len(vault), 2), compose=True)
     note("twice", len(vault), *vault.noisy_labels(twice, range(0, len(vault), 2), draws=2).draws)
     vault.add([records(len(vault), len(vault) + 700)])
@@ -77,13 +83,20 @@ def check(folder: Path, seen: Path) -> bool:
         assert all(int(count) <= len(vault) for _, count, _ in lines), "records were lost"
         for kind, count, told in lines:
             if kind == "once":
-                noisy = vault.noisy_labels(ONCE, ids[: int(count)])
+                draws = vault.noisy_labels(ONCE, ids[: int(count)]).draws
+            elif kind == "together":
+                newest = ids[0 if count == "3000" else int(count) - 700 : int(count)]
+                rows = newest[:, None] * [1, 2, 3] % 50
+                draws = (vault.release_statistic(TOGETHER, newest, [rows], policy=COMPOSE).values,)
             else:
-                noisy = vault.noisy_labels(TWICE, ids[: int(count) : 2], draws=2)
-            assert digest(noisy.draws) == told, f"the noisy labels of the first {count} records changed"
+                draws = vault.noisy_labels(TWICE, ids[: int(count) : 2], draws=2).draws
+            assert digest(draws) == told, f"what was released of the first {count} records changed"
         ledger = vault.ledger()
         assert ledger.private
-        assert ledger.epsilon_per_record in (0.0, ONCE.epsilon, ONCE.epsilon + 2 * TWICE.epsilon)
+        one, two, three = ONCE.epsilon, ONCE.epsilon + 0.25, ONCE.epsilon + 0.25 + 2 * TWICE.epsilon
+        assert ledger.epsilon_per_record in (0.0, one, two, three), "something was drawn twice"
+        portions = 1 + (len(vault) - 3000) // 700
+        assert [entry.kind for entry in ledger.entries].count("statistic") in (portions - 1, portions)
     return True
 
 

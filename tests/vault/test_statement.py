@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import gaussian, laplace, randomized_response
-from tpsl.vault import Vault, VaultError
+from tpsl.mechanisms import DiscreteGaussian, gaussian, laplace, randomized_response
+from tpsl.vault import StatisticPlan, Vault, VaultError
 from tpsl.vault.statement import digest_of_ids, first_difference, require_statement
 
 
@@ -28,6 +28,23 @@ def test_a_statement_says_what_the_ledger_says(folder: Path) -> None:
     assert rows == [[str(once), 1, 20, 2, "secure"], [str(twice), 2, 2, 1, "secure"]]
     assert [row["table_digest"] for row in stated["releases"]] == [once.digest, twice.digest]
     require_statement(json.loads(json.dumps(stated, allow_nan=False)))
+
+
+def test_a_statistic_is_stated_with_its_noise_and_no_digest_of_its_vectors(vault: Vault) -> None:
+    plan = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3)
+    vault.release(laplace(0.5), ids=range(400))
+    for start, count in ((400, 500), (900, 100)):
+        vault.release_statistic(plan, range(start, start + count), [np.ones((count, 3), np.int64)])
+    stated = json.loads(json.dumps(vault.statement(), allow_nan=False))
+    require_statement(stated)
+    assert (stated["released_records"], stated["delta_per_record"]) == (1000, 1e-6)
+    (entry,) = [entry for entry in vault.ledger().entries if entry.details.get("records") == 500]
+    assert entry.details["phi_digest"] not in str(stated)
+    for row in stated["releases"][1:]:
+        assert row["spec"] == {"noise": "gaussian", "variance": 10**8, "delta": 1e-6, "bound": 100, "width": 3}
+        assert (row["epsilon"], row["table_digest"], row["draws"]) == (plan.cost(2).epsilon, plan.noise.digest, 1)
+        assert row["mechanism"].startswith("statistic of 3 numbers, discrete Gaussian noise, σ = 10000 (ε = ")
+    assert [row["records"] for row in stated["releases"]] == [400, 500, 100]
 
 
 def test_labels_and_their_corrections_leave_no_trace_in_a_statement(tmp_path: Path) -> None:

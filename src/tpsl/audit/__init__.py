@@ -6,6 +6,7 @@ from tpsl.audit.examination import PARTS, Examination, Part, VaultResult, examin
 from tpsl.audit.folder import AuditError
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import Difference, ReplayResult, replay
+from tpsl.audit.statistic_canaries import StatisticResult, audit_statistic
 
 __all__ = [
     "PARTS",
@@ -16,8 +17,10 @@ __all__ = [
     "Part",
     "ReleasesResult",
     "ReplayResult",
+    "StatisticResult",
     "VaultResult",
     "audit",
+    "audit_statistic",
     "clopper_pearson_lower",
     "examine",
     "repeat_releases",

@@ -195,12 +195,11 @@ def guess_coins(
         guessed = np.ones(len(evidence), dtype=bool)
         evidence = np.where(evidence == 0, (words.words(len(evidence)) & np.uint64(1)) - 0.5, evidence)
     else:
-        guessed = _worth_guessing(evidence, confidence)
+        guessed = worth_guessing(evidence, confidence)
     right = (evidence > 0) == (planted.coins == 1)
     successes, trials = int(right[guessed].sum()), int(guessed.sum())
-    rate = clopper_pearson_lower(successes, trials, confidence) if trials else 0.0
     return {
-        "lower_bound": math.log((rate - claim.delta) / (1.0 - rate)) if rate > (1.0 + claim.delta) / 2 else 0.0,
+        "lower_bound": epsilon_at_least(successes, trials, claim.delta, confidence),
         "guessed": trials,
         "right": successes,
         "accuracy": successes / trials if trials else math.nan,
@@ -209,6 +208,15 @@ def guess_coins(
         "neighbours": len(pairs),
         "neighbours_p_value": _neighbours_p_value(right, reveal(planted.data.labels)[planted.rows], pairs),
     }
+
+
+def epsilon_at_least(right: int, guessed: int, delta: float, confidence: float) -> float:
+    """Return the ε that so many right guesses of fair coins prove at least, at this confidence.
+
+    With δ > 0 every coin has to be guessed.
+    """
+    rate = clopper_pearson_lower(right, guessed, confidence) if guessed else 0.0
+    return math.log((rate - delta) / (1.0 - rate)) if rate > (1.0 + delta) / 2 else 0.0
 
 
 def store_labels(vault: Path, data: Dataset) -> None:
@@ -308,7 +316,7 @@ def _evidence(setup: RunSetup, planted: Planted) -> tuple[Floats, float]:
     return (total if changed > _REDRAWN else total / np.maximum(times, 1)), changed
 
 
-def _worth_guessing(evidence: Floats, confidence: float) -> npt.NDArray[np.bool_]:
+def worth_guessing(evidence: Floats, confidence: float) -> npt.NDArray[np.bool_]:
     """Choose, by the evidence alone, the canaries to guess: where the bound can be expected to be highest.
 
     A few near-certain guesses prove more than many doubtful ones, but too few prove nothing.

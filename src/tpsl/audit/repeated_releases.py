@@ -105,7 +105,7 @@ def examine_draws(
         rates.tested(place),
         neighbours.tested(place),
         _never_varied(constant, of_draws.shape, expected.bit, place),
-        _most_alike(of_draws, expected.bit, place),
+        most_alike(of_draws, expected.bit, place),
     ]
     return tested, constant
 
@@ -131,7 +131,7 @@ def _never_varied(found: int, shape: tuple[int, ...], bit: float, place: str) ->
     return Tested(sentence, float(at_least(found, records, probability)), 1)
 
 
-def _most_alike(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tested:
+def most_alike(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tested:
     """Return the two draws whose noise agrees in the most surprising number of records."""
     draws, records = of_draws.shape
     signs = np.where(of_draws, np.float32(1), np.float32(-1))  # sums of so few are exact

@@ -15,6 +15,7 @@ from tpsl.mechanisms.optimized_unary import OptimizedUnary, optimized_unary
 from tpsl.mechanisms.quantise import DEFAULT_BOUND, clip_rows, to_integers
 from tpsl.mechanisms.random_words import RandomWords, secure_words, seeded_words
 from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
+from tpsl.mechanisms.statistic_auc import predicted_statistic_auc
 from tpsl.mechanisms.statistic_noise import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -62,6 +63,7 @@ __all__ = [
     "noise_from_spec",
     "optimized_unary",
     "predicted_auc",
+    "predicted_statistic_auc",
     "randomized_response",
     "secure_words",
     "seeded_words",

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tpsl.mechanisms import exact_sampling
 from tpsl.mechanisms.cost import Cost, epsilon_of_rho
@@ -53,6 +54,10 @@ class StatisticNoise(abc.ABC):
     @abc.abstractmethod
     def cost(self, bound: int, classes: int) -> Cost:
         """Return what one release costs each label if no q_i has a norm above `bound`, in any number of dimensions."""
+
+    @abc.abstractmethod
+    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+        """Return `ln P(noisy - moved) / P(noisy)`: what numbers with noise say for having been moved, against not."""
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters as JSON-able data; `noise_from_spec` rebuilds the noise from them."""
@@ -97,6 +102,10 @@ class DiscreteGaussian(StatisticNoise):
         rho = Fraction(moved, 2 * self.variance)
         return Cost(epsilon_of_rho(rho, self.delta), self.delta, rho)
 
+    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+        """Return `moved·(2t - moved)/(2σ²)` of each number t."""
+        return moved * (2 * noisy.astype(np.float64) - moved) / (2 * self.variance)
+
     def __str__(self) -> str:
         return f"discrete Gaussian noise, σ = {self.deviation:.6g}"
 
@@ -129,6 +138,10 @@ class DiscreteLaplace(StatisticNoise):
         moved = check_bound(bound) * (1 if check_classes(classes) == 2 else 2)
         return Cost(float_above(Fraction(moved, self.scale)))
 
+    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+        """Return `(|t| - |t - moved|)/scale` of each number t."""
+        return (np.abs(noisy) - np.abs(noisy - moved)) / self.scale
+
     def __str__(self) -> str:
         return f"discrete Laplace noise, scale {self.scale:,}"
 
@@ -152,6 +165,10 @@ class NoNoise(StatisticNoise):
     def cost(self, bound: int, classes: int) -> Cost:
         """Return ε = ∞."""
         return Cost(math.inf)
+
+    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+        """Return certainty: +∞ for what was moved, -∞ for what was not."""
+        return np.where(noisy == moved, np.inf, -np.inf)
 
     def __str__(self) -> str:
         return "no noise"

@@ -47,11 +47,12 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
         if vault is not None:
             raise ValueError(f"there is no vault at {vault}")
         return RunLedger(None, _absent(noted), then)
-    description = noted["release"] if noted else _description(job, classes)
+    released = _noted_releases(noted) if noted else {_description(job, classes)}
     with Vault.open(path) as opened:
-        ledger, now = opened.ledger(), _total_of(run, opened, description)
+        ledger, now = opened.ledger(), _total_of(run, opened, released)
     if vault is not None and now is None:
-        raise ValueError(f"the vault {vault} has not released what the run {run.path} was trained on: {description}")
+        what = " and ".join(sorted(released))
+        raise ValueError(f"the vault {vault} has not released what the run {run.path} was trained on: {what}")
     # A vault that was restored from a backup may know less than the run: what was spent then stays spent.
     total = now.joined(then) if now and then else now or then
     return RunLedger(_content(ledger, path), "", total)
@@ -69,7 +70,7 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
         if not Vault.exists(noted["vault"]):
             return result
         with Vault.open(noted["vault"]) as vault:
-            now = _total_of(run, vault, noted["release"])
+            now = _total_of(run, vault, _noted_releases(noted))
     except VaultError:
         return result
     if now is None:
@@ -128,11 +129,16 @@ def _sum_view(found: VaultSum) -> SumOverVaults:
 def _description(job: Job, classes: int) -> str:
     """Return what a run releases, in the words of the ledger."""
     privacy = job.privacy
-    return describe_release(str(privacy.build(classes)), privacy.draws, privacy.noise_seed) if job.trains else ""
+    return describe_release(str(privacy.build(classes)), privacy.draws, privacy.noise_seed) if job.releases else ""
 
 
-def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | None:
-    """Return the most that any record has spent in all which had the run's release; None if none had.
+def _noted_releases(noted: Mapping[str, Any]) -> set[str]:
+    """Return what a run has noted of its releases, in the words of the ledger: noisy labels, and a statistic if any."""
+    return {noted[kind] for kind in ("release", "statistic") if kind in noted}
+
+
+def _total_of(run: RunFolder, vault: Vault, released: set[str]) -> LedgerTotal | None:
+    """Return the most that any record has spent in all which had a release of the run; None if none had.
 
     In a vault that counts people it is the most that anybody has spent. Where the run started from another one, labels
     of other releases are in its weights, and it is the most of all records.
@@ -142,7 +148,7 @@ def _total_of(run: RunFolder, vault: Vault, description: str) -> LedgerTotal | N
     index_of, histories = vault.histories()
     found = None
     for history, count in zip(histories, np.bincount(index_of, minlength=len(histories)).tolist(), strict=True):
-        if count and any(entry.description == description for entry in history):
+        if count and any(entry.description in released for entry in history):
             part = total_of(history, count)
             found = part.joined(found) if found else part
     unit = vault.ledger().largest_unit if found and vault.counts_people else None

@@ -38,7 +38,11 @@ def statement_page(document: dict[str, Any], file: str) -> str:
 
 
 def _lead(content: dict[str, Any]) -> str:
-    released = f"{content['released_records']:,} of {content['records']:,} labels were released as noisy labels"
+    statistics = ["bound" in release["spec"] for release in content["releases"]]
+    how = "as noisy labels" if not any(statistics) else "in noisy statistics"
+    if any(statistics) and not all(statistics):
+        how = "as noisy labels or in noisy statistics"
+    released = f"{content['released_records']:,} of {content['records']:,} labels were released {how}"
     spent = spent_text(content["epsilon_per_record"], content["delta_per_record"])
     if not content["private"]:
         return f"{released}. NOT PRIVATE: at least one release had no noise, or noise from a seed."

@@ -21,7 +21,7 @@ from tpsl.data.dataset import feature_party_names, label_party_has_features
 from tpsl.files import read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
-from tpsl.training.statistic_config import Method, StatisticConfig, check_method, with_method
+from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
 from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -380,7 +380,8 @@ class Job(_Model):
     @property
     def widest_share(self) -> int:
         """The width of the widest tensor that a feature party sends."""
-        return max(self.head_width(party) for party in feature_party_names(self.data))
+        codes = MOST_CODES if self.statistic is not None and self.statistic.share_codes else 0
+        return codes + max(self.head_width(party) for party in feature_party_names(self.data))
 
     def without_wide_part(self) -> Job:
         """Return the job of the same network without a wide part: what is pre-trained, and frozen."""

@@ -16,6 +16,7 @@ from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
+from tpsl.training.method import settled
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import FeatureResult
@@ -48,6 +49,10 @@ def join(
     What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints;
     where the job says `exchange: labels` no embeddings.
     """
+    if job.method == "auto":
+        source = local.own_parts().source(party)
+        held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
+        job = settled(job, len(held.train), watching.notice)
     exchange = _Exchange(job, party, local, insecure_loopback)
     own, device, start = _own_parts(job, party, local), torch.device(local.device), local.starting_point()
     setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)

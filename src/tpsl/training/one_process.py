@@ -20,6 +20,7 @@ from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.method import settled
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
@@ -86,6 +87,9 @@ def train_together(
     `make_label_party` replaces the label party, for experiments with other defences and for audits: the guarantee
     speaks of the default alone. `couple` replaces the channels, for an audit that looks at every byte.
     """
+    if setup.job.method == "auto":
+        data = load_records(setup.job, setup.own, setup.watching.progress) if data is None else data
+        setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.notice))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with run.started(job, [*names, LABEL_PARTY], own=setup.own):

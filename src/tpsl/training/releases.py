@@ -12,11 +12,21 @@ import pyarrow as pa
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms import DEFAULT_BOUND, Mechanism, fit_noise
 from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.schedule import Schedule
-from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, ReleaseReport, Vault, VaultError
+from tpsl.vault import (
+    NO_LIMITS,
+    LedgerTotal,
+    NoisyLabels,
+    Overlap,
+    ReleasePolicy,
+    ReleaseReport,
+    StatisticPlan,
+    Vault,
+    VaultError,
+)
 
 
 def noisy_labels_for(
@@ -61,6 +71,19 @@ def labelled_ids(job: Job, records: LabelRecords) -> Any:
 def statistic_ids(job: Job, records: LabelRecords) -> Any:
     """Return the ids of the training records whose labels leave in the statistic."""
     return records.training_ids.take(pa.array(Schedule(job, records.train, records.test).statistic))
+
+
+def statistic_plan(job: Job, classes: int, width: int = 1) -> StatisticPlan:
+    """Return the job's statistic of vectors of this width: the least noise whose exact cost is at most ε and δ.
+
+    What it costs does not depend on the width.
+    """
+    section, epsilon = job.statistic, job.privacy.epsilon
+    if section is None or epsilon is None:
+        raise ValueError("the job has no statistic")
+    delta = section.delta if section.noise == "gaussian" else 0.0
+    noise = fit_noise(section.noise, epsilon, delta, DEFAULT_BOUND, classes)
+    return StatisticPlan(noise, DEFAULT_BOUND, width, job.privacy.noise_seed)
 
 
 def noisy_test_labels(

@@ -52,6 +52,8 @@ class TrainResult:
     test_calibration_error: float
     samples_per_second: float
     seconds: float
+    statistic_records: int = 0
+    """Training records whose labels left in one noisy statistic; 0 if there was none."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
@@ -65,6 +67,8 @@ class TrainResult:
             raise ValueError("it is no mapping")
         values: dict[str, Any] = {}
         for name, kind in _fields().items():
+            if name not in content and name == "statistic_records":  # added later; before, there was no statistic
+                continue
             if name not in content:
                 raise ValueError(f"it has no {name}: another version of tpsl wrote it")
             value = content[name]

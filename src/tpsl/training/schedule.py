@@ -70,10 +70,6 @@ class Schedule:
         """Return where the noisy labels of these training records are among those of all that have one."""
         return np.searchsorted(self.labelled, positions) if len(self.statistic) else positions
 
-    def statistic_parts(self) -> list[Rows]:
-        """Return the rows of the statistic's training records, in parts of bounded size."""
-        return in_parts(self.train[self.statistic])
-
     def test_parts(self) -> list[Rows]:
         """Return the rows of the held-out training records and then of the test records, in parts of bounded size."""
         return in_parts(np.concatenate([self.train[self.held_out], self.test]))

@@ -14,6 +14,7 @@ from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, listen_address, own_data
+from tpsl.training.method import settled
 from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.role import LabelRole
@@ -47,8 +48,12 @@ def serve(
     local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened. A run of a search
     is left without what is computed from true labels: a peer waits for the next one, and could measure it.
     """
-    server = _Port(job, local, insecure_loopback, watching)
     own = {LABEL_PARTY: local.own_parts()}
+    if job.method == "auto":
+        data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
+        records = load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records
+        job = settled(job, len(records.train), watching.notice)
+    server = _Port(job, local, insecure_loopback, watching)
     device, start = torch.device(local.device), local.starting_point()
     setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)
     run, notice = setup.run, watching.notice

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Method = Literal["network", "statistic", "refit", "auto"]
 """How a private head learns; what the key `method` of a job says."""
 
+MOST_CODES = 1024
+"""The most codes of fields that a party shows of a record (`share_codes`)."""
 _REFIT_SHARE = 0.5
 
 

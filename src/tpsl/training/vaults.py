@@ -22,15 +22,34 @@ from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
-from tpsl.training.releases import check_labels, compared, labelled_ids, release_labels, store_labels
+from tpsl.training.releases import (
+    check_labels,
+    compared,
+    labelled_ids,
+    release_labels,
+    statistic_ids,
+    statistic_plan,
+    store_labels,
+)
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import NO_LIMITS, LedgerTotal, NoisyLabels, Overlap, ReleasePolicy, Vault, VaultError
+from tpsl.vault import (
+    NO_LIMITS,
+    LedgerTotal,
+    NoisyLabels,
+    NoisyStatistic,
+    Overlap,
+    ReleasePolicy,
+    Vault,
+    VaultError,
+)
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
 from tpsl.vault.planned import Planned
+from tpsl.vault.statistic_plan import PlannedStatistic
 from tpsl.vault.totals import total_of
 
 
@@ -55,6 +74,7 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
+        self._statistic: PlannedStatistic | None = None
         self._total: LedgerTotal | None = None
 
     def store(self) -> None:
@@ -69,23 +89,39 @@ class RunVault:
             self.noisy()
 
     def check(self) -> None:
-        """Raise what the release would raise, before anything is stored or drawn."""
-        mechanism, _ = self.job.privacy.choose(self.records.classes)
-        ids, draws, seed = labelled_ids(self.job, self.records), self.job.privacy.draws, self.job.privacy.noise_seed
+        """Raise what the releases would raise, before anything is stored or drawn."""
+        job, records = self.job, self.records
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
-                refuse_alike(ids)
-            self.policy.check(self._first_release(Planned(mechanism, draws, seed)), len(ids))
+                refuse_alike(records.training_ids)
+            self.policy.check(self._first_releases(), len(records.train))
             return
         with Vault.open(self.path) as vault:
-            units = self.records.training_units  # of people, who are counted without a statistic alone
-            vault.check_release(mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
-            if not self.job.has_late_labels:
+            if job.statistic is None:
+                ids, units = records.training_ids, records.training_units
+            else:  # nothing that counts people by unit has a statistic
+                ids, units = labelled_ids(job, records), None
+                vault.check_statistic(
+                    statistic_plan(job, records.classes), statistic_ids(job, records), policy=self.policy
+                )
+            planned = self._planned()
+            draws, seed = planned.draws, planned.seed
+            vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
+            if not job.has_late_labels:
                 check_labels(vault, self._side, may_be_new=self._continues)
 
-    def _first_release(self, planned: Planned) -> LedgerTotal:
-        """What a record, or a person with all its records, will have spent after the first release of a new vault."""
-        records, units = self.records, self.records.training_units
+    def _planned(self) -> Planned:
+        """The release of noisy labels."""
+        mechanism, _ = self.job.privacy.choose(self.records.classes)
+        return Planned(mechanism, self.job.privacy.draws, self.job.privacy.noise_seed)
+
+    def _first_releases(self) -> LedgerTotal:
+        """What a record, or a person with all its records, will have spent after the run's releases of a new vault."""
+        records, units, planned = self.records, self.records.training_units, self._planned()
+        if self.job.statistic is not None:
+            schedule = Schedule(self.job, records.train, records.test)
+            plan = PlannedStatistic(statistic_plan(self.job, records.classes), records.classes)
+            return total_of([plan], len(schedule.statistic)).joined(total_of([planned], len(schedule.labelled)))
         if not records.ids_are_new or units is None:
             return total_of([planned], len(records.train))
         most = pc.max(pc.value_counts(units).field("counts")).as_py()
@@ -106,6 +142,18 @@ class RunVault:
             self._noisy = release_labels(self.job, self.records, self.path, self._notice, self.policy)
             self.total()
         return self._noisy
+
+    def statistic(self, width: int, blocks: Iterable[npt.NDArray[np.integer]]) -> NoisyStatistic:
+        """Release the job's statistic of integer vectors of this width; the same ones again cost nothing."""
+        if not self._stored:
+            self.store()
+        plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
+        with Vault.open(self.path) as vault:
+            found = vault.release_statistic(plan, ids, blocks, policy=self.policy)
+        self._statistic = PlannedStatistic(plan, self.records.classes)
+        self._notice(f"{self._statistic.description}, of {len(ids):,} labels, is released")
+        self.total()
+        return found
 
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
         """Have the noisy labels of a step's records in the label party: it has had them from the beginning."""
@@ -130,11 +178,12 @@ class RunVault:
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
-        privacy, (mechanism, _) = self.job.privacy, self.job.privacy.choose(self.records.classes)
+        planned, statistic = self._planned(), self._statistic
         with Vault.open(self.path) as vault:
             head = vault.head()
         content = {
-            "release": describe_release(str(mechanism), privacy.draws, privacy.noise_seed),
+            "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
+            **({"statistic": describe_release(statistic.description, 1, planned.seed)} if statistic else {}),
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,

@@ -72,6 +72,10 @@ class StartingPoint:
         difference = earlier.other_network(job)
         if difference:
             raise RunError(f"{self.run}: training cannot start from a run of another network ({difference})")
+        if earlier.statistic is not None or job.statistic is not None:
+            raise RunError(
+                f"{self.run}: training cannot start from a run, or go on, with a statistic: its head is whole"
+            )
         if not (earlier.trains and job.trains):
             raise RunError(f"{self.run}: with privacy.gradients 'none' no half learns, and none can go on learning")
         if job.model.wide and not _has_first_time(job):

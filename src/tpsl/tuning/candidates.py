@@ -15,9 +15,9 @@ from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.stacking import committee_weights
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.tuning.space import changed, describe
-from tpsl.tuning.stacking import committee_weights
 from tpsl.vault import LedgerTotal, NoisyLabels
 
 

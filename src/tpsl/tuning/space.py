@@ -78,7 +78,7 @@ def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
         raise ValueError("there is nothing to choose from: the space has no configuration")
     if not base.releases:
         raise ValueError("with privacy.gradients 'none' there are no noisy labels to choose by")
-    if base.statistic is not None:
+    if base.method != "network":
         raise ValueError("each configuration would need a statistic of its own, a new release: take method 'network'")
     common = {"patience": 0, "head": "private", "validation": base.training.validation or _DEFAULT_VALIDATION}
     reference = changed(base, {"training": common}, "the job")

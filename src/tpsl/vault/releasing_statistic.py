@@ -46,13 +46,10 @@ class AskedStatistic:
             self._ids.update(ids)
 
     def alike(self) -> list[Entry]:
-        """The statistics in the ledger with the same plan for the same records: one of them, if the q_i are the same.
-
-        None is possible even if all records were part of a statistic before.
-        """
+        """The statistics of the same records with the same noise and bound: one of them, if the q_i are the same."""
         plan, ids_digest = self._planned.plan, self._ids.hexdigest()
-        asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.width, plan.seed, ids_digest)
-        names = ("mechanism", "noise_digest", "bound", "width", "seed", "ids_digest")
+        asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, ids_digest)
+        names = ("mechanism", "noise_digest", "bound", "seed", "ids_digest")
         return [
             entry
             for entry in ledger.read_entries(self._connection)

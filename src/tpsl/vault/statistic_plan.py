@@ -82,15 +82,21 @@ class PlannedStatistic:
         """False where ε promises nothing."""
         return self.plan.private
 
-    def details(self, records: int, ids_digest: str, phi_digest: str, values_digest: str) -> dict[str, object]:
-        """The details of its ledger entry."""
+    @property
+    def description(self) -> str:
+        """What is released, in words."""
         plan, cost = self.plan, self.cost
         vectors, width = plan.shape(self.classes)
         guarantee = f"ε = {rounded_up(cost.epsilon)}" + (f", δ = {rounded_up(cost.delta)}" if cost.delta else "")
         size = f"{width:,} numbers" if vectors == 1 else f"{vectors:,} × {width:,} numbers"
+        return f"statistic of {size}, {plan.noise} ({guarantee})"
+
+    def details(self, records: int, ids_digest: str, phi_digest: str, values_digest: str) -> dict[str, object]:
+        """The details of its ledger entry."""
+        plan, cost = self.plan, self.cost
         return {
             "mechanism": plan.noise.spec(),
-            "description": f"statistic of {size}, {plan.noise} ({guarantee})",
+            "description": self.description,
             "noise_digest": plan.noise.digest,
             "bound": plan.bound,
             "width": plan.width,

@@ -11,15 +11,20 @@ from tpsl.vault.stored_outcomes import LEVEL
 
 
 def noise_problems(noise: StatisticNoise, added: npt.NDArray[np.int64], place: str) -> list[str]:
-    """Return what sound noise does not show, a sentence each; `added` is the noise itself.
+    """Return what sound noise does not show, a sentence each; `added` is the noise itself."""
+    if not noise.deviation:
+        wrong = int(np.count_nonzero(added))
+        return [f"{place}: {wrong:,} numbers are not those without noise"] if wrong else []
+    return accusations(noise_tests(noise, added, place), LEVEL)
+
+
+def noise_tests(noise: StatisticNoise, added: npt.NDArray[np.int64], place: str) -> list[Tested]:
+    """Test the size and the centre of noise.
 
     Its size is compared with the sum of squares of Gaussian noise (χ²) or of the absolute values of Laplace noise
     (gamma distribution), and its sum with 0. The half by which an integer may lie beside a real number is allowed for.
     """
-    if not noise.deviation:
-        wrong = int(np.count_nonzero(added))
-        return [f"{place}: {wrong:,} numbers are not those without noise"] if wrong else []
-    return accusations([_size(noise, added, place), _centre(noise, added, place)], LEVEL)
+    return [_size(noise, added, place), _centre(noise, added, place)]
 
 
 def _size(noise: StatisticNoise, added: npt.NDArray[np.int64], place: str) -> Tested:

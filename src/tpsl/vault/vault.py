@@ -258,8 +258,8 @@ class Vault:
     ) -> None:
         """Raise what a statistic of these records would raise; nothing is drawn, and the vault need not know them yet.
 
-        Where the vault has a statistic of these records under this plan, its vectors may be the same, and nothing is
-        raised.
+        Where the vault has a statistic of these records with this noise and bound, its vectors may be the same, and
+        nothing is raised. The width plays no part.
         """
         planned = PlannedStatistic(plan, self.classes)
         with storage.reading(self._connection, self.path):

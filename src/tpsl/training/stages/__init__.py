@@ -13,7 +13,7 @@ from tpsl.training.allocator import keep_freed_memory
 from tpsl.training.job import Job
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Rewound
-from tpsl.training.stages import agree, collect, evaluate, farewell, hand_over, prepare, steps, wide
+from tpsl.training.stages import agree, collect, evaluate, farewell, hand_over, prepare, statistic, steps, wide
 from tpsl.transport.channel import Meeting, PeerRestarted
 
 
@@ -27,7 +27,7 @@ class Stage(Protocol):
         """Do a feature party's part."""
 
 
-STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, collect, farewell)
+STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, statistic, collect, farewell)
 """Split training."""
 HAND_OVER: tuple[Stage, ...] = (agree, hand_over, farewell)
 """The noisy labels cross, and the feature party trains by itself."""
@@ -36,6 +36,7 @@ TOPICS = (
     steps.GRADIENTS,
     wide.ESTIMATES,
     evaluate.TEST_EMBEDDINGS,
+    statistic.STATISTIC_EMBEDDINGS,
     collect.HEAD_EMBEDDINGS,
     hand_over.NOISY_LABELS,
 )

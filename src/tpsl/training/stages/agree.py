@@ -12,12 +12,13 @@ from tpsl.training.receiving import receive
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages.collect import HEAD_EMBEDDINGS
 from tpsl.training.stages.evaluate import TEST_EMBEDDINGS
+from tpsl.training.stages.statistic import STATISTIC_EMBEDDINGS, statistic_parts
 from tpsl.training.stages.steps import EMBEDDINGS
 from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 
-_UNDER_WAY = (EMBEDDINGS, TEST_EMBEDDINGS, HEAD_EMBEDDINGS)
+_UNDER_WAY = (EMBEDDINGS, TEST_EMBEDDINGS, STATISTIC_EMBEDDINGS, HEAD_EMBEDDINGS)
 """Tensors that may be under way from a feature party when it is told to rewind."""
 
 
@@ -48,7 +49,8 @@ async def _position(role: LabelRole, channel: Channel) -> Position:
     """Return the answer to this round's rewind; what the party sent before it came is of no use any more."""
     settings, schedule = role.job.training, role.schedule
     steps = (1 + settings.staleness) * settings.micro_batches
-    for _ in range(steps + len(schedule.test_parts()) + len(schedule.head_parts()) + role.rounds + 2):
+    parts = len(schedule.test_parts()) + len(statistic_parts(schedule)) + len(schedule.head_parts())
+    for _ in range(steps + parts + role.rounds + 2):
         message = await receive(channel, role.observer, TensorMessage, Finished, Bye, Position, topics=_UNDER_WAY)
         if isinstance(message, Position) and message.round == role.rounds:
             return message

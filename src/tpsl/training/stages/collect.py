@@ -29,16 +29,17 @@ async def label(role: LabelRole) -> None:
     if role.job.training.head != "local":
         return
     folder, is_kept = role.run.not_private(), role.result is None
-    untrained = _untrained(role) if is_kept else None
+    untrained = untrained_half(role) if is_kept else None
     with naming_what_does_not_fit(folder / "inputs.f32"), open_private(folder / ".inputs.new", "wb") as file:
         for part, rows in enumerate(role.schedule.head_parts()):
             received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.job.head_width)
             if part == 0 and not role.job.trains:
                 note_received(role, received)
             if is_kept:
-                file.write(torch.cat([*received, *_own(role, rows, received, untrained)], dim=1).numpy().tobytes())
+                inputs = torch.cat([*received, *own_inputs(role, rows, received, untrained)], dim=1)
+                file.write(inputs.numpy().tobytes())
     if untrained is not None:
-        write_atomically(role.folder / "bottom.safetensors", save(untrained.bottom.state_dict()))
+        keep_untrained(role, untrained)
     if is_kept:
         (folder / ".inputs.new").replace(folder / "inputs.f32")
     else:
@@ -49,29 +50,47 @@ async def feature(role: FeatureRole) -> None:
     """Send embeddings of all records, after the frozen pre-trained ones if there are any."""
     if role.job.training.head != "local":
         return
-    frozen = None
-    if role.job.sends_frozen:
-        plain = role.job.without_wide_part()
-        frozen = build_feature_party(plain, role.name, role.side.features, device=role.setup.device)
-        load_pretrained(frozen.bottom, pretrained(role))
+    share = HeadShare(role)
     for part, rows in enumerate(role.schedule.head_parts()):
-        embeddings = role.party.embed(rows)
-        if frozen is not None:
-            embeddings = torch.cat([frozen.embed(rows), embeddings], dim=1)
+        embeddings = share.embed(rows)
         if part == 0 and not role.job.trains:
             note_sent(role, embeddings)
         await role.channel.send(TensorMessage(HEAD_EMBEDDINGS, role.done, part, embeddings))
 
 
-def _untrained(role: LabelRole) -> FeatureParty | None:
+class HeadShare:
+    """What a feature party sends for a head: its cut, after the frozen pre-trained embedding if there is one."""
+
+    def __init__(self, role: FeatureRole) -> None:
+        self._trained, self._frozen = role.party, None
+        if role.job.sends_frozen:
+            plain = role.job.without_wide_part()
+            self._frozen = build_feature_party(plain, role.name, role.side.features, device=role.setup.device)
+            load_pretrained(self._frozen.bottom, pretrained(role))
+
+    def embed(self, rows: Rows) -> Tensor:
+        """Return the share of these rows."""
+        cut = self._trained.embed(rows)
+        return cut if self._frozen is None else torch.cat([self._frozen.embed(rows), cut], dim=1)
+
+
+def untrained_half(role: LabelRole) -> FeatureParty | None:
     """Return what embeds the label party's own features where its half of the network does not learn."""
     if role.job.trains or role.records.features is None:
         return None
     return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.device)
 
 
-def _own(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:
-    """Return what the label party adds: its logits, and its own features as its half embeds them."""
+def keep_untrained(role: LabelRole, half: FeatureParty) -> None:
+    """Keep the half that embeds the label party's own features and does not learn, for new records."""
+    write_atomically(role.folder / "bottom.safetensors", save(half.bottom.state_dict()))
+
+
+def own_inputs(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:
+    """Return what the label party adds: its logits, and its own features as its half embeds them.
+
+    The end of what was received from each feature party is its cut.
+    """
     if role.job.trains:
         cuts = [
             share[:, -role.job.model.cut_width(name) :] for name, share in zip(role.channels, received, strict=True)

@@ -17,7 +17,7 @@ async def label(role: LabelRole) -> bool:
     """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
     if not role.schedule.has_verdict(role.done):
         return False
-    judged = [entry for entry in role.run.metrics() if entry["step"] <= role.done]
+    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
     best = best_epoch(judged)
     without_gain = judged[-1]["epoch"] - best["epoch"]
     verdict = Verdict(role.done, best=best is judged[-1], stop=without_gain >= role.schedule.patience)
@@ -52,6 +52,11 @@ def restore_best(role: Role) -> None:
     if role.schedule.patience and role.done:
         best = role.folder / BEST
         load_checkpoint(best, max(saved_steps(best)), role.job.digest(), role.halves)
+
+
+def epochs_of_network(role: LabelRole) -> list[dict[str, Any]]:
+    """Return the metrics of the run's epochs, without those of a head that was fitted after them."""
+    return [entry for entry in role.run.metrics() if "head" not in entry]
 
 
 def best_epoch(judged: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import numpy as np
+import numpy.typing as npt
 
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
@@ -29,20 +30,27 @@ async def label(role: LabelRole) -> None:
         if part == 0:
             note_received(role, received)
         predicted.append(role.party.predict(rows, received).cpu().numpy())
-    probabilities = np.concatenate(predicted)
+    epoch = role.schedule.epoch_of(role.done - 1)
+    _keep_epoch(role)
+    keep_predictions(role, epoch, np.concatenate(predicted))
+
+
+def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.float32], **facts: str) -> None:
+    """Keep what was predicted for held-out and test records, and what noisy labels say of it.
+
+    `facts` go beside it into the metrics.
+    """
     if not np.isfinite(probabilities).all():
         raise ValueError(f"after step {role.done:,} the network predicts numbers that are not finite")
     judges = role.schedule.held_out
     validation, test = probabilities[: len(judges)], probabilities[len(judges) :]
-    epoch = role.schedule.epoch_of(role.done - 1)
     role.run.write_predictions(epoch, validation, test)
-    _keep_epoch(role)
     found = {}
     if len(judges):
         noisy = role.vault.noisy()
         judging = role.schedule.among_labelled(judges)
         found = asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
-    role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **found}])
+    role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **facts, **found}])
     role.observer.event("epoch", epoch=epoch, **found)
     role.after_epoch()
 

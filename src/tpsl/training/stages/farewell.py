@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import time
 
+from tpsl.mechanisms import Cost
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.receiving import receive
+from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages.early_stopping import best_epoch
@@ -79,11 +81,10 @@ def _epochs(role: Role) -> int:
 
 def _label_result(role: LabelRole) -> TrainResult:
     entries = role.run.metrics()
-    kept = (best_epoch(entries) if role.schedule.patience else entries[-1]) if entries else {}
-    mechanism, epsilon, delta, total = NOTHING_RELEASED, 0.0, 0.0, LedgerTotal()
-    if role.job.trains:
-        noisy, total = role.vault.noisy(), role.vault.total()
-        mechanism, epsilon, delta = noisy.mechanism.name, noisy.epsilon, noisy.delta
+    by_noisy_labels = role.schedule.patience and role.job.statistic is None
+    kept = (best_epoch(entries) if by_noisy_labels else entries[-1]) if entries else {}
+    mechanism, cost = _released(role)
+    total = role.vault.total() if role.job.releases else LedgerTotal()
     return TrainResult(
         run=str(role.run.path),
         data=role.job.data.source,
@@ -92,8 +93,8 @@ def _label_result(role: LabelRole) -> TrainResult:
         draws=role.job.privacy.draws,
         total_epsilon=total.epsilon,
         total_delta=total.delta,
-        epsilon=epsilon,
-        delta=delta,
+        epsilon=cost.epsilon,
+        delta=cost.delta,
         private=total.private,
         classes=role.records.classes,
         train_records=len(role.records.train),
@@ -105,4 +106,22 @@ def _label_result(role: LabelRole) -> TrainResult:
         seconds=time.perf_counter() - role.begun,
         **{name: kept.get(name, math.nan) for name in ("validation_loss", "validation_auc")},
         **dict.fromkeys(TEST_METRICS, math.nan),  # `AfterTraining` adds them
+        statistic_records=len(role.schedule.statistic),
     )
+
+
+def _released(role: LabelRole) -> tuple[str, Cost]:
+    """Return what was released, and the most that it cost a record: each has a noisy label or a part in the statistic.
+
+    Neither does anything anew: what was released is asked for again.
+    """
+    kinds, costs = [], [Cost(0.0)]
+    if role.job.releases and len(role.schedule.labelled):
+        noisy = role.vault.noisy()
+        kinds.append(noisy.mechanism.name)
+        costs.append(Cost(noisy.epsilon, noisy.delta))
+    if role.job.statistic is not None:
+        kinds.append(f"{role.job.statistic.noise} statistic")
+        costs.append(statistic_plan(role.job, role.records.classes).cost(role.records.classes))
+    most = Cost(max(cost.epsilon for cost in costs), max(cost.delta for cost in costs))
+    return " and ".join(kinds) or NOTHING_RELEASED, most

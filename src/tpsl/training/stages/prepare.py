@@ -11,6 +11,7 @@ from tpsl.files import write_atomically
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages import wide
+from tpsl.training.stages.early_stopping import epochs_of_network
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 
 PRETRAINED = "pretrained.safetensors"
@@ -27,7 +28,7 @@ async def label(role: LabelRole) -> None:
         role.job, list(role.channels), role.records.classes, role.vault.noisy(), features, role.own, role.setup.device
     )
     role.restore()
-    role.run.write_metrics([entry for entry in role.run.metrics() if entry["step"] <= role.done])
+    role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
     role.close()
     if recorded := role.setup.record_steps:
         role.recorder = TrajectoryWriter(role.folder, role.party.top, min(role.done, recorded))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tpsl.tuning.stacking import committee_weights
+from tpsl.training.stacking import committee_weights
 
 
 def some_likelihoods(candidates: int, records: int, spread: float, seed: int = 0) -> list[np.ndarray]:

@@ -1,0 +1,57 @@
+"""Codes of a party's fields: which category a record has, and which bin a number falls into.
+
+A feature party shows them to the label party only where the job says `statistic.share_codes`. They are whole numbers
+that tell values apart and say nothing of their meaning: the row of a category in the party's embedding table, and the
+quantile bin of a number among the training records.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tpsl.data.features import Features
+from tpsl.data.split import Rows
+from tpsl.party.batches import Batches
+
+LARGEST = (1 << 24) - 1
+"""Every whole number up to here is a float32."""
+_BINS = 32
+_ROWS_READ = 1 << 18
+
+
+class CodeBook(nn.Module):
+    """Categories and numbers as the encoder gives them → codes, float32 `[n, fields]`."""
+
+    edges: Tensor
+
+    def __init__(self, edges: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("edges", edges)
+
+    @classmethod
+    def learn(cls, features: Features, train: Rows) -> Self:
+        """Learn the bins of numbers from training records, at most a quarter of a million of them, evenly spaced."""
+        if features.embedding_rows > LARGEST:
+            raise ValueError(f"codes are for at most {LARGEST:,} categories, not for {features.embedding_rows:,}")
+        read = train[:: -(-len(train) // _ROWS_READ)]
+        numbers = features.batch(read)[1]
+        edges = np.full((numbers.shape[1], _BINS - 1), np.inf, np.float32)
+        for column, values in enumerate(numbers.T):
+            found = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS).astype(np.float32))
+            edges[column, : len(found)] = found
+        return cls(torch.from_numpy(edges))
+
+    def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        """Return the category of each categorical field and the bin of each number."""
+        bins = (numeric[:, :, None] >= self.edges).sum(dim=2)
+        return torch.cat([categorical, bins], dim=1).float()
+
+    @torch.no_grad()
+    def embed(self, features: Features, rows: Rows) -> Tensor:
+        """Return the codes of these rows."""
+        codes: Tensor = self(*Batches(features).batch(rows))
+        return codes

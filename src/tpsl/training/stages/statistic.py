@@ -1,0 +1,191 @@
+"""After the last step, if the job has a statistic: a private head from one noisy sum over labels.
+
+Feature parties send what they have of the statistic's records, then of the held-out and test records, which are
+predicted. Nothing comes back. The label party maps each record to a vector φ, releases `T = Σ_i y_i φ_i` once, with
+noise, and fits the head; from the release on all is post-processing of it. φ is made of what others send, so whatever
+it is, the vault bounds its norm in integers: a feature party that chooses φ learns no more than ε and δ allow, and here
+it is told nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from tpsl.data.arrays import RowStack
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs, table_features
+from tpsl.data.split import Rows
+from tpsl.files import write_atomically
+from tpsl.mechanisms import DEFAULT_BOUND, to_integers
+from tpsl.party.codes import LARGEST, CodeBook
+from tpsl.party.feature_map import FeatureMap, InputColumns, blocks
+from tpsl.party.statistic_head import StatisticHead, fit_head
+from tpsl.training.receiving import receive
+from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.schedule import Schedule, in_parts
+from tpsl.training.stages.collect import HeadShare, keep_untrained, own_inputs, untrained_half
+from tpsl.training.stages.evaluate import keep_predictions
+from tpsl.training.statistic_config import MOST_CODES
+from tpsl.training.vaults import RunVault
+from tpsl.training.versions import note_received, note_sent
+from tpsl.transport.checks import BadMessage, checked_tensor
+from tpsl.transport.messages import TensorMessage
+
+STATISTIC_EMBEDDINGS = "statistic embeddings"
+"""Feature party → label party: one part of the statistic's records, then of the held-out and test records: codes of
+fields if the job says so, the frozen pre-trained embedding if the half went on learning, and the cut."""
+CODES, STATISTIC_HEAD = "codes.safetensors", "statistic_head.safetensors"
+CODE_COLUMNS = "code_columns"
+"""In the file of the head: how many codes each party gives, feature parties first."""
+
+
+async def label(role: LabelRole) -> None:
+    """Release the statistic, fit the head, and keep what it predicts; a finished run only receives again."""
+    if role.job.statistic is None:
+        return
+    records = _Records(role)
+    for part, rows in enumerate(statistic_parts(role.schedule)):
+        records.add(part, rows, await _shares(role, records.widths, part, len(rows)))
+    if role.result is None:
+        learn_head(role, records)
+
+
+async def feature(role: FeatureRole) -> None:
+    """Send what the label party's head reads of the statistic's, the held-out and the test records."""
+    if role.job.statistic is None:
+        return
+    share, codes = HeadShare(role), None
+    if role.job.statistic.share_codes:
+        codes = CodedFields(role, role.side.features)
+    for part, rows in enumerate(statistic_parts(role.schedule)):
+        embeddings = share.embed(rows)
+        if codes is not None:
+            embeddings = torch.cat([codes.embed(rows), embeddings.cpu()], dim=1)
+        if part == 0:
+            note_sent(role, embeddings)
+        await role.channel.send(TensorMessage(STATISTIC_EMBEDDINGS, role.done, part, embeddings))
+
+
+def statistic_parts(schedule: Schedule) -> list[Rows]:
+    """Return the rows of the statistic's records and then of the held-out and test records, in parts of bounded size.
+
+    No part has rows of both.
+    """
+    return in_parts(schedule.train[schedule.statistic]) + schedule.test_parts()
+
+
+class CodedFields:
+    """The codes of a party's own fields; what was learned for them is kept in its folder of the run."""
+
+    def __init__(self, role: Role, features: Features | Inputs) -> None:
+        self._features, path = table_features(features, "statistic.share_codes"), role.folder / CODES
+        if len(self._features.categorical_fields) + len(self._features.numeric_fields) > MOST_CODES:
+            raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
+        if not path.exists():
+            write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
+        self._book = CodeBook(load_file(path)["edges"])
+
+    def embed(self, rows: Rows) -> Tensor:
+        """Return the codes of these rows."""
+        return self._book.embed(self._features, rows)
+
+
+async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int) -> list[Tensor]:
+    """Return one part of what every feature party sends, checked; the first part says how many codes a record has."""
+    received = []
+    for name, channel in role.channels.items():
+        message = await receive(channel, role.observer, TensorMessage, topics=(STATISTIC_EMBEDDINGS,))
+        shape = tuple(message.tensor.shape)
+        if name not in widths:
+            widths[name] = _announced_width(role, name, shape)
+        share = checked_tensor(message, name, role.done, part, (rows, widths[name]))
+        codes = share[:, : widths[name] - role.job.head_width(name)]
+        if codes.numel() and not (codes.min() >= 0 and codes.max() <= LARGEST and bool((codes == codes.round()).all())):
+            raise BadMessage(f"step {role.done}: the {STATISTIC_EMBEDDINGS} from {name} have codes that are none")
+        received.append(share)
+    return received
+
+
+def _announced_width(role: LabelRole, name: str, shape: tuple[int, ...]) -> int:
+    """Return how wide a party's share is: as the job says, or with codes as its first part has it, within limits."""
+    least = role.job.head_width(name)
+    most = least + (MOST_CODES if role.job.statistic is not None and role.job.statistic.share_codes else 0)
+    return min(max(shape[1], least), most) if len(shape) == 2 else least
+
+
+class _Records:
+    """What the label party has of the statistic's records, and of those that are predicted."""
+
+    def __init__(self, role: LabelRole) -> None:
+        self._role, self.widths = role, dict[str, int]()
+        self._keeps, own = role.result is None, role.records.features
+        self._untrained = untrained_half(role) if self._keeps else None
+        self._codes = CodedFields(role, own) if self._keeps and isinstance(own, Features) else None
+        self._parts_of_statistic = len(in_parts(role.schedule.statistic))
+        self._stacks: list[RowStack] = []
+        self.code_columns: list[int] = []
+        self.columns = InputColumns(np.arange(0), np.arange(0))
+
+    def add(self, part: int, rows: Rows, received: list[Tensor]) -> None:
+        """Take in the next part."""
+        if part == 0:
+            note_received(self._role, received)
+        if not self._keeps:
+            return
+        codes = [] if self._codes is None else [self._codes.embed(rows)]
+        inputs = torch.cat([*received, *codes, *own_inputs(self._role, rows, received, self._untrained)], dim=1)
+        if part == 0:
+            self._begin(codes, inputs.shape[1])
+        self._stacks[part >= self._parts_of_statistic].add(inputs.numpy())
+
+    def _begin(self, codes: list[Tensor], width: int) -> None:
+        """Note which columns are codes: the first ones of each share, and all of the label party's own."""
+        self._stacks = [RowStack(np.float32, width) for _ in range(2)]
+        places, begin = [np.arange(0)], 0
+        for name, share in self.widths.items():
+            self.code_columns.append(share - self._role.job.head_width(name))
+            places.append(begin + np.arange(self.code_columns[-1]))
+            begin += share
+        own = codes[0].shape[1] if codes else 0
+        places.append(begin + np.arange(own))
+        self.code_columns.append(own)
+        found = np.concatenate(places)
+        self.columns = InputColumns(np.setdiff1d(np.arange(width), found), found)
+
+    def finish(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the inputs of the statistic's records, and of those that are predicted."""
+        if self._untrained is not None:
+            keep_untrained(self._role, self._untrained)
+        of_statistic, predicted = (stack.finish() for stack in self._stacks)
+        return of_statistic, predicted
+
+
+def learn_head(role: LabelRole, records: _Records) -> None:
+    """Release the statistic, fit the head on it and keep both the head and what it predicts."""
+    inputs, predicted = records.finish()
+    assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
+    feature_map = FeatureMap.learn(inputs, records.columns)
+    statistic = role.vault.statistic(feature_map.width, _integers(feature_map, inputs))
+    head = fit_head(statistic, feature_map, inputs)
+    tensors = {**head.state_dict(), CODE_COLUMNS: torch.tensor(records.code_columns)}
+    write_atomically(role.folder / STATISTIC_HEAD, save(tensors))
+    role.observer.event("statistic", records=len(inputs))
+    epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
+    keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
+
+
+@torch.no_grad()
+def _integers(feature_map: FeatureMap, inputs: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield φ of the records as integers, in blocks; that their norm is bounded is the vault's to see to."""
+    for block in blocks(inputs):
+        yield to_integers(feature_map(torch.from_numpy(block)).numpy(), DEFAULT_BOUND)
+
+
+def _predicted(head: StatisticHead, inputs: np.ndarray) -> np.ndarray:
+    found = [head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)]
+    return np.concatenate(found)

@@ -1,0 +1,233 @@
+"""The stage `statistic`: one release, the same head after every interruption, and harmless against hostile vectors."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tpsl.audit import replay
+from tpsl.data.dataset import load
+from tpsl.mechanisms import randomized_response
+from tpsl.report.ledgers import result_now
+from tpsl.training.job import Job, make_job
+from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
+from tpsl.training.role import LabelRole
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
+from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_label
+from tpsl.training.stages.statistic import STATISTIC_EMBEDDINGS, STATISTIC_HEAD
+from tpsl.training.vaults import RunVault
+from tpsl.transport.channel import Channel
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
+from tpsl.vault import ReleasePolicy, Vault
+
+WIDTH = 8
+FIELDS = 6
+DATA = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 3, "signal": 3.0}
+PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
+
+
+def job(share: float = 1.0, codes: bool = True, epsilon: float = 2.0, **changes: Any) -> Job:
+    content = {
+        "data": DATA,
+        "privacy": {"epsilon": epsilon, "noise_seed": 1},
+        "model": {"embedding_dim": 4, "bottom": [16, WIDTH], "top": [8]},
+        "training": {"batch_size": 128, "epochs": 2, "checkpoint_every": 4, "validation": 0.1},
+        "statistic": {"share": share, "share_codes": codes},
+    }
+    return make_job(content, changes, "test")
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    """All that was learned and predicted, by its place in the run."""
+    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.glob("**/*.safetensors"))}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_each_label_leaves_once(tmp_path: Path, share: float) -> None:
+    agreed = job(share)
+    data = load(agreed.data)
+    result = train(agreed, tmp_path / "run", data=data)
+    schedule = Schedule(agreed, data.train, data.test)
+    with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
+        ledger = vault.ledger()
+        assert vault.verify() == []
+    released = sorted((entry.kind, entry.details["records"]) for entry in ledger.entries if entry.epsilon)
+    assert released == [("released", len(schedule.labelled)), ("statistic", len(schedule.statistic))]
+    assert [len(part.released_under) for part in ledger.spent] == [1, 1]
+    assert result.total_epsilon == result.epsilon <= 2.0
+    assert result.total_delta == result.delta == 1e-6
+    assert result.statistic_records == len(schedule.statistic)
+    assert result.steps == schedule.total_steps == (0 if share == 1 else 2 * -(-len(schedule.trained) // 128))
+    # The head is fitted after the last epoch, and its predictions are the run's.
+    assert result.kept_epoch == result.epochs + 1
+    kept = RunFolder(tmp_path / "run").metrics()[-1]
+    assert (kept["head"], kept["test_auc"]) == ("statistic", result.test_auc)
+    assert result.test_auc > 0.7
+
+
+def test_without_a_hold_out_the_statistic_is_the_only_release(tmp_path: Path) -> None:
+    result = train(job(training={"validation": 0.0}), tmp_path / "run")
+    with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
+        assert [entry.kind for entry in vault.ledger().entries if entry.epsilon] == ["statistic"]
+    assert result.mechanism == "gaussian statistic"
+    assert result.test_auc > 0.7
+
+
+def test_laplace_noise_promises_epsilon_alone(tmp_path: Path) -> None:
+    result = train(job(codes=False, statistic={"noise": "laplace"}), tmp_path / "run")
+    assert (result.total_delta, result.delta) == (0.0, 0.0)
+    assert result.total_epsilon <= 2.0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_ten_classes(tmp_path: Path, share: float) -> None:
+    result = train(job(share, data={**DATA, "classes": 10, "rows": 4000}, privacy={"epsilon": 8.0}), tmp_path / "run")
+    assert result.classes == 10
+    assert result.test_auc > 0.6
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupting(at: str) -> Watching:
+    """Watching that ends the process at a notice, or at a step."""
+
+    def notice(text: str) -> None:
+        if text.startswith(at):
+            raise Interrupted
+
+    def progress(done: int, total: int, note: str) -> None:
+        if str(done) == at:
+            raise Interrupted
+
+    return Watching(notice=notice, progress=progress)
+
+
+@pytest.mark.parametrize("at", ["6", "statistic of"], ids=["while training", "after the release"])
+def test_an_interrupted_run_ends_with_the_same_head_and_draws_nothing_twice(tmp_path: Path, at: str) -> None:
+    agreed = job(0.5, training={"pretrain": PRETRAIN, "patience": 1}, model={"wide": True})
+    train(agreed, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        train(agreed, tmp_path / "broken", watching=interrupting(at))
+    train(agreed, tmp_path / "broken")
+    assert weights(tmp_path / "whole") == weights(tmp_path / "broken")
+    metrics = [RunFolder(tmp_path / run).metrics() for run in ("whole", "broken")]
+    assert metrics[0] == metrics[1]
+    with Vault.open(tmp_path / "broken" / "label" / "vault") as vault:
+        assert sum(entry.kind == "statistic" for entry in vault.ledger().entries) == 1
+
+
+def test_the_same_job_on_the_same_vault_costs_nothing_and_another_map_is_refused(tmp_path: Path) -> None:
+    private = {"noise_seed": None}
+    for run in ("one", "other"):
+        train(job(privacy=private), tmp_path / run, vault=tmp_path / "vault")
+    assert weights(tmp_path / "one") == weights(tmp_path / "other")
+    with Vault.open(tmp_path / "vault") as vault:
+        assert sum(entry.kind == "statistic" for entry in vault.ledger().entries) == 1
+    with pytest.raises(ValueError, match="released before"):
+        train(job(codes=False, privacy=private), tmp_path / "third", vault=tmp_path / "vault")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path, share: float) -> None:
+    result = replay(job(share, training={"pretrain": PRETRAIN}), tmp_path / "replay", seed=1)
+    assert result.passed
+    assert result.flipped > 500
+    compared = {path.name for path in (tmp_path / "replay" / "before" / "label").iterdir()}
+    assert STATISTIC_HEAD in compared
+
+
+Script = Callable[[Channel], Coroutine[Any, Any, Any]]
+
+
+def label_against(script: Script, agreed: Job, tmp_path: Path) -> RunFolder:
+    """Run a label role against a feature party that follows the script."""
+    side, run = load(agreed.data).label_side, RunFolder(tmp_path / "run")
+    with run.started(agreed, ["label"]):
+        setup = RunSetup(agreed, run)
+        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault"))
+        mine, theirs = pair(("label", "feature"), "float32")
+        run_together(attend_as_label(role, InProcessMeeting({"feature": mine})), script(theirs))
+    return run
+
+
+async def begin(channel: Channel) -> None:
+    """Answer the rewind, as a feature party without checkpoints."""
+    order = await channel.receive()
+    assert isinstance(order, Rewind)
+    await channel.send(Position(order.round, ()))
+    assert isinstance(await channel.receive(), Start)
+
+
+def hostile_parts() -> dict[str, list[torch.Tensor]]:
+    """What no honest feature party sends of 1080 statistic's records, and what the label party says of it."""
+    cut, width = torch.zeros(1080, WIDTH), FIELDS + WIDTH
+    return {
+        "contain numbers that are not finite": [torch.full((1080, width), torch.nan)],
+        "have codes that are none": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
+        "have codes that are none ": [torch.cat([torch.full((1080, FIELDS), 0.5), cut], dim=1)],
+        "have codes that are none  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
+        "have shape \\(1080, 7\\), not \\(1080, 8\\)": [torch.zeros(1080, 7)],
+        "have shape \\(1080, 1033\\), not \\(1080, 1032\\)": [torch.zeros(1080, 1033)],
+        "have shape \\(7, 14\\), not \\(1080, 14\\)": [torch.zeros(7, width)],
+        "have shape \\(420, 13\\), not \\(420, 14\\)": [torch.zeros(1080, width), torch.zeros(420, width - 1)],
+    }
+
+
+@pytest.mark.parametrize("reason", hostile_parts())
+def test_hostile_shares_are_refused(tmp_path: Path, reason: str) -> None:
+    async def feature(channel: Channel) -> None:
+        await begin(channel)
+        for part, share in enumerate(hostile_parts()[reason]):
+            await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, part, share))
+
+    with pytest.raises(BadMessage, match=f"{STATISTIC_EMBEDDINGS} from feature {reason.strip()}"):
+        label_against(feature, job(), tmp_path)
+    assert not Vault.exists(tmp_path / "run" / "label" / "vault")
+
+
+def test_vectors_aimed_at_one_record_are_bounded_and_nothing_comes_back(tmp_path: Path) -> None:
+    """The strongest attack: all records but the target look alike, so that the statistic speaks of the target alone."""
+    agreed = job(codes=False, epsilon=0.5)
+    answers: list[object] = []
+
+    async def feature(channel: Channel) -> None:
+        await begin(channel)
+        share = torch.zeros(1080, WIDTH)
+        share[17] = 3e38
+        await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, 0, share))
+        await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, 1, torch.zeros(420, WIDTH)))
+        await channel.send(Finished(0))
+        answers.append(await channel.receive())
+        await channel.send(Bye())
+        answers.append(await channel.receive())
+
+    run = label_against(feature, agreed, tmp_path)
+    assert answers == [Bye(), Bye()]
+    with Vault.open(run.label / "vault") as vault:
+        (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "statistic"]
+    assert entry.epsilon <= 0.5 and entry.details["records"] == 1080
+    head = load_file(run.label / STATISTIC_HEAD)
+    assert all(torch.isfinite(tensor).all() for tensor in head.values() if tensor.is_floating_point())
+    predicted = RunFolder(tmp_path / "run").predictions(1)
+    assert np.isfinite(predicted["test"]).all()
+
+
+def test_a_later_release_of_the_statistics_records_shows_in_the_result(tmp_path: Path) -> None:
+    private = {"noise_seed": None}
+    result = train(job(privacy=private, training={"validation": 0.0}), tmp_path / "run", vault=tmp_path / "vault")
+    again = randomized_response(1.0)
+    with Vault.open(tmp_path / "vault") as vault:
+        vault.release(again, policy=ReleasePolicy(compose=True))
+    now = result_now(RunFolder(tmp_path / "run"), result)
+    assert result.total_epsilon <= 2.0 < now.total_epsilon < result.total_epsilon + again.epsilon + 1e-9
