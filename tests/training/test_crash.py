@@ -224,3 +224,4 @@ def test_the_next_start_removes_the_draft_that_a_kill_has_left(
     assert (run / draft).exists()
     finished(run, vault)
     assert outcome(run) == outcome(reference)
+    assert RunFolder(run).party_result("feature") is not None
