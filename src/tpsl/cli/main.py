@@ -21,6 +21,7 @@ from tpsl.cli import (
     embed,
     evaluate,
     export,
+    joint_tune,
     learn,
     list_keys,
     predict,
@@ -75,6 +76,8 @@ app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
 two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
 two_parties.label_app.command("predict", cls=predict.LABEL_COMMAND)(predict.label_predict)
 two_parties.feature_app.command("predict", cls=predict.FEATURE_COMMAND)(predict.feature_predict)
+two_parties.label_app.command("tune", cls=joint_tune.LABEL_COMMAND)(joint_tune.label_tune)
+two_parties.feature_app.command("tune", cls=joint_tune.FEATURE_COMMAND)(joint_tune.feature_tune)
 two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
 two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
 app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)

@@ -21,6 +21,7 @@ from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import handed_over
@@ -40,6 +41,7 @@ def join(
     watching: Watching,
     record_steps: int = 0,
     insecure_loopback: bool = False,
+    search: SearchStep | None = None,
 ) -> FeatureResult:
     """Be a feature party of a job; an interrupted run goes on where it stopped.
 
@@ -51,12 +53,11 @@ def join(
         held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
         job = settled(job, len(held.train), watching.notice)
     exchange = _Exchange(job, party, local, insecure_loopback)
-    own, start = {party: local.own_parts()}, local.starting_point()
+    own, device, start = {party: local.own_parts()}, torch.device(local.device), local.starting_point()
     if job.hands_over:
         require_alone(job, start)
         own = parts_of_both(party, local.own_parts())
-    device = torch.device(local.device)
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)
     with setup.run.started(job, list(own), moved=True, own=own):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
@@ -86,7 +87,8 @@ class _Exchange:
         patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
         role = FeatureRole(setup, side)
         terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections)
-        agreed = agreement(job, side.ids, role.schedule, setup.run.origin(self._party)).with_party(self._party)
+        origin = setup.run.origin(self._party)
+        agreed = agreement(job, side.ids, role.schedule, origin, setup.search).with_party(self._party)
         with FeatureClient(self._address, self._party, agreed, terms, credentials=self._credentials) as client:
             return _attend(role, client, watching.notice)
 
