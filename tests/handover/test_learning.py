@@ -111,7 +111,8 @@ def test_the_network_predicts_where_it_was_trained(office: Path, tmp_path: Path)
     model = TrainedModel.open(tmp_path / "alone")
     for facts in (label_facts(model), feature_facts(model, "feature")):
         assert (facts["privacy"]["epsilon"], facts["train_records"]) == (1.0, 720)
-    np.testing.assert_array_equal(found, RunFolder(tmp_path / "alone").predictions(result.kept_epoch)["test"])
+    kept_then = RunFolder(tmp_path / "alone").predictions(result.kept_epoch)["test"]
+    np.testing.assert_allclose(found, kept_then, atol=1e-6)  # there beside held-out records, in one batch
 
 
 Refusal = tuple[Callable[[], Job], type[Exception], str]
