@@ -197,6 +197,10 @@ class RunFolder:
         """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""
         _write(self.party(party) / _VERSIONS, dict(versions))
 
+    def kept_epochs(self, party: str) -> list[int]:
+        """Return the epochs after which a party's half was kept, in a run that keeps them."""
+        return sorted(int(folder.name) for folder in epoch_folder(self.party(party), 0).parent.glob("[0-9]*"))
+
     def keep_versions(self, party: str, epoch: int) -> None:
         """Keep what was noted last as the versions of an epoch whose halves are kept."""
         folder = self.party(party)
