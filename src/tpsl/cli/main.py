@@ -22,6 +22,7 @@ from tpsl.cli import (
     evaluate,
     export,
     joint_tune,
+    learn,
     list_keys,
     predict,
     report,
@@ -81,6 +82,7 @@ two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
 two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
 app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
 app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
+app.command("learn", cls=learn.COMMAND, rich_help_panel=_TRAIN)(learn.learn)
 app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)
 app.command("certs", rich_help_panel=_TRAIN)(certs.certs)
 app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)

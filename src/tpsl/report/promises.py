@@ -10,6 +10,7 @@ import numpy as np
 
 from tpsl.files import for_json
 from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc
+from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
@@ -64,6 +65,20 @@ def promise_of(
         closed_form=facts.closed_form,
         closed_form_best=facts.closed_form_best,
         closed_form_roc=facts.closed_form_roc,
+        worth_words=_worth_text(job, facts, counted),
+    )
+
+
+def _worth_text(job: Job, facts: _Facts, records: int | None) -> str:
+    """Return how many clean labels the noisy ones are worth at most; nothing where no noisy labels train a network.
+
+    Any party may know it: the classes are taken as equal, which are worth most, so that no label has a part in it.
+    """
+    if records is None or facts.worth is None or job.method != "network":
+        return ""
+    return (
+        f"What can be learned is limited, too: the {records:,} noisy labels say about as much as "
+        f"{facts.worth * records:,.0f} clean ones, or less if the classes are not equally frequent."
     )
 
 
@@ -75,6 +90,8 @@ class _Facts:
     closed_form: float | None = None
     closed_form_best: float | None = None
     closed_form_roc: list[list[float]] | None = None
+    worth: float | None = None
+    """The clean labels that one noisy label is worth, with equal classes; None without noise."""
 
 
 @lru_cache(maxsize=256)
@@ -91,6 +108,7 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
         for_json(predicted.shortest_distance),
         for_json(predicted.best_score),
         best_roc(mechanism),
+        effective_labels(mechanism, [1] * classes, privacy.draws) / classes if mechanism.epsilon < math.inf else None,
     )
 
 

@@ -37,6 +37,8 @@ class Promise(TypedDict):
     """The AUC of the best attack on the noisy label."""
     closed_form_roc: list[list[float]] | None
     """Its ROC curve, as lists of FPR and TPR; None for more than two classes."""
+    worth_words: str
+    """How many clean labels the noisy ones are worth at most; or nothing."""
 
 
 class Sighting(TypedDict):

@@ -232,6 +232,7 @@ const tpslReport = (() => {
         figures.composed(run) ? make("span", { class: "share" }, `in all; this run’s release: ε = ${p.epsilon_text}${p.delta ? `, δ = ${p.delta_text}` : ""}`) : null, badge(run), unfinished(run)),
       make("p", {}, p.words), overVaults(run),
       make("p", {}, run.features_words),
+      p.worth_words ? make("p", { class: "worth" }, p.worth_words) : null,
       facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
