@@ -50,6 +50,18 @@ def test_attacks_reach_their_closed_forms(recorded: Callable[..., Any], privacy:
     assert best.batches == 12
 
 
+def test_of_labels_that_were_handed_over_their_likelihood_is_all_there_is(recorded: Callable[..., Any]) -> None:
+    privacy = {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"}
+    run = recorded(privacy, exchange="labels")
+    report = run_attacks(run.path, run.data.labels)
+    assert {attack.name for attack in report.attacks} == {"likelihood", "noisy_label_with_features", "no_transcript"}
+    assert "uses gradients, and none crossed" in report.not_run["norm"]
+    found = [run_attacks(one.path, one.data.labels, which=["likelihood"]) for one in (run, recorded(privacy))]
+    assert found[0]["likelihood"].auc == found[1]["likelihood"].auc
+    with pytest.raises(AttackError, match="the attack 'spectral' uses gradients, and none crossed"):
+        run_attacks(run.path, run.data.labels, which=["spectral"])
+
+
 @pytest.mark.parametrize("mechanism", ["discrete", "laplace"])
 def test_k_classes(recorded: Callable[..., Any], mechanism: str) -> None:
     run = recorded({"mechanism": mechanism, "epsilon": 2.0, "estimator": "posterior"}, data={"classes": 4})

@@ -29,6 +29,8 @@ class Attack:
     """Whether scores are guesses: of k classes the one with the larger score, a coin where they are equal."""
     closed_form: Callable[[PredictedAUC], float] | None = None
     """The AUC that the mechanism's table predicts, where the noisy label can be read."""
+    uses_gradients: bool = True
+    """Whether it uses gradients otherwise than to read noisy labels off them, if it uses them at all."""
 
     def impossible(self, run: AttackedRun) -> str | None:
         """Return why this attack does not exist for a run, if so."""
@@ -38,6 +40,8 @@ class Attack:
             return "needs gradients, and none were sent"
         if run.classes > 2 and not self.many_classes:
             return f"tells two classes apart, not {run.classes}"
+        if run.job.hands_over and self.uses_gradients:
+            return "uses gradients, and none crossed: the noisy labels did, and 'likelihood' is all that they tell"
         if "weights" in self.needs and not run.white_box.fits():
             return "needs all of the cut, but the label party has features of its own, which are not recorded"
         if "trained half" in self.needs and not run.finished:

@@ -17,6 +17,9 @@
 
 `ATTACKS` knows them by name, with those that users register; each entry says what its attacker has.
 
+Where noisy labels were handed over, no gradient crossed: of the attacks on a transcript `likelihood` is left, alone and
+with features. It reads the noisy labels off the steps that the feature party makes in its own process.
+
 Each attack stands beside the ceiling of its own kind of attacker. One that scores by the noisy label alone cannot pass
 what ε allows. Gradients and embeddings also carry what features say about the label, which ε does not bound: attacks
 that use them stand beside the AUC of noisy label and best prediction from features together, computed at the label
@@ -75,12 +78,13 @@ _BUILT_IN = {
         lambda run: run.reader.guesses, many_classes=True, hard=True, closed_form=attrgetter("likelier_class")
     ),
     "shortest_distance_soft": _Reader(lambda run: run.reader.distances, many_classes=True, closed_form=_BEST),
-    "likelihood": _Reader(lambda run: run.reader.evidence, many_classes=True, closed_form=_BEST),
+    "likelihood": _Reader(lambda run: run.reader.evidence, many_classes=True, closed_form=_BEST, uses_gradients=False),
     "fingerprint": _Reader(lambda run: run.reader.fingerprint),
     "noisy_label_with_features": Attack(
         "transcript+weights+features",
         lambda run: noisy_label_with_features(run.read, side_by_side(run.features.values()), run.mechanism),
         many_classes=True,
+        uses_gradients=False,
     ),
     "direction": Attack("transcript+known labels", lambda run: DirectionAttack(run.steps(), run.known)),
     "completion": Attack(
@@ -93,6 +97,7 @@ _BUILT_IN = {
         lambda run: LearnedAttack(feature_similarity(run.features, run.known), run.known, run.classes),
         many_classes=True,
         scored_by="features",
+        uses_gradients=False,
     ),
     "statistic": Attack(
         "statistic+all other labels",
