@@ -245,7 +245,7 @@ class Vault:
         """The newest statistic of these records that was released under this plan; nothing is drawn."""
         with storage.reading(self._connection, self.path):
             asked = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
-            if not (found := asked.alike()):
+            if not (found := asked.candidates()):
                 raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
             return asked.stored(found[-1])
 
