@@ -226,6 +226,7 @@ def test_the_next_start_removes_the_draft_that_a_kill_has_left(
     assert (run / draft).exists()
     finished(run, vault)
     assert outcome(run) == outcome(reference)
+    assert RunFolder(run).party_result("feature") is not None
 
 
 def test_a_kill_between_the_release_of_a_statistic_and_its_head_draws_nothing_twice(tmp_path: Path) -> None:
