@@ -24,16 +24,14 @@ from tpsl.registry import Registry
 
 AUTO = "auto"
 """The name that stands for the committee of `IN_COMMITTEE`."""
-IN_COMMITTEE = ("lightgbm", "logistic")
+IN_COMMITTEE = ("lightgbm", "plain_lightgbm")
 
-LEARNERS: Registry[Callable[[LearnerRecords], Fitted]] = Registry("learner")
-for _name, _learner in {
-    "lightgbm": lightgbm,
-    "xgboost": xgboost,
-    "logistic": logistic,
-    "plain_lightgbm": plain_lightgbm,
-}.items():
-    LEARNERS.register(_name, _learner)
+Learner = Callable[[LearnerRecords], Fitted]
+LEARNERS: Registry[Learner] = Registry("learner")
+LEARNERS.register("lightgbm", lightgbm)
+LEARNERS.register("xgboost", xgboost)
+LEARNERS.register("logistic", logistic)
+LEARNERS.register("plain_lightgbm", plain_lightgbm)
 LEARNERS.register(AUTO, lambda records: committee(records, [fit(name, records) for name in IN_COMMITTEE]))
 
 _DESCRIPTION = "learner.json"
