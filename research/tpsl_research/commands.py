@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl_research.drawing import Format
-    from tpsl_research.frontier import Part
+    from tpsl_research.frontier_cells import Part
 
 app = typer.Typer(
     help="The laboratory: the paper's tables and figure, grids of runs, what ε buys, figures for papers.",
@@ -26,7 +26,8 @@ app = typer.Typer(
 )
 
 WorkersOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Runs at the same time. Default: one for each core.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Runs at the same time, in one thread each. Default: one for each core."),
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, from 0; each repeats everything.")]
 OutOption = Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")]
@@ -123,39 +124,56 @@ def sweep(
     _answer(json, content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"])
 
 
-@app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS, device="local.device"))
+@app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS, device="local.device", threads="local.threads"))
 def frontier(
     context: typer.Context,
+    job: Annotated[
+        Path | None,
+        typer.Argument(help="Job file (YAML): its data and its network are taken, and nothing else of it."),
+    ] = None,
     seeds: SeedsOption = 5,
     epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
     parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
+    methods: Annotated[
+        str | None, typer.Option(help="Algorithms of private heads, separated by commas. Default: all.")
+    ] = None,
     workers: WorkersOption = None,
     out: OutOption = Path("runs/frontier"),
     json: JsonFlag = False,
 ) -> None:
-    """Measure what ε buys: the paper's Laplace, Discrete and Gaussian noise, and ours; the same command resumes.
+    """Measure what ε buys, on data that come with tpsl or on those of any job; the same command resumes.
 
-    Every point is tuned over six configurations and three epochs by noisy labels alone, for each seed again. Writes
-    frontier.md, .csv, .json, .png and .svg. Noise is seeded so that results repeat: not private, so data that does not
-    come with the package needs --not-private.
+    Private heads: the paper's Laplace, Discrete and Gaussian noise; our network on noisy labels, in split training and
+    handed over; trees on labels handed over; one central statistic; `auto`, which chooses among them; for comparison,
+    logistic regression and boosted trees on the same noisy labels with all parties' features joined, and our network on
+    as many clean labels as the noisy ones are worth. Local heads: the paper's noise and ours.
+
+    Networks are tuned by noisy labels alone, for each seed again: Laplace and training without noise over six
+    configurations, Discrete and Gaussian over two, ours over what `tpsl tune` tries; every epoch is a candidate, three
+    at most, fewer at small ε. Batches are of 1024 records, on small data of fewer, the same for all.
+
+    A cell that fails, or does not apply to the data, is listed with its reason. Writes frontier.md, .csv, .json, .png
+    and .svg. Noise is seeded so that results repeat: not private, so data that does not come with the package needs
+    --not-private.
     """
     import torch
 
-    from tpsl_research.frontier import TRAINING
     from tpsl_research.frontier import frontier as run_frontier
+    from tpsl_research.frontier_cells import base_job, cells
     from tpsl_research.frontier_figure import frontier_figure
     from tpsl_research.frontier_report import markdown, summary, write_tables
 
-    base, local = _base(Settings.of(context), TRAINING)
-    levels, heads, name = _levels(epsilons), _parts(parts), base.data.source
+    settings = Settings.of(context)
+    asked, local = _base(settings, {}, start=job)
+    name = job.stem if job is not None else asked.data.source
+    wanted = cells(range(seeds), _levels(epsilons), _parts(parts), _methods(methods))
+    base = base_job(asked, settings.job.get("training", {}))
     found: list[dict[str, Any]] = []
     with progress_bar(f"the frontier on {name}") as progress:
         for found in run_frontier(
             base,
             out,
-            seeds=range(seeds),
-            epsilons=levels,
-            parts=heads,
+            wanted,
             workers=workers or os.cpu_count() or 1,
             device=None if local.device == "cpu" else torch.device(local.device),
             progress=progress,
@@ -199,15 +217,21 @@ def figures(
         notice(f"{name}: not drawn, it {reason}")
 
 
-def _base(settings: Settings, training: dict[str, Any], data: Mapping[str, Any] | None = None) -> tuple[Job, Local]:
-    """Return the job that all runs of an experiment start from, and this side's file.
+def _base(
+    settings: Settings,
+    training: dict[str, Any],
+    data: Mapping[str, Any] | None = None,
+    start: Path | None = None,
+) -> tuple[Job, Local]:
+    """Return the job that all runs of an experiment start from, of a file or of options alone, and this side's file.
 
     Every experiment has runs without noise, or with noise from a seed: data that is not public needs a permission.
     """
     from tpsl.data.dataset import taken_on_trust
 
     chosen = {**settings.job.get("data", {}), **(data or {})}
-    job = replace(settings, job={**settings.job, "data": chosen}).load_job({"training": training})
+    changed = replace(settings, job={**settings.job, **({"data": chosen} if chosen else {})})
+    job = changed.load_job(start or {"training": training})
     local = settings.load_local(None)
     if job.data.source not in _PUBLIC and not local.not_private:
         raise ValueError(
@@ -248,6 +272,16 @@ def _parts(text: str) -> list[Part]:
         if name not in known:
             raise ValueError(f"--parts: takes private, local or both separated by a comma; got {name!r}")
     return [part for part in known if part in names]
+
+
+def _methods(text: str | None) -> list[str]:
+    from tpsl_research.frontier_cells import METHODS
+
+    names = list(METHODS) if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in METHODS:
+            raise ValueError(f"--methods: {name!r} is none of {', '.join(METHODS)}")
+    return [algorithm for name, algorithm in METHODS.items() if name in names]
 
 
 def _formats(text: str) -> list[Format]:

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpsl_research.drawing import Level, Line, Point, draw_auc, panels, save, styled
-from tpsl_research.frontier import BASELINES, OURS, Row
-from tpsl_research.frontier_report import HEADLINE, REFERENCE, Series, auc, epsilons_of
+from tpsl_research.frontier_cells import BASELINES, NETWORK, Row
+from tpsl_research.frontier_report import (
+    HEADLINE,
+    HEADLINE_LOCAL,
+    LOCAL,
+    OURS,
+    OURS_WITHOUT_NOISE,
+    REFERENCE,
+    Series,
+    auc,
+    epsilons_of,
+)
 
-_ALGORITHMS = (*BASELINES, OURS)
-_OURS = _ALGORITHMS.index(OURS)
+_PRIVATE = (*(Series(name, "best") for name in BASELINES), *OURS[1:])
+_NUMBERS = {series.algorithm: number for number, series in enumerate(_PRIVATE)}
+"""The look of a line: the same in both panels."""
 
 
 @styled
@@ -23,9 +34,9 @@ def frontier_figure(rows: Sequence[Row], data: str, paths: Sequence[Path]) -> No
     """
     figure, axes = panels(2, sharey=True)
     heights: list[float] = []
-    for panel, rule in zip(axes, ("best", "local"), strict=True):
-        lines, levels = _lines(rows, rule), _levels(rows, rule)
-        draw_auc(panel, lines, levels, "ε", f"{data}, {'local' if rule == 'local' else 'private'} head")
+    for panel, head, drawn in zip(axes, ("private", "local"), (_PRIVATE, LOCAL), strict=True):
+        lines, levels = _lines(rows, drawn), _levels(rows, head)
+        draw_auc(panel, lines, levels, "ε", f"{data}, {head} head")
         heights += [point.auc for line in lines for point in line.points] + [level.auc for level in levels]
     if heights:  # Intervals of two seeds are wider than the picture; the lines decide what it shows.
         axes[0].set_ylim(min(heights) - 0.02, max(heights) + 0.01)
@@ -33,22 +44,22 @@ def frontier_figure(rows: Sequence[Row], data: str, paths: Sequence[Path]) -> No
         save(figure, path)
 
 
-def _lines(rows: Sequence[Row], rule: str) -> list[Line]:
+def _lines(rows: Sequence[Row], drawn: Sequence[Series]) -> list[Line]:
     lines = []
-    for number, algorithm in enumerate(_ALGORITHMS):
-        series = HEADLINE if (algorithm, rule) == (OURS, "best") else Series(algorithm, rule)
+    for series in drawn:
         found = [(epsilon, auc(rows, series, epsilon)) for epsilon in epsilons_of(rows)]
         points = [Point(epsilon, y.value, y.low, y.high) for epsilon, y in found if y is not None]
         if points:
-            lines.append(Line(number, algorithm, points))
+            lines.append(Line(_NUMBERS[series.algorithm], series.algorithm, points))
     return lines
 
 
-def _levels(rows: Sequence[Row], rule: str) -> list[Level]:
-    """Return what was reached without noise, and at ε = 0."""
-    found = (
+def _levels(rows: Sequence[Row], head: str) -> list[Level]:
+    """Return what was reached without noise, and with a local head at ε = 0."""
+    found = [
         (auc(rows, REFERENCE, None), "non-private", "--", None),
-        (auc(rows, HEADLINE, None), f"non-private, {OURS}", "--", _OURS),
-        (auc(rows, Series(OURS, rule), 0.0), f"{OURS}, ε = 0", ":", _OURS),
-    )
+        (auc(rows, OURS_WITHOUT_NOISE, None), "non-private, tpsl", "--", _NUMBERS[HEADLINE.algorithm]),
+    ]
+    if head == "local":
+        found.append((auc(rows, HEADLINE_LOCAL, 0.0), "tpsl, ε = 0", ":", _NUMBERS[NETWORK]))
     return [Level(name, y.value, line, number) for y, name, line, number in found if y is not None]

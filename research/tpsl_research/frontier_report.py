@@ -1,7 +1,8 @@
 """The frontier as tables: mean and 95 % interval over seeds of AUC, of the loss by noise, and of our loss over theirs.
 
 Losses are taken seed by seed against non-private training, tuned over the same space as the paper's mechanisms. Our
-network without noise does better than that; a second table takes it as the measure of both.
+network without noise does better than that; a second table takes it as the measure of both. Cells without a result are
+listed with their reasons.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import for_json, write_atomically
-from tpsl_research.frontier import BASELINES, OURS, Row
+from tpsl_research.frontier_cells import (
+    AUTO,
+    BASELINES,
+    CEILING,
+    HANDED_OVER,
+    JOINED_LOGISTIC,
+    JOINED_TREES,
+    NETWORK,
+    STATISTIC,
+    TREES,
+    Row,
+)
 from tpsl_research.intervals import Estimate, mean_estimate, ratio_estimate
 from tpsl_research.paper import LAPLACE, NON_PRIVATE
 from tpsl_research.text_table import Table
@@ -26,6 +38,7 @@ RULES = {
     "committee": "committee",
     "oracle": "best by test labels (not a selection rule)",
     "local": "local head",
+    "run": "",
 }
 
 
@@ -39,7 +52,7 @@ class Series:
     @property
     def name(self) -> str:
         """What tables call it."""
-        return f"{self.algorithm}, {RULES[self.rule]}"
+        return ", ".join(filter(None, (self.algorithm, RULES[self.rule])))
 
     def at(self, rows: Sequence[Row], epsilon: float | None, metric: str = "test_auc") -> dict[int, float]:
         """Return the metric for each seed that has it."""
@@ -49,19 +62,24 @@ class Series:
         return {seed: float(value) for seed, value in values.items() if math.isfinite(value)}
 
 
-REFERENCE = Series(NON_PRIVATE, "best")
-HEADLINE, HEADLINE_LOCAL = Series(OURS, "committee"), Series(OURS, "local")
-PRIVATE = [Series(name, rule) for name in BASELINES for rule in ("best", "committee", "oracle")] + [
-    Series(OURS, "best"),
+REFERENCE, OURS_WITHOUT_NOISE = Series(NON_PRIVATE, "best"), Series(NETWORK, "committee")
+HEADLINE, HEADLINE_LOCAL = Series(AUTO, "run"), Series(NETWORK, "local")
+OURS = (
+    Series(NETWORK, "best"),
+    Series(NETWORK, "committee"),
+    Series(HANDED_OVER, "committee"),
+    Series(TREES, "run"),
+    Series(STATISTIC, "run"),
     HEADLINE,
-]
-LOCAL = [Series(name, "local") for name in (*BASELINES, OURS)]
+)
+OTHERS = (Series(JOINED_LOGISTIC, "run"), Series(JOINED_TREES, "run"), Series(CEILING, "committee"))
+"""What a user would do instead, and about what any learner can make of noisy labels."""
+PRIVATE = [*(Series(name, rule) for name in BASELINES for rule in ("best", "committee", "oracle")), *OURS, *OTHERS]
+LOCAL = [Series(name, "local") for name in (*BASELINES, NETWORK)]
 COMPARISONS = (
-    (HEADLINE, Series(LAPLACE, "best")),
-    (HEADLINE, Series(LAPLACE, "committee")),
-    (HEADLINE, Series(LAPLACE, "oracle")),
-    (HEADLINE_LOCAL, Series(LAPLACE, "best")),
-    (HEADLINE_LOCAL, Series(LAPLACE, "oracle")),
+    *((HEADLINE, Series(LAPLACE, rule)) for rule in ("best", "committee", "oracle")),
+    *((series, Series(LAPLACE, "best")) for series in (*OURS[1:-1], *OTHERS[:-1])),
+    *((HEADLINE_LOCAL, Series(LAPLACE, rule)) for rule in ("best", "oracle")),
 )
 
 
@@ -108,7 +126,7 @@ def markdown(rows: Sequence[Row], data: str) -> str:
         f"# What ε buys on {data}\n",
         f"{len(seeds)} seeds, each a replicate of the whole procedure, tuning included. Noise is seeded: these runs "
         f"are not private. Non-private test AUC: {_text(plain)}; with our network and committee "
-        f"{_text(auc(rows, HEADLINE, None))}.\n",
+        f"{_text(auc(rows, OURS_WITHOUT_NOISE, None))}.\n",
     ]
     nothing = {"local": [0.0]}
     for title, value, chosen in (
@@ -124,15 +142,39 @@ def markdown(rows: Sequence[Row], data: str) -> str:
             if any(series.at(rows, epsilon) for epsilon in columns)
         ]
         parts += _table(title, columns, lines)
-    for reference, against in ((REFERENCE, "non-private training"), (HEADLINE, "our network without noise")):
+    for reference, against in ((REFERENCE, "non-private training"), (OURS_WITHOUT_NOISE, "our network without noise")):
         lines = []
         for ours, theirs in COMPARISONS:
             ratios = [loss_ratio(rows, ours, theirs, epsilon, reference) for epsilon in epsilons]
             if any(ratios):
                 lines.append([f"{ours.name} / {theirs.name}", *(_interval(ratio) for ratio in ratios)])
-        title = f"Our loss as a share of the loss of the paper's Laplace (private head), both against {against}, "
+        title = f"Loss as a share of the loss of the paper's Laplace (private head), both against {against}, "
         parts += _table(f"{title}paired over seeds, 95 % interval", epsilons, lines)
-    return "\n".join(parts)
+    return "\n".join([*parts, *_notes(rows)])
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    """Return what `auto` stood for, how many clean labels noisy ones are worth, and what has no result and why."""
+    chosen = {row["epsilon"]: row["method"] for row in rows if row["algorithm"] == AUTO and "method" in row}
+    worth = {row["epsilon"]: row["clean_labels"] for row in rows if "clean_labels" in row}
+    notes = []
+    if chosen:
+        methods = (f"{method} at ε = {epsilon:g}" for epsilon, method in sorted(chosen.items()))
+        notes.append(f"`{AUTO}` chose: {', '.join(methods)}.\n")
+    if worth:
+        numbers = (f"{count:,} at ε = {epsilon:g}" for epsilon, count in sorted(worth.items()))
+        notes.append(f"The noisy labels are worth this many clean ones: {', '.join(numbers)}.\n")
+    reasons: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if "failed" in row:
+            reasons.setdefault((row["algorithm"], row["failed"]), []).append(row)
+    lines = [f"- {name} ({_where(cells)}): {reason}" for (name, reason), cells in reasons.items()]
+    return [*notes, "## Without a result\n", *lines] if lines else notes
+
+
+def _where(cells: Sequence[Row]) -> str:
+    levels = sorted({"∞" if row["epsilon"] is None else f"{row['epsilon']:g}" for row in cells})
+    return f"ε = {', '.join(levels)}, {len({row['seed'] for row in cells})} seeds"
 
 
 def _table(title: str, epsilons: Sequence[float], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -167,7 +209,7 @@ def summary(rows: Sequence[Row], data: str) -> dict[str, Any]:
     ratios = [
         {"ours": asdict(ours), "theirs": asdict(theirs), "against": asdict(against), "epsilon": epsilon}
         | {"ratio": asdict(ratio)}
-        for against in (REFERENCE, HEADLINE)
+        for against in (REFERENCE, OURS_WITHOUT_NOISE)
         for ours, theirs in COMPARISONS
         for epsilon in epsilons
         if (ratio := loss_ratio(rows, ours, theirs, epsilon, against)) is not None
@@ -179,8 +221,8 @@ def summary(rows: Sequence[Row], data: str) -> dict[str, Any]:
 
 def table(rows: Sequence[Row], data: str) -> str:
     """Return one CSV line for each cell and rule."""
-    columns = ["data", "part", "algorithm", "rule", "epsilon", "exact_epsilon", "seed", "test_auc", "test_log_loss"]
-    columns += ["test_calibration_error", "configuration", "epoch", "private", "seconds"]
+    columns = ["data", "part", "algorithm", "rule", "epsilon", "exact_epsilon", "delta", "seed", "test_auc"]
+    columns += ["test_log_loss", "test_calibration_error", "method", "configuration", "epoch", "private", "seconds"]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -28,7 +28,8 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
 from tpsl.models.threads import one_thread
-from tpsl.prediction.halves import TrainedHalves, load_halves
+from tpsl.prediction.halves import TrainedHalves
+from tpsl.prediction.one_process import load_halves
 from tpsl.report.words import rounded_up
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train

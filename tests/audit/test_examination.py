@@ -41,7 +41,7 @@ def _few_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_levels_together_are_far_below_one_in_a_thousand() -> None:
-    assert levels.CANARIES + levels.RELEASES + LEVEL <= 3e-6
+    assert levels.CANARIES + levels.RELEASES + levels.STATISTIC + LEVEL <= 4e-6
 
 
 def test_a_run_is_examined_with_the_vault_it_has_released_from(job: Callable[..., Job], tmp_path: Path) -> None:
@@ -125,6 +125,27 @@ def test_what_a_job_has_nothing_for_is_left_out_and_told(job: Callable[..., Job]
     with pytest.raises(AuditError, match="releases cannot be audited"):
         examine(nothing, tmp_path / "only", only=["releases"])
     assert not (tmp_path / "only").exists()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_job_with_a_statistic_is_audited_for_it(share: float, job: Callable[..., Job], tmp_path: Path) -> None:
+    told: list[str] = []
+    content = job({"mechanism": "discrete", "epsilon": 1.0}, epochs=1, validation=0.1).model_dump(exclude={"method"})
+    agreed = make_job({**content, "statistic": {"share": share}}, {}, "test")
+    train(agreed, tmp_path / "run")
+    found = examine(
+        agreed, tmp_path / "audit", run=tmp_path / "run", canaries=2000, watching=Watching(notice=told.append)
+    )
+    assert found.passed, found.accusations
+    parts = ["canaries", "releases", "statistic", "replay", "vault"]
+    assert list(found.parts) == (parts if share < 1 else parts[1:])
+    assert ("canaries: left out, no gradients cross (method: statistic)" in told) == (share == 1)
+    assert found.statistic is not None
+    assert (found.statistic.canaries, found.statistic.delta) == (2000, 1e-6)
+    if found.canaries is not None:
+        # Half of the canaries left in the statistic: only the others can be read, and they prove what they did before.
+        assert found.canaries.delta == 0
+        assert 0.5 < found.canaries.lower_bound < 1.3
 
 
 def test_flipped_labels_do_not_reach_the_users_vault(job: Callable[..., Job], tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,13 @@ def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path)
     assert sound.status == 0
     assert "feature: 600 records" in sound.stdout and "labels: 0: " in sound.stdout
     assert "what is printed stays with the label party" in sound.stderr
+    (told,) = re.findall(
+        r"discrete \(ε = 1\): the noisy labels of the training records are worth (\d+) clean ones", sound.stdout
+    )
+    found = tpsl("data", "check", tmp_path / "job.yaml", "--json").json()
+    positive = found["classes"]["1"] / 600
+    spread, noise = positive * (1 - positive), 1 / (math.exp(0.5) - math.exp(-0.5)) ** 2
+    assert found["effective_labels"] == int(told) == pytest.approx(480 * spread / (spread + noise), abs=2)
     job = yaml.safe_load((tmp_path / "job.yaml").read_text())
     job["data"]["classes"] = 3
     file = job["data"]["features"][0]

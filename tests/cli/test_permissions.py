@@ -63,8 +63,8 @@ def test_tables_and_figures_of_many_runs(
     tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = configuration(1e-2)
-    monkeypatch.setattr("tpsl_research.frontier.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr(paper, "EPSILONS", (1.0,))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1}}]))
     small = ("--data", "synthetic", "--rows", 300, "--seeds", 1, "--workers", 1)
@@ -83,7 +83,19 @@ def test_tables_and_figures_of_many_runs(
             "sweep",
         ),
         ("research", "paper", *small, "--out", "paper"),
-        ("research", "frontier", *small, "--epsilons", 1, "--parts", "private", "--out", "frontier"),
+        (
+            "research",
+            "frontier",
+            *small,
+            "--epsilons",
+            1,
+            "--parts",
+            "private",
+            "--methods",
+            "network",
+            "--out",
+            "frontier",
+        ),
         ("tune", small_job, "--space", tmp_path / "space.yaml", "--out", "tuned"),
     ]
     for command in commands:

@@ -93,10 +93,14 @@ def test_experiments_take_the_file_as_documented(
     tpsl: Any, here: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     one = configuration(1e-2)
-    monkeypatch.setattr("tpsl_research.frontier.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
-    small = {"frontier": ("--epsilons", 1), "sweep": ("--mechanism", "laplace", "--epsilon", 1), "paper": ()}[command]
+    small = {
+        "frontier": ("--epsilons", 1, "--methods", "laplace"),
+        "sweep": ("--mechanism", "laplace", "--epsilon", 1),
+        "paper": (),
+    }[command]
     data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
     options = (*data, "--not-private", "--seeds", 1, "--workers", 1, *small)
     shown = tpsl("research", command, *options, "--json")

@@ -7,10 +7,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
+import yaml
 
 from tpsl.tuning.space import configuration
 from tpsl_research import paper
+from tpsl_research.frontier_cells import HANDED_OVER, NETWORK
 
 SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)
 
@@ -81,6 +86,7 @@ def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> N
     frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
     assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
     assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
+    assert "'magic' is none of laplace, " in tpsl(*frontier, "--methods", "laplace,magic").error()
     assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
     assert "data.path: Field required" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
     assert not list(tmp_path.glob("cells/*.json"))
@@ -90,15 +96,16 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = configuration(1e-2)
-    monkeypatch.setattr("tpsl_research.frontier.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl_research.frontier.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
+    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilons", 1, "--parts", "private")
-    command = ("research", "frontier", *options, "--workers", 1, "--out", tmp_path)
+    methods = ("--methods", "network,laplace,discrete,gaussian", "--threads", 1)
+    command = ("research", "frontier", *options, *methods, "--workers", 1, "--out", tmp_path)
     content = tpsl(*command, "--json").json()
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
-        ("tpsl", None),
-        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", "tpsl")),
+        (NETWORK, None),
+        *((name, 1.0) for name in ("Laplace", "Discrete", "Gaussian", NETWORK)),
     }
     assert len(list((tmp_path / "cells").glob("*.json"))) == len(content["cells"]) == 6
     for file in content["files"]:
@@ -107,6 +114,42 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     shown = tpsl(*command)
     assert "not private" in shown.stderr
     assert str(tmp_path / "frontier.svg") in shown.stdout
+
+
+def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
+    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of two parties with features at both, split by time."""
+    monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (configuration(1e-2),))
+    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (configuration(1e-2),))
+    rng = np.random.default_rng(0)
+    ids, x, own = [f"r{number:04}" for number in range(800)], rng.normal(size=800), rng.normal(size=800)
+    label = (x + own + rng.logistic(size=800) > 0).astype(int)
+    days = np.arange(800) // 20
+    pyarrow.csv.write_csv(pa.table({"id": ids, "x": x, "day": days}), tmp_path / "shop.csv")
+    pyarrow.csv.write_csv(pa.table({"id": ids, "own": own, "label": label, "day": days}), tmp_path / "bank.csv")
+    data = {
+        "source": "table",
+        "features": [{"party": "shop", "path": "shop.csv", "numeric": ["x"], "time": "day"}],
+        "label": {"path": "bank.csv", "numeric": ["own"], "time": "day"},
+        "split": "chronological",
+    }
+    job = {"data": data, "model": {"bottom": [8], "top": [8]}, "privacy": {"epsilon": 0.3}, "training": {"epochs": 9}}
+    (tmp_path / "credit.yaml").write_text(yaml.safe_dump(job))
+    command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilons", 2, "--parts", "private")
+    assert "--not-private" in tpsl(*command, "--out", tmp_path / "out").error()
+    options = ("--not-private", "--methods", "network,hand-over", "--workers", 1, "--out", tmp_path / "out")
+    found = tpsl(*command, *options, "--json").json()
+    assert found["data"] == "credit"
+    without_noise, network, handed_over = (
+        next(cell for cell in found["cells"] if (cell["algorithm"], cell["epsilon"]) == wanted)
+        for wanted in ((NETWORK, None), (NETWORK, 2.0), (HANDED_OVER, 2.0))
+    )
+    assert without_noise["results"]["committee"]["test_auc"] > 0.7
+    assert network["results"]["best"]["epoch"] <= 3, "how long to train is not the job's"
+    assert handed_over["results"] == {}
+    assert "features" in handed_over["failed"]
+    assert "## Without a result" in (tmp_path / "out" / "frontier.md").read_text()
 
 
 @pytest.fixture(scope="module")

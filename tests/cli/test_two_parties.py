@@ -128,6 +128,24 @@ def test_two_programs_train_the_weights_of_one(office: Office) -> None:
     assert again[1].result() == features
 
 
+def test_two_programs_choose_the_same_method_and_fit_the_head_of_one(office: Office) -> None:
+    job = {**SYNTHETIC, "method": "auto", "statistic": {"share_codes": True}}
+    office.write_job(job, validation=0.1)
+    label = office.listening(office.serve())
+    feature = office.join("feature")
+    result = label.result()
+    feature.result()
+    assert result["steps"] == 0
+    assert result["statistic_records"] == 2880
+    assert result["total_epsilon"] <= 1.0
+    one = office.train_in_one_process()
+    assert office.weights("runs/job-label", "runs/job-feature") == one
+    assert {"label/statistic_head.safetensors", "feature/codes.safetensors"} <= set(one)
+    (place,) = office.vaults()
+    with Vault.open(place) as vault:
+        assert [entry.kind for entry in vault.ledger().entries].count("statistic") == 1
+
+
 def test_units_are_the_label_partys_own_affair(office: Office) -> None:
     """Its copy of the job names a column of customers. The feature party's does not, and has no such column."""
     lines = [f"r{row},{row % 5},{row % 2},c{row // 3}" for row in range(300)]

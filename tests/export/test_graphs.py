@@ -1,22 +1,26 @@
 """Graphs of tensors alone compute what the halves of a run do."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.export.graphs import BottomGraph, TopGraph
+from tpsl.export.half import export_half
 from tpsl.models.config import ModelConfig
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
 from tpsl.perturb import cross_entropy
 from tpsl.prediction.halves import TrainedTop
 from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.training.job import Job
+from tpsl.prediction.one_process import predict
+from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -49,3 +53,27 @@ def test_shares_that_begin_with_a_frozen_embedding(job_of_tables: Callable[..., 
         graph = TopGraph(predictor, halves[LABEL_PARTY]).eval()
         found = graph(shares["shop"], *tensors[LABEL_PARTY]).detach()
         np.testing.assert_allclose(found, predictor.probabilities(shares), atol=1e-6)
+
+
+def test_the_head_of_a_statistic_in_both_formats(job_of_tables: Callable[..., Job], tmp_path: Path) -> None:
+    plain = job_of_tables(pretrain={"method": "masked", "epochs": 1}, validation=0.2)
+    section = {"share": 0.5, "share_codes": True}
+    job = make_job(plain.model_dump(mode="json", exclude={"method", "statistic"}), {"statistic": section}, "test")
+    data = load(job.data)
+    train(job, tmp_path / "run", data=data)
+    expected = predict(tmp_path / "run", data, data.test[:20])
+    shares: dict[str, torch.Tensor] = {}
+    inputs = {"shop": data.feature_parties["shop"], LABEL_PARTY: data.label_features}
+    for party, features in inputs.items():
+        files = export_half(tmp_path / "run", party, tmp_path / party).card["files"]
+        assert set(files.values()) == {"written"}
+        assert isinstance(features, Features)
+        batch = dict(zip(("categorical", "numeric"), features.batch(data.test[:20]), strict=True))
+        given = {name: torch.from_numpy(array) for name, array in batch.items()} | shares
+        names = [part["name"] for part in json.loads((tmp_path / party / "card.json").read_text())["inputs"]]
+        found = torch.export.load(tmp_path / party / "half.pt2").module()(*(given[name] for name in names)).detach()
+        session = onnxruntime.InferenceSession(tmp_path / party / "half.onnx")
+        by_onnx = session.run(None, {name: given[name].numpy() for name in names})[0]
+        np.testing.assert_allclose(by_onnx, found, atol=1e-5)
+        shares = {"share_shop": found}
+    np.testing.assert_allclose(found, expected, atol=1e-5)

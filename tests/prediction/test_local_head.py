@@ -8,9 +8,9 @@ import pyarrow.parquet
 import pytest
 
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.halves import PredictionError, predict
+from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.local_head import load_predictor
-from tpsl.prediction.one_process import load_all, predict_records
+from tpsl.prediction.one_process import load_all, predict, predict_records
 from tpsl.prediction.records import read_records
 from tpsl.training.evaluation import evaluate
 from tpsl.training.one_process import load_records, train

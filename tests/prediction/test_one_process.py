@@ -12,8 +12,8 @@ import pytest
 from tpsl.data.dataset import class_names
 from tpsl.data.errors import DataError
 from tpsl.data.writing import write_flights
-from tpsl.prediction.halves import PredictionError, predict
-from tpsl.prediction.one_process import load_all, predict_records
+from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.one_process import load_all, predict, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import place_of_scores
 from tpsl.training import schedule

@@ -411,6 +411,7 @@ def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any
     assert figures == ["chart-roc", "chart-throughput"]
     promise = browser.run("return document.querySelector('[data-part=promise]').innerText")
     assert parts[0]["promise"]["words"] in promise and parts[0]["features_words"] in promise
+    assert "clean ones" in parts[0]["promise"]["worth_words"] and parts[0]["promise"]["worth_words"] in promise
     for label_dependent in ("Test AUC", "Attack AUC", "Audited", "Cost in AUC", "Test records"):
         assert label_dependent not in text
     assert browser.console() == []

@@ -35,5 +35,19 @@ def test_no_noise_and_seeded_noise_promise_nothing() -> None:
     assert seeded["epsilon"] is not None and not seeded["private"]
 
 
+def test_it_says_how_much_can_be_learned_from_the_job_and_the_number_of_records_alone() -> None:
+    job = make_job({"privacy": {"epsilon": 1.0}}, {}, "test")
+    noise = 1 / (exp(0.5) - exp(-0.5)) ** 2
+    assert (
+        f"the 10,000 noisy labels say about as much as {10_000 * 0.25 / (0.25 + noise):,.0f} clean ones"
+        in promise_of(job, 2, records=10_000)["worth_words"]
+    )
+    twice = make_job({"privacy": {"epsilon": 1.0, "draws": 2}}, {}, "test")
+    assert f" {10_000 * 0.25 / (0.25 + noise / 2):,.0f} clean" in promise_of(twice, 2, records=10_000)["worth_words"]
+    assert promise_of(job, 2)["worth_words"] == ""
+    for content in ({"privacy": {"mechanism": "none"}}, {"privacy": {"epsilon": 1.0}, "method": "statistic"}):
+        assert promise_of(make_job(content, {}, "test"), 2, records=10_000)["worth_words"] == ""
+
+
 def test_many_classes_have_no_roc_curve_of_two() -> None:
     assert promise_of(make_job({"privacy": {"epsilon": 1.0}}, {}, "test"), 5)["closed_form_roc"] is None

@@ -14,7 +14,21 @@ import pytest
 from tpsl.training.job import Job, make_job
 from tpsl.tuning.space import configuration
 from tpsl_research import frontier as module
-from tpsl_research.frontier import OURS, Cell, Row, cells, frontier
+from tpsl_research import frontier_cells
+from tpsl_research.frontier import frontier
+from tpsl_research.frontier_cells import (
+    AUTO,
+    CEILING,
+    HANDED_OVER,
+    METHODS,
+    NETWORK,
+    STATISTIC,
+    Cell,
+    Row,
+    base_job,
+    batch_size_for,
+    cells,
+)
 from tpsl_research.frontier_figure import frontier_figure
 from tpsl_research.frontier_report import (
     HEADLINE,
@@ -50,11 +64,20 @@ def small_spaces() -> Iterator[None]:
     """Spaces of two configurations, one epoch of pre-training, a small local head."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tpsl.party.local_head.WIDTHS", (16,))
-        patch.setattr(module, "BASELINE_SPACE", (configuration(1e-2), configuration(3e-2)))
+        patch.setattr(frontier_cells, "BASELINE_SPACE", (configuration(1e-2), configuration(3e-2)))
         wide = {**configuration(1e-2), "model": {"wide": True}}
-        patch.setattr(module, "RECOMMENDED_SPACE", (configuration(1e-2), wide))
-        patch.setattr(module, "_MASKED", PRETRAIN)
+        patch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (configuration(1e-2), wide))
+        patch.setattr(frontier_cells, "_MASKED", PRETRAIN)
         yield
+
+
+FOUR = (LAPLACE, DISCRETE, GAUSSIAN, NETWORK)
+
+
+def wanted(**changes: Any) -> list[Cell]:
+    """One seed, one ε, both parts, networks on noisy labels."""
+    chosen = {"seeds": [0], "epsilons": [2.0], "parts": ["private", "local"], "algorithms": FOUR, **changes}
+    return cells(**chosen)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +86,7 @@ def computed(
 ) -> tuple[Path, list[Row], list[str]]:
     """One seed, one ε, both parts: the folder, the rows, and what progress said."""
     out, notes = tmp_path_factory.mktemp("frontier"), list[str]()
-    *_, rows = frontier(
-        base, out, seeds=[0], epsilons=[2.0], progress=lambda done, total, note: notes.append(f"{done}/{total} {note}")
-    )
+    *_, rows = frontier(base, out, wanted(), progress=lambda done, total, note: notes.append(f"{done}/{total} {note}"))
     return out, rows, notes
 
 
@@ -73,16 +94,16 @@ def test_each_cell_leaves_a_row_and_no_run(computed: tuple[Path, list[Row], list
     out, rows, notes = computed
     assert [(row["part"], row["algorithm"], row["epsilon"]) for row in rows] == [
         ("private", NON_PRIVATE, None),
-        ("private", OURS, None),
-        *(("private", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, OURS)),
-        ("local", OURS, 0.0),
-        *(("local", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, OURS)),
+        ("private", NETWORK, None),
+        *(("private", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, NETWORK)),
+        ("local", NETWORK, 0.0),
+        *(("local", name, 2.0) for name in (LAPLACE, DISCRETE, GAUSSIAN, NETWORK)),
     ]
     assert not any(row["private"] for row in rows)
     assert {path.name for path in out.iterdir()} == {"cells", "pretrained"}
     assert notes[0] == "0/11 "
     assert notes[1].startswith("0/11 pre-training "), "what others wait for comes first"
-    assert notes[-1] == "11/11 tpsl, local head, ε = 2, seed 0"
+    assert notes[-1] == f"11/11 {NETWORK}, local head, ε = 2, seed 0"
     assert len(notes) == 1 + 1 + 11, "one pre-training for all that share it"
 
 
@@ -114,29 +135,29 @@ def test_what_has_a_row_is_not_computed_again(
 ) -> None:
     out, rows, _ = computed
     monkeypatch.setattr(module, "run_cell", None)
-    assert list(frontier(base, out, seeds=[0], epsilons=[2.0])) == [rows]
-    assert list(frontier(base, out, seeds=[0], epsilons=[2.0], parts=["local"])) == [rows[6:]]
+    assert list(frontier(base, out, wanted())) == [rows]
+    assert list(frontier(base, out, wanted(parts=["local"]))) == [rows[6:]]
 
 
 def test_a_cell_that_was_lost_comes_out_the_same(computed: tuple[Path, list[Row], list[str]], base: Job) -> None:
     out, rows, _ = computed
-    (out / "cells" / f"{Cell('private', OURS, 2.0, 0).key(base)}.json").unlink()
-    assert len(next(iter(frontier(base, out, seeds=[0], epsilons=[2.0])))) == 10
-    *_, again = frontier(base, out, seeds=[0], epsilons=[2.0])
+    (out / "cells" / f"{Cell('private', NETWORK, 2.0, 0).key(base)}.json").unlink()
+    assert len(next(iter(frontier(base, out, wanted())))) == 10
+    *_, again = frontier(base, out, wanted())
     for old, new in zip(rows, again, strict=True):
-        assert {**old, "seconds": 0} == {**new, "seconds": 0}
+        assert {**old, "seconds": 0, "cpu_seconds": 0} == {**new, "seconds": 0, "cpu_seconds": 0}
 
 
 def test_rows_of_another_job_are_not_taken(computed: tuple[Path, list[Row], list[str]], base: Job) -> None:
     out, _, _ = computed
     other = make_job(base.model_dump(mode="json", exclude_none=True), {"training": {"epochs": 2}}, "test")
-    assert next(iter(frontier(other, out, seeds=[0], epsilons=[2.0]))) == []
-    assert next(iter(frontier(base, out, seeds=[1], epsilons=[2.0]))) == []
+    assert next(iter(frontier(other, out, wanted()))) == []
+    assert next(iter(frontier(base, out, wanted(seeds=[1])))) == []
 
 
 def test_cells_differ_in_what_they_say_and_in_nothing_else(base: Job, small_spaces: None) -> None:
     laplace, gaussian = Cell("private", LAPLACE, 0.5, 3).job(base), Cell("private", GAUSSIAN, 0.5, 3).job(base)
-    ours, local = Cell("private", OURS, 0.5, 3).job(base), Cell("local", OURS, 0.5, 3).job(base)
+    ours, local = Cell("private", NETWORK, 0.5, 3).job(base), Cell("local", NETWORK, 0.5, 3).job(base)
     assert (laplace.privacy.noise_seed, laplace.training.seed, laplace.privacy.estimator) == (3, 3, "linear")
     assert gaussian.privacy.sigma == gaussian_sigma_like_laplace(0.5)
     assert gaussian.training == laplace.training == ours.training
@@ -145,10 +166,69 @@ def test_cells_differ_in_what_they_say_and_in_nothing_else(base: Job, small_spac
     assert local.training.pretrain is not None
     assert (ours.model.wide, local.model.wide) == (False, True), "in the part `private` the space says so"
     assert Cell("local", LAPLACE, 0.5, 3).job(base).training.pretrain is None
-    assert not Cell("local", OURS, 0.0, 3).job(base).trains
-    everything = cells(range(5), (0.1, 0.5, 1.0, 2.0), ("private", "local"))
+    assert not Cell("local", NETWORK, 0.0, 3).job(base).trains
+    everything = cells(range(5), (0.1, 0.5, 1.0, 2.0), ("private", "local"), FOUR)
     assert len({cell.key(base) for cell in everything}) == len({cell.name for cell in everything}) == 5 * (18 + 17)
     assert {cell.seed for cell in everything[:35]} == {0}
+
+
+def test_all_methods_have_cells_and_one_seed_shows_the_hand_over() -> None:
+    everything = cells(range(3), (0.1, 1.0), ("private",))
+    assert {cell.algorithm for cell in everything} == {NON_PRIVATE, *METHODS.values()}
+    assert {cell.seed for cell in everything if cell.algorithm == HANDED_OVER} == {0}
+    assert {cell.seed for cell in everything if cell.algorithm == AUTO} == {0, 1, 2}
+
+
+def test_a_cell_that_fails_is_a_row_with_its_reason_and_is_tried_again(
+    base: Job, small_spaces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = wanted(parts=["private"], algorithms=(LAPLACE,))
+    compute = module.compute
+
+    def fails(cell: Cell, *rest: Any) -> Row:
+        if cell.algorithm == LAPLACE:
+            raise MemoryError("out of\nmemory")
+        return compute(cell, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "compute", fails)
+        *_, rows = frontier(base, tmp_path, chosen)
+    assert [row.get("failed") for row in rows] == [None, None, "out of memory"]
+    assert "- Laplace (ε = 2, 1 seeds): out of memory" in markdown(rows, "synthetic")
+    (*_, again) = frontier(base, tmp_path, chosen)
+    assert "failed" not in again[2] and again[2]["results"]
+    assert again[:2] == rows[:2]
+
+
+def test_the_statistic_auto_and_clean_labels(base: Job, small_spaces: None, tmp_path: Path) -> None:
+    """At ε = 2 few noisy labels are worth little: auto takes the statistic, and few clean labels train a network."""
+    *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(STATISTIC, AUTO, CEILING)))
+    statistic, auto, ceiling = rows[2:]
+    assert (statistic["method"], auto["method"]) == ("statistic", "statistic")
+    assert 0 < statistic["results"]["run"]["test_auc"] < 1
+    assert 0 < auto["results"]["run"]["test_auc"] < 1
+    assert statistic["exact_epsilon"] <= 2 and statistic["delta"] > 0
+    assert 100 <= ceiling["clean_labels"] < 800
+    assert 0 < ceiling["results"]["committee"]["test_auc"] < 1
+    text = markdown(rows, "synthetic")
+    assert "`auto` chose: statistic at ε = 2" in text
+    assert f"worth this many clean ones: {ceiling['clean_labels']} at ε = 2" in text
+
+
+def test_batches_are_smaller_on_small_data_and_the_same_for_all(base: Job, small_spaces: None) -> None:
+    assert [batch_size_for(n) for n in (10, 24_000, 50_000, 110_000, 262_000, 10**7)] == [
+        64,
+        128,
+        512,
+        1024,
+        1024,
+        1024,
+    ]
+    job = make_job(base.model_dump(mode="json", exclude_none=True), {"model": {"members": 4, "wide": True}}, "test")
+    taken = base_job(job, {"epochs": 1})
+    assert (taken.model.members, taken.model.wide, taken.model.bottom) == (1, False, (8,))
+    assert (taken.training.batch_size, taken.training.epochs, taken.training.validation) == (64, 1, 0.1)
+    assert {cell.job(taken).training.batch_size for cell in wanted()} == {64}
 
 
 # Made-up rows: what the tables say can be computed by hand.
@@ -158,10 +238,11 @@ AUCS = {
     ("private", LAPLACE, 1.0, "best"): [0.730, 0.742, 0.734],
     ("private", LAPLACE, 1.0, "committee"): [0.731, 0.741, 0.733],
     ("private", LAPLACE, 1.0, "oracle"): [0.740, 0.744, 0.738],
-    ("private", OURS, 1.0, "best"): [0.752, 0.760, 0.750],
-    ("private", OURS, 1.0, "committee"): [0.756, 0.764, 0.753],
-    ("local", OURS, 1.0, "local"): [0.765, 0.769, 0.760],
-    ("local", OURS, 0.0, "local"): [0.700, 0.701, 0.699],
+    ("private", NETWORK, 1.0, "best"): [0.752, 0.760, 0.750],
+    ("private", NETWORK, 1.0, "committee"): [0.750, 0.761, 0.751],
+    ("private", AUTO, 1.0, "run"): [0.756, 0.764, 0.753],
+    ("local", NETWORK, 1.0, "local"): [0.765, 0.769, 0.760],
+    ("local", NETWORK, 0.0, "local"): [0.700, 0.701, 0.699],
 }
 
 
@@ -181,10 +262,10 @@ def rows() -> list[Row]:
 
 def test_auc_loss_and_ratio_are_those_of_the_rows(rows: list[Row]) -> None:
     plain = AUCS["private", NON_PRIVATE, None, "best"]
-    ours = [p - v for p, v in zip(plain, AUCS["private", OURS, 1.0, "committee"], strict=True)]
-    local = [p - v for p, v in zip(plain, AUCS["local", OURS, 1.0, "local"], strict=True)]
+    ours = [p - v for p, v in zip(plain, AUCS["private", AUTO, 1.0, "run"], strict=True)]
+    local = [p - v for p, v in zip(plain, AUCS["local", NETWORK, 1.0, "local"], strict=True)]
     theirs = [p - v for p, v in zip(plain, AUCS["private", LAPLACE, 1.0, "oracle"], strict=True)]
-    assert auc(rows, HEADLINE, 1.0) == mean_estimate(AUCS["private", OURS, 1.0, "committee"])
+    assert auc(rows, HEADLINE, 1.0) == mean_estimate(AUCS["private", AUTO, 1.0, "run"])
     assert loss(rows, HEADLINE, 1.0) == mean_estimate(ours)
     assert loss_ratio(rows, HEADLINE, Series(LAPLACE, "oracle"), 1.0) == ratio_estimate(ours, theirs)
     found = loss_ratio(rows, HEADLINE_LOCAL, Series(LAPLACE, "oracle"), 1.0)
@@ -204,9 +285,9 @@ def test_seeds_that_are_missing_on_one_side_are_left_out(rows: list[Row]) -> Non
 
 def test_tables_show_the_numbers(rows: list[Row], tmp_path: Path) -> None:
     text = markdown(rows, "flights")
-    estimate = mean_estimate(AUCS["private", OURS, 1.0, "committee"])
-    assert f"| tpsl, committee | {estimate.value:.4f} ± {estimate.margin:.4f} |" in text
-    assert "| tpsl, local head | 0.7000 ± 0.0025 | 0.7647 ±" in text
+    estimate = mean_estimate(AUCS["private", AUTO, 1.0, "run"])
+    assert f"| auto | {estimate.value:.4f} ± {estimate.margin:.4f} |" in text
+    assert f"| {NETWORK}, local head | 0.7000 ± 0.0025 | 0.7647 ±" in text
     assert "not private" in text
     assert "not a selection rule" in text
     ratio = loss_ratio(rows, HEADLINE, Series(LAPLACE, "best"), 1.0)
@@ -214,7 +295,7 @@ def test_tables_show_the_numbers(rows: list[Row], tmp_path: Path) -> None:
     assert f"| {ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] |" in text
     lines = list(csv.DictReader(io.StringIO(table(rows, "flights"))))
     assert len(lines) == sum(len(values) for values in AUCS.values())
-    assert {line["rule"] for line in lines if line["algorithm"] == OURS} == {"best", "committee", "local"}
+    assert {line["rule"] for line in lines if line["algorithm"] == NETWORK} == {"best", "committee", "local"}
     content = summary(rows, "flights")
     assert all("candidates" not in cell for cell in content["cells"])
     (headline,) = [

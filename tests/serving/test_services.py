@@ -18,9 +18,10 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
-from tpsl.prediction.halves import PredictionError, load_bottom, predict
+from tpsl.prediction.halves import PredictionError, load_bottom
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict
 from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
 from tpsl.training.run_folder import RunFolder

@@ -23,7 +23,7 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
-from tpsl.prediction.halves import predict
+from tpsl.prediction.one_process import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching

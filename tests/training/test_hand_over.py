@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpsl.mechanisms import build_mechanism
-from tpsl.training.alone import train_alone
+from tpsl.mechanisms import MECHANISMS, build_mechanism
+from tpsl.training.agreement import agreement
+from tpsl.training.alone import require_alone
 from tpsl.training.handed_labels import HAND_OVER
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.join import join
@@ -21,11 +23,13 @@ from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import in_memory, train, train_together
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.hand_over import FILE, handed_over, packed, packed_bytes
+from tpsl.training.stages.hand_over import FILE, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Channel, Refused
+from tpsl.training.warm_start import StartingPoint
+from tpsl.transport.channel import Channel
 from tpsl.vault import Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
@@ -119,7 +123,7 @@ class Heard(NullObserver):
             self.opened.set()
 
 
-def over_a_network(agreed: Job, folder: Path, joining: Job | None = None, watching: Watching = UNWATCHED) -> Any:
+def over_a_network(agreed: Job, folder: Path, watching: Watching = UNWATCHED) -> Any:
     """Run both sides as programs of their own do; return the results of the label party and of the feature party."""
     heard = Heard()
     local = Local(listen="127.0.0.1:0", vault=folder / "vault", silence=2.0, wait=20.0)
@@ -127,7 +131,7 @@ def over_a_network(agreed: Job, folder: Path, joining: Job | None = None, watchi
         label = threads.submit(serve, agreed, local, folder / "label", watching=Watching(heard), insecure_loopback=True)
         assert heard.opened.wait(20)
         here = Local(connect=heard.address, wait=20.0, silence=2.0)
-        result = join(joining or agreed, "feature", here, folder / "feature", watching=watching, insecure_loopback=True)
+        result = join(agreed, "feature", here, folder / "feature", watching=watching, insecure_loopback=True)
         return label.result(), result
 
 
@@ -142,7 +146,7 @@ def test_over_a_network_the_label_party_is_done_when_training_begins(tmp_path: P
     assert (at_label.steps, at_label.epsilon, at_label.total_epsilon, at_label.private) == (0, 1.0, 1.0, True)
     assert at_feature.steps > 0 and not list((tmp_path / "label").glob("*/top.safetensors"))
     alone = RunFolder(tmp_path / "feature").result()
-    assert alone is not None and np.isfinite(alone.validation_auc) and np.isnan(alone.test_auc)
+    assert alone is not None and np.isfinite(alone.validation_loss) and np.isnan(alone.test_auc)
     assert (alone.epsilon, alone.private) == (1.0, True)
     # A finished run needs nobody.
     again = join(
@@ -176,19 +180,21 @@ def test_a_party_that_has_its_labels_trains_on_when_the_label_party_is_gone(
     assert same(tmp_path / "one", tmp_path / "feature")
 
 
-def test_both_sides_must_have_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_compare_the_table_at_the_handshake() -> None:
     """A mechanism of a user's own that is another one at the other side is noticed before a label crosses."""
-    agreed = job()
-    other = build_mechanism("discrete", 2, epsilon=0.5)[0]
-    seen = []
+    records = np.arange(40)
 
-    def build(self: Any, classes: int) -> Any:
-        seen.append(threading.current_thread() is threading.main_thread())
-        return other if seen[-1] else build_mechanism("discrete", classes, epsilon=1.0)[0]
+    epsilon = 1.0
+    MECHANISMS.register("own", lambda classes: build_mechanism("discrete", classes, epsilon=epsilon)[0])
+    own = job(privacy={"mechanism": "own"})
 
-    monkeypatch.setattr("tpsl.training.job.PrivacyConfig.build", build)
-    with pytest.raises(Refused, match="table of the mechanism differs"):
-        over_a_network(agreed, tmp_path)
+    def agreed() -> dict[str, str]:
+        return dict(agreement(own, pa.array(map(str, records)), Schedule(own, records[:30], records[30:])).fields)
+
+    one = agreed()
+    epsilon = 0.5
+    other = agreed()
+    assert {name for name in one if one[name] != other[name]} == {"table of the mechanism"}
 
 
 @pytest.mark.parametrize(
@@ -202,15 +208,13 @@ def test_both_sides_must_have_the_same_table(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_outcomes_take_as_few_bits_as_they_need(name: str, classes: int, parameters: dict[str, float]) -> None:
-    from tpsl.training.stages.hand_over import _unpacked
-
     mechanism = build_mechanism(name, classes, **parameters)[0]
     for records in (0, 1, 7, 1000):
         drawn = mechanism.release(np.arange(records) % classes, 5).outcomes
         row = packed(mechanism, drawn)
         bits = records * int(np.prod(mechanism.outcome_shape)) * (mechanism.outcomes - 1).bit_length()
         assert len(row) == packed_bytes(mechanism, records) == -(-bits // 8)
-        found = _unpacked(mechanism, torch.from_numpy(row), records, "label")
+        found = unpacked(mechanism, torch.from_numpy(row), records, "label")
         assert found.dtype == mechanism.outcome_dtype and (found == drawn).all()
 
 
@@ -241,9 +245,7 @@ def test_jobs_that_need_split_training_are_refused(changes: dict[str, Any], reas
 
 def test_nobody_trains_alone_what_needs_split_training(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="a feature party cannot train this job alone: the local head"):
-        train_alone(
-            RunSetup(job("gradients", head="local"), RunFolder(tmp_path)),
-            None,
-            None,
-            NullObserver(),  # type: ignore[arg-type]
-        )
+        require_alone(job("gradients", head="local"), None)
+    with pytest.raises(JobError, match="starts from an earlier one adds up ε in the label party's vault"):
+        require_alone(job("gradients"), StartingPoint(tmp_path))
+    require_alone(job("gradients"), None)

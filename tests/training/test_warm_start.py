@@ -16,7 +16,7 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
-from tpsl.prediction.halves import predict
+from tpsl.prediction.one_process import predict
 from tpsl.report.ledgers import read_ledger, result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import NullObserver, Watching

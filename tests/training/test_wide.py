@@ -12,7 +12,8 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
-from tpsl.prediction.halves import PredictionError, load_halves, predict
+from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.one_process import load_halves, predict
 from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.observer import Watching
@@ -170,10 +171,11 @@ def test_the_local_head_trusts_what_held_out_records_tell_it_to(tmp_path: Path) 
     train(agreed, tmp_path / "run")
     head = load_file(tmp_path / "run" / "label" / NOT_PRIVATE / "local_head.safetensors")
     # Frozen embeddings of two members with 8 numbers each, then for each member its 8 trained numbers and the score.
-    assert head["parts.0.columns"].tolist() == [*range(16), 24, 33]
-    assert head["parts.1.columns"].tolist() == list(range(35))
+    assert head["parts.0.columns"].tolist() == [*range(16), 24, 33], "of the linear part"
+    assert head["parts.1.columns"].tolist() == [*range(16), 24, 33]
+    assert head["parts.2.columns"].tolist() == list(range(35))
     assert head["private"].tolist() == [34]
-    assert len(head["weights"]) == 3
+    assert len(head["weights"]) == 4
 
 
 @pytest.mark.parametrize(

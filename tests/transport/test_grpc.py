@@ -326,6 +326,25 @@ def talk(channel: Channel, count: int) -> list[int]:
     return [message.step for message in received if float(message.tensor[7, 255]) == message.step]  # type: ignore[union-attr]
 
 
+def test_who_is_ahead_waits_until_the_label_party_is_there_too(net: Net) -> None:
+    def step(number: int, space: str = "s") -> Agreement:
+        fields = {"space": space, "configuration": f"{number} of 2", "digest of the job": str(number)}
+        return Agreement(fields, b"digest of the ids", passing=frozenset({"configuration"}))
+
+    first = net.server(agreed=step(1))
+    ahead = net.client(first.port, agreed=step(2))
+    sentence = "configuration differs: the label party has '1 of 2', feature party 'airport' has '2 of 2'"
+    assert net.sees("label", f"waiting: {sentence}")
+    assert not [state for state in net.states("airport") if "refused" in state]
+    first.__exit__(None, None, None)
+    second = net.server(agreed=step(2), address=f"127.0.0.1:{first.port}")
+    assert list(gathered(second)) == ["airport"]
+    assert list(gathered(ahead)) == ["label"]
+    elsewhere = net.client(second.port, agreed=step(1, "t"))
+    with pytest.raises(Refused, match="space differs"):
+        gathered(elsewhere)
+
+
 def test_through_a_network_that_is_cut_again_and_again(tcp_proxy: Callable[[str], Any], net: Net) -> None:
     count = max(2000, 100 * CUTS)
     server = net.server()

@@ -124,3 +124,53 @@ def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(tmp_path: Path, 
         assert worker.status(60) == -signal.SIGKILL
         existed += check(vault, seen)
     assert existed >= KILLS // 2
+
+
+# A child of this process kills itself before the next statement that it sends to the database, then the one after it.
+KILLED_AT_EACH_STATEMENT = """
+import os, signal
+import numpy as np
+from tpsl.vault import StatisticPlan, Vault
+from tpsl.mechanisms import DiscreteGaussian
+
+plan, rows = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3), np.arange(300).reshape(100, 3)
+
+def release(kill_at):
+    vault, sent = Vault.open(place), 0
+
+    def before(statement):
+        nonlocal sent
+        sent += 1
+        if sent == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    vault._connection.set_trace_callback(before)
+    return vault.release_statistic(plan, range(100), (rows[at : at + 50] for at in (0, 50))).values
+
+for kill_at in range(1, 1000):
+    child = os.fork()
+    if not child:
+        release(kill_at)
+        os._exit(0)
+    killed = os.waitpid(child, 0)[1] == signal.SIGKILL
+    with Vault.open(place) as vault:
+        kinds = [entry.kind for entry in vault.ledger().entries]
+        assert vault.verify() == []
+        assert kinds.count("statistic") == (0 if killed else 1), kinds
+    if not killed:
+        break
+seen = {release(0).tobytes() for _ in range(2)}
+print(kill_at - 1, len(seen))
+"""
+
+
+def test_a_statistic_that_is_killed_at_any_statement_is_whole_or_absent(
+    tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    place = tmp_path / "vault"
+    Vault.create(place, batches=[(np.arange(100), np.arange(100) % 2, None)]).close()
+    worker = fork(KILLED_AT_EACH_STATEMENT, tmp_path, place=str(place))
+    assert worker.status(120) == 0, worker.stderr.read_text()
+    kills, different = map(int, worker.stdout.read_text().split())
+    assert kills > 20
+    assert different == 1

@@ -208,7 +208,7 @@ def test_what_is_no_statistic_is_named(vault: Vault) -> None:
         vault.release_statistic(PLAN, [*ALL[:-1], 7], [ROWS])
     with pytest.raises(VaultError, match=r"does not know 1 of the 2 records"):
         vault.release_statistic(PLAN, [1, "x"], [ROWS[:2]])
-    with pytest.raises(VaultError, match="of no records"):
+    with pytest.raises(VaultError, match="needs at least one record"):
         vault.release_statistic(PLAN, [], [])
     with pytest.raises(TypeError, match="out of a vault only"):
         NoisyStatistic(np.zeros((1, 5), np.int64), PLAN, 10, True)

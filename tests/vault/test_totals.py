@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import gaussian, identity, laplace, randomized_response
-from tpsl.vault import LedgerTotal, Vault, VaultError, sums_over
+from tpsl.mechanisms import DiscreteLaplace, gaussian, identity, laplace, randomized_response
+from tpsl.vault import LedgerTotal, StatisticPlan, Vault, VaultError, sums_over
 
 IDS = [f"r{number}" for number in range(70_000)]  # more than a chunk
 
@@ -63,6 +63,17 @@ def test_the_sum_over_vaults_is_made_for_each_record(tmp_path: Path) -> None:
     assert {path.name: total.total.epsilon for path, total in found.items()} == {"a": 2, "b": 2, "c": 2, "far": 1}
     assert [path.name for path in found[tmp_path / "b"].parts] == ["a", "b", "c"]
     assert [path.name for path in found[tmp_path / "far"].parts] == ["far"]
+
+
+def test_the_sum_over_vaults_composes_labels_with_statistics(tmp_path: Path) -> None:
+    labels, statistic, apart = (made(tmp_path / name, IDS[:100]) for name in ("labels", "statistic", "apart"))
+    plan = StatisticPlan(DiscreteLaplace(200), 100, 2)
+    labels.release(laplace(1.0), ids=IDS[:60])
+    statistic.release_statistic(plan, IDS[50:100], [np.ones((50, 2), np.int64)])
+    found = sums_over([labels.path, statistic.path, apart.path])[apart.path]
+    assert (found.total.epsilon, found.total.delta, found.total.private) == (1.5, 0.0, True)
+    assert {path.name: part.epsilon for path, part in found.parts.items()} == {"labels": 1.0, "statistic": 0.5}
+    assert statistic.total(IDS[:50]).epsilon == 0.0
 
 
 def test_vaults_in_another_order_hold_the_same_records(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
-from tpsl.vault import Vault, VaultError
+from tpsl.mechanisms import DiscreteLaplace, identity, laplace, randomized_response
+from tpsl.vault import ReleasePolicy, StatisticPlan, Vault, VaultError
 
 MECHANISMS = [laplace(1.0), laplace(0.5), randomized_response(1.0), identity()]
+STATISTIC = StatisticPlan(DiscreteLaplace(400), 100, 2)
+ANY_COST = {"max_epsilon": float("inf"), "not_private": True}
 Series = tuple[int, int, int | None]  # which mechanism, draws, seed
+Statistic = tuple[str, int, tuple[int, ...]]  # "statistic", which vectors, records in order
 
 some_ids = st.lists(st.integers(0, 30), unique=True, max_size=12)
 series = st.tuples(st.integers(0, 3), st.integers(1, 2), st.sampled_from([None, None, 7]))
@@ -26,8 +29,8 @@ class VaultAgainstModel(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.vault = Vault.create(Path(self.folder.name) / "vault")
         self.labels: dict[int, int] = {}
-        self.released: dict[int, set[Series]] = {}
-        self.shown: dict[tuple[int, Series], tuple[int, ...]] = {}
+        self.released: dict[int, set[Series | Statistic]] = {}
+        self.shown: dict[object, object] = {}
         self.entries = 1
 
     def teardown(self) -> None:
@@ -70,6 +73,28 @@ class VaultAgainstModel(RuleBasedStateMachine):
         for id in missing:
             self.released.setdefault(id, set()).add(what)
 
+    @rule(ids=some_ids, vectors=st.integers(1, 2), compose=st.booleans())
+    def release_statistic(self, ids: list[int], vectors: int, compose: bool) -> None:
+        asked = [id for id in ids if id in self.labels]
+        if not asked:
+            return
+        what = ("statistic", vectors, tuple(asked))
+        elsewhere = {id for id in asked if self.released.get(id)} if what not in self.shown else set()
+        rows = [np.full((len(asked), 2), vectors)]
+        policy = ReleasePolicy(compose=compose, **ANY_COST)
+        if elsewhere and not compose:
+            try:
+                self.vault.release_statistic(STATISTIC, asked, rows, policy=policy)
+            except VaultError as error:
+                assert str(error).startswith(f"{len(elsewhere)} records were released before")
+                return
+            raise AssertionError("a second release was not refused")
+        values = self.vault.release_statistic(STATISTIC, asked, rows, policy=policy).values.tolist()
+        self.entries += what not in self.shown
+        assert self.shown.setdefault(what, values) == values
+        for id in asked:
+            self.released.setdefault(id, set()).add(what)
+
     @rule(what=series)
     def read(self, what: Series) -> None:
         ids = [id for id, under in self.released.items() if what in under]
@@ -86,21 +111,23 @@ class VaultAgainstModel(RuleBasedStateMachine):
     def the_ledger_says_what_was_spent(self) -> None:
         if not hasattr(self, "vault"):
             return
-        spent = {id: sum(cost(MECHANISMS[m], draws) for m, draws, _ in self.released.get(id, ())) for id in self.labels}
+        spent = {id: sum(map(cost, self.released.get(id, ()))) for id in self.labels}
         ledger = self.vault.ledger()
         assert len(ledger.entries) == self.entries
         assert (ledger.records, ledger.released_records) == (len(self.labels), len(self.released))
         assert np.isclose(ledger.epsilon_per_record, max(spent.values(), default=0.0), rtol=1e-12)
         assert ledger.private == all(
-            seed is None and m != 3 for under in self.released.values() for m, _, seed in under
+            what[0] == "statistic" or (what[0] != 3 and what[2] is None)
+            for under in self.released.values()
+            for what in under
         )
         if self.labels:
             units = [sum(spent[id] for id in self.labels if id % 3 == unit) for unit in range(3)]
             assert np.isclose(ledger.largest_unit.epsilon, max(units), rtol=1e-12)
 
 
-def cost(mechanism: Mechanism, draws: int) -> float:
-    return mechanism.epsilon * draws
+def cost(what: Series | Statistic) -> float:
+    return 0.25 if what[0] == "statistic" else MECHANISMS[what[0]].epsilon * what[1]
 
 
 TestVault = VaultAgainstModel.TestCase

@@ -44,6 +44,7 @@ from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
+from tpsl.vault.budget import times
 
 Floats = npt.NDArray[np.float64]
 
@@ -126,7 +127,7 @@ def audit_run(
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence!r}")
     if not setup.job.trains:
-        raise AuditError("the job releases no labels (gradients: none), so there is nothing to guess; only replay it")
+        raise AuditError("no gradients cross (gradients: none, or method: statistic), so there is nothing to guess")
     new_folder(setup.run.path.parent)
     if data is None:
         data = load_records(setup.job, setup.own, encoders=setup.encoders())
@@ -153,11 +154,12 @@ def attack_canaries(
     result = train_together(setup, VaultChoice(vault), planted.data, make_label_party)
     setup.watching.notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(setup, planted)
-    coins = guess_coins(evidence, planted, Claim(result.epsilon, result.delta), confidence, words)
+    claim = Claim.of(setup.job, planted.data.classes)
+    coins = guess_coins(evidence, planted, claim, confidence, words)
     return judged(
         AuditResult(
-            claimed=result.epsilon,
-            delta=result.delta,
+            claimed=claim.epsilon,
+            delta=claim.delta,
             confidence=confidence,
             passed=True,
             canaries=len(planted.rows),
@@ -174,10 +176,16 @@ def attack_canaries(
 
 @dataclass(frozen=True)
 class Claim:
-    """(ε, δ) as a run states them."""
+    """(ε, δ) as a job states them of its noisy labels; canaries whose labels leave in a statistic cannot be read."""
 
     epsilon: float
     delta: float
+
+    @classmethod
+    def of(cls, job: Job, classes: int) -> Claim:
+        """Return the claim of a job, over all draws."""
+        mechanism, draws = job.privacy.build(classes), job.privacy.draws
+        return cls(times(mechanism.epsilon, draws), times(mechanism.delta, draws))
 
     @property
     def success(self) -> float:

@@ -1,4 +1,4 @@
-"""The whole audit: canaries, repeated releases, record and replay, and the run's own vault, in one examination."""
+"""The whole audit: canaries, releases, a statistic, record and replay, and the run's own vault, in one examination."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tpsl.audit.canary_bound import AuditResult, audit_run
 from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay_run
+from tpsl.audit.statistic_canaries import StatisticResult, audit_statistic
 from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
 from tpsl.mechanisms import secure_words
@@ -20,13 +21,14 @@ from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import ALL_STEPS, load_records
 from tpsl.training.own_parts import OwnParts
+from tpsl.training.releases import statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
-Part = Literal["canaries", "releases", "replay", "vault"]
+Part = Literal["canaries", "releases", "statistic", "replay", "vault"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -46,18 +48,19 @@ class Examination:
 
     canaries: AuditResult | None = None
     releases: ReleasesResult | None = None
+    statistic: StatisticResult | None = None
     replay: ReplayResult | None = None
     vault: VaultResult | None = None
 
     @property
-    def parts(self) -> dict[Part, AuditResult | ReleasesResult | ReplayResult | VaultResult]:
+    def parts(self) -> dict[Part, AuditResult | ReleasesResult | StatisticResult | ReplayResult | VaultResult]:
         """The parts that were made, in order."""
         found = {part: getattr(self, part) for part in PARTS}
         return {part: result for part, result in found.items() if result is not None}
 
     @property
     def passed(self) -> bool:
-        """No part accuses. Sound code passes in all but three of a million examinations."""
+        """No part accuses. Sound code passes in all but four of a million examinations."""
         return all(result.passed for result in self.parts.values())
 
     @property
@@ -83,7 +86,7 @@ def examine(
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
-    Guarantee: sound code is accused in three of a million examinations at most (`tpsl.audit.levels`). Parts a job has
+    Guarantee: sound code is accused in four of a million examinations at most (`tpsl.audit.levels`). Parts a job has
     nothing for are left out, with a notice. `own` is what parties bring themselves, beside what the run has noted. A
     run that started from an earlier one is trained again from the same weights.
     """
@@ -109,6 +112,12 @@ def examine(
         mechanism, draws = job.privacy.build(_classes(job, data, own)), job.privacy.draws
         progress = within("releases").progress
         found["releases"] = repeat_releases(mechanism, folder / "releases", draws=draws, progress=progress)
+    if "statistic" in wanted:
+        classes = _classes(job, data, own)
+        plan, progress = statistic_plan(job, classes), within("statistic").progress
+        found["statistic"] = audit_statistic(
+            plan, classes, folder / "statistic", canaries=canaries, confidence=confidence, progress=progress
+        )
     if "replay" in wanted and data is not None:
         changed = flipped_at_the_source(job, secure_words(), own, encoders)
         found["replay"] = replay_run(again("replay", "before"), data, changed, secure_words())
@@ -137,9 +146,13 @@ def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice
         raise AuditError(f"there is no part {unknown[0]!r} of an audit; the parts are {', '.join(PARTS)}")
     without: dict[Part, str] = {}
     if not job.trains:
+        without["canaries"] = "no gradients cross (method: statistic)"
+    if not job.releases:
         without |= dict.fromkeys(("canaries", "releases"), "the job releases no labels (gradients: none)")
     elif job.privacy.mechanism == "none":
         without["releases"] = "the job releases labels without noise, and claims nothing"
+    if job.statistic is None:
+        without["statistic"] = "the job has none"
     if run is None:
         without["vault"] = "a job has no vault yet; name a run folder"
     elif not Vault.exists(RunFolder(run).vault()):
@@ -148,6 +161,6 @@ def _possible(job: Job, only: Collection[Part], run: Path | None, notice: Notice
     if not wanted:
         raise AuditError("; ".join(f"{part} cannot be audited: {without[part]}" for part in PARTS if part in only))
     for part in PARTS:
-        if part in only and part in without and (part != "vault" or run is not None):
+        if part in only and part in without and part != "statistic" and (part != "vault" or run is not None):
             notice(f"{part}: left out, {without[part]}")
     return wanted

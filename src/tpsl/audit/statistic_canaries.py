@@ -9,6 +9,7 @@ repeats.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,17 +77,19 @@ def audit_statistic(
 ) -> StatisticResult:
     """Release statistics of canaries with the noise and bound of a plan, in a new folder, guess their coins and judge.
 
+    A seed of the plan is not used: releases with it would have their noise in common.
+
     Guarantee: a vault that cuts every vector to the bound and draws independent noise as the plan says is accused with
     probability at most `levels.STATISTIC`.
     """
     new_folder(folder)
     words, noise = secure_words(), plan.noise
-    width = max(2, min(_MOST_WIDE, canaries, _MOST_NUMBERS // classes))
-    releases = max(_FEWEST_RELEASES, -(-canaries // width))
+    releases = max(_FEWEST_RELEASES, math.ceil(canaries / min(_MOST_WIDE, max(1, _MOST_NUMBERS // classes))))
+    width = max(2, math.ceil(canaries / releases))
     found = []
     for number in range(releases):
         canary = _Canaries.draw(width, classes, words)
-        values = _released(StatisticPlan(noise, plan.bound, width, plan.seed), classes, canary.labels, folder / "vault")
+        values = _released(StatisticPlan(noise, plan.bound, width), classes, canary.labels, folder / "vault")
         found.append(canary.read(values, noise, plan.bound))
         progress(number + 1, releases, f"releasing a statistic of {width:,} canaries")
     evidence, right = (np.concatenate([getattr(read, name) for read in found]) for name in ("evidence", "right"))

@@ -30,8 +30,8 @@ def audit(
         Path | None, typer.Argument(help="Job file or run folder. Without one, the options make a job.")
     ] = None,
     only: Annotated[
-        str, typer.Option(help="Leave the other parts out: some of canaries,releases,replay,vault.")
-    ] = "canaries,releases,replay,vault",
+        str, typer.Option(help="Leave the other parts out: some of canaries,releases,statistic,replay,vault.")
+    ] = "canaries,releases,statistic,replay,vault",
     canaries: Annotated[int, typer.Option(min=1, help="Records that get fair-coin labels.")] = 20_000,
     confidence: Annotated[
         float, typer.Option(help="Confidence of the lower bound that is shown. Accusations are surer than this.")
@@ -46,9 +46,10 @@ def audit(
 
     For the label party. Canaries: records with fair-coin labels, which an attack on the transcript guesses; its success
     says how large ε must at least be. Releases: made-up labels go through the vault many times, and no noise may
-    repeat. Replay: true labels are flipped before the data are read, noisy ones are kept, and no byte that is sent may
+    repeat. Statistic, if the job has one: a feature party that chooses its vectors as it likes guesses fair coins.
+    Replay: true labels are flipped before the data are read, noisy ones are kept, and no byte that is sent may
     change. Vault, for a run folder: the noise that was really released is tested. For a run folder as it is, what was
-    found is kept in its label party's folder, for `tpsl report`. A sound job is accused three times in a million
+    found is kept in its label party's folder, for `tpsl report`. A sound job is accused four times in a million
     audits.
     """
     from tpsl import audit as auditing
@@ -83,13 +84,11 @@ def audit(
 
 def _check_release(job: Job, policy: ReleasePolicy) -> None:
     """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
-    from tpsl.vault.planned import Planned
+    from tpsl.training.releases import planned_releases
     from tpsl.vault.totals import total_of
 
-    if job.trains:
-        privacy = job.privacy
-        mechanism = privacy.build(job.classes)
-        policy.check(total_of([Planned(mechanism, privacy.draws, privacy.noise_seed)], 0), 0)
+    for charge in planned_releases(job, job.classes).values():
+        policy.check(total_of([charge], 0), 0)
 
 
 def _keep(run: Path, found: audits.Examination) -> None:
@@ -110,6 +109,8 @@ def _verdicts(found: audits.Examination) -> Iterator[str | Table]:
     if found.canaries is not None:
         bound = f"audited ε ≥ {found.canaries.lower_bound:.4f} at {100 * found.canaries.confidence:g} % confidence"
         yield f"claimed ε = {found.canaries.claimed:.6g}, {bound}"
+    if found.statistic is not None:
+        yield f"statistic: {_claimed_and_audited(found.statistic)} at {100 * found.statistic.confidence:g} % confidence"
     table = Table(box=SIMPLE_HEAD)
     for heading in ("Part", "Looked at", "Verdict"):
         table.add_column(heading, overflow="fold", no_wrap=heading != "Looked at")
@@ -120,6 +121,12 @@ def _verdicts(found: audits.Examination) -> Iterator[str | Table]:
         yield "every byte of the transcript and every weight is the same"
 
 
+def _claimed_and_audited(statistic: audits.StatisticResult) -> str:
+    if statistic.rho is None:
+        return f"claimed ε = {statistic.claimed:.6g}, audited ε ≥ {statistic.lower_bound:.4f}"
+    return f"claimed ρ = {statistic.rho:.6g}, audited ρ ≥ {statistic.rho_lower_bound:.4g}"
+
+
 def _looked_at(found: audits.Examination, part: audits.Part) -> str:
     if part == "canaries" and (canaries := found.canaries):
         return (
@@ -128,6 +135,11 @@ def _looked_at(found: audits.Examination, part: audits.Part) -> str:
         )
     if part == "releases" and (releases := found.releases):
         return f"{releases.releases} releases of {releases.records:,} made-up labels with {releases.mechanism}"
+    if part == "statistic" and (statistic := found.statistic):
+        return (
+            f"{statistic.right:,} of {statistic.canaries:,} coins guessed right, {statistic.expected:,.0f} expected "
+            f"({statistic.releases} releases with {statistic.noise})"
+        )
     if part == "replay" and (replayed := found.replay):
         return (
             f"{replayed.flipped:,} true labels flipped; {replayed.frames:,} messages of {replayed.frame_bytes:,} bytes "

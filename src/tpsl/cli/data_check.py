@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tpsl.data.check import DataReport, PartyCounts
+    from tpsl.training.job import Job
 
 
 COMMAND = settings_command()
@@ -32,14 +33,27 @@ def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, 
     sources = {party: source for party, source in given if source is not None}
     with progress_bar("reading") as progress:
         found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
-    answer(json, found.as_dict(), _for_people(found))
+    worth = _clean_labels(agreed, found)
+    answer(json, {**found.as_dict(), "effective_labels": worth}, _for_people(found, agreed, worth))
     if found.classes:
         notice("true labels were read: what is printed stays with the label party")
     if not found.passed:
         raise typer.Exit(1)
 
 
-def _for_people(found: DataReport) -> Iterator[str | Table]:
+def _clean_labels(job: Job, found: DataReport) -> int | None:
+    """Return how many clean labels the noisy ones of the training records are worth; None where that is not known."""
+    from tpsl.mechanisms.effective_labels import effective_labels
+
+    if not found.passed or not found.classes or not job.trains:
+        return None
+    shares = [count * (1 - job.data.test_fraction) for count in found.classes.values()]
+    return round(
+        effective_labels(job.privacy.build(job.classes), [round(share) for share in shares], job.privacy.draws)
+    )
+
+
+def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str | Table]:
     for party in found.parties:
         yield f"{party.party}: {party.records:,} records in {party.source}"
         if party.columns:
@@ -50,6 +64,9 @@ def _for_people(found: DataReport) -> Iterator[str | Table]:
         yield "the data of this job come with tpsl: there is nothing to check"
     if found.classes:
         yield "labels: " + ", ".join(f"{name}: {count:,}" for name, count in found.classes.items())
+    if worth is not None:
+        mechanism = job.privacy.build(job.classes)
+        yield f"{mechanism}: the noisy labels of the training records are worth {worth:,} clean ones"
     for finding in found.findings:
         yield f"{finding.level}: {finding.text}"
     yield "no errors" if found.passed else "the job cannot run on these data"

@@ -21,6 +21,8 @@ from tpsl.cli import (
     embed,
     evaluate,
     export,
+    joint_tune,
+    learn,
     list_keys,
     predict,
     report,
@@ -74,10 +76,13 @@ app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
 two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
 two_parties.label_app.command("predict", cls=predict.LABEL_COMMAND)(predict.label_predict)
 two_parties.feature_app.command("predict", cls=predict.FEATURE_COMMAND)(predict.feature_predict)
+two_parties.label_app.command("tune", cls=joint_tune.LABEL_COMMAND)(joint_tune.label_tune)
+two_parties.feature_app.command("tune", cls=joint_tune.FEATURE_COMMAND)(joint_tune.feature_tune)
 two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
 two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
 app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
 app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
+app.command("learn", cls=learn.COMMAND, rich_help_panel=_TRAIN)(learn.learn)
 app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)
 app.command("certs", rich_help_panel=_TRAIN)(certs.certs)
 app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)

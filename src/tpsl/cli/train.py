@@ -97,10 +97,18 @@ def _starts_from(origin: Origin) -> str:
     return f"{origin.run} ({origin.train_records:,} records{spent}; their labels are in these weights too)"
 
 
-def _test_auc(result: TrainResult) -> str:
-    if math.isnan(result.test_auc):
-        return "–  (it needs test records of two classes)"
-    return f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]"
+def _tested(result: TrainResult) -> dict[str, str]:
+    """What true labels of test records say; a feature party that trains alone has none."""
+    if math.isnan(result.test_log_loss):
+        if not result.epochs:
+            return {"handed over": f"{result.train_records:,} noisy labels, on which the feature party trains alone"}
+        return {"test AUC": "–  (no true label of a test record is known here)"}
+    area = f"{result.test_auc:.4f}  [{result.test_auc_low:.4f}, {result.test_auc_high:.4f}]"
+    return {
+        "test AUC": "–  (it needs test records of two classes)" if math.isnan(result.test_auc) else area,
+        "test log loss": f"{result.test_log_loss:.4f}",
+        "calibration error": f"{result.test_calibration_error:.4f}",
+    }
 
 
 def _private_head(result: TrainResult) -> dict[str, str]:
@@ -109,12 +117,13 @@ def _private_head(result: TrainResult) -> dict[str, str]:
 
     large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
     judged = f"{result.validation_auc:.4f}  (from noisy labels)"
+    head = {"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}
+    if result.statistic_records:
+        head = {"private head": f"fitted on one statistic of {result.statistic_records:,} labels"}
     return {
         "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
         "guarantee": guarantee_text(result) + large,
-        **({"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}),
+        **head,
         **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),
-        "test AUC": _test_auc(result),
-        "test log loss": f"{result.test_log_loss:.4f}",
-        "calibration error": f"{result.test_calibration_error:.4f}",
+        **_tested(result),
     }

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 COMMAND = settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")
 
+SpaceOption = Annotated[
+    Path | None,
+    typer.Option(help="YAML list of changes to the job to try. Default: what suits the classes and the networks."),
+]
+
 
 def tune(
     context: typer.Context,
     job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
-    space: Annotated[
-        Path | None,
-        typer.Option(help="YAML list of changes to the job to try. Default: what suits the classes and the networks."),
-    ] = None,
+    space: SpaceOption = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time, in one thread each.")] = 1,
     local: LocalsOption = None,
     json: JsonFlag = False,
@@ -34,7 +36,8 @@ def tune(
     """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.
 
     Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
-    already: the budget is spent once. Writes OUT/tune.json and OUT/best.yaml.
+    already: the budget is spent once. Writes OUT/best.yaml, the best job, and OUT/tune.json. With it OUT is a model as
+    a run is: the committee of all candidates predicts, is served and exported.
     """
     import torch
 
@@ -56,6 +59,11 @@ def tune(
         watching = Watching(progress=progress, notice=notice)
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
         result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=workers)
+    show_tuned(result, out, json)
+
+
+def show_tuned(result: TuneResult, out: Path, json: bool) -> None:
+    """Print what a search has found, and how its committee is used."""
     for name in result.diverged:
         warn(f"{name}: diverged, so that it is no candidate")
     answer(json, result.as_dict(), _found(result, out))
@@ -83,3 +91,4 @@ def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
     yield f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}"
     yield f"guarantee             {guarantee_text(result)}: one release for all of them"
     yield f"the best job          {out / 'best.yaml'}"
+    yield f"use the committee     tpsl predict {out}, tpsl label score {out}, tpsl export {out}"

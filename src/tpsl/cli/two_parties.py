@@ -156,6 +156,7 @@ def join(
 
     from tpsl.training.join import join as run
     from tpsl.training.one_process import ALL_STEPS
+    from tpsl.training.run_folder import RunFolder
 
     with side.watched(log, log_json) as watching:
         result = run(
@@ -167,6 +168,9 @@ def join(
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
+    if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
+        show_result(trained, json)
+        return
     rows = {
         "run": result.run,
         "weights": side.out / side.party / "bottom.safetensors",

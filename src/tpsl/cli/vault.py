@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli import statement
+from tpsl.cli import hand_over, statement
 from tpsl.cli.console import JsonFlag, answer, complain, notice, print_json, progress_bar, say, warn
-from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
+from tpsl.cli.settings import Settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,33 +84,22 @@ def add(
     answer(json, content, [known])
 
 
-@app.command(
-    cls=settings_command(
-        *("privacy", "local"),
-        **{"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", **LIMIT_FLAGS, "compose": "local.compose"},
-    )
-)
+@app.command(cls=hand_over.COMMAND)
 def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) -> None:
     """Draw the noisy label of every record that has none yet; asking again changes nothing."""
     from tpsl.report.words import rounded_up
     from tpsl.vault import Vault
 
-    settings = Settings.of(context)
-    privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
     with Vault.open(vault) as opened:
-        chosen = privacy.build(opened.classes)
-        with progress_bar("releasing") as progress:
-            report = opened.release(
-                chosen,
-                draws=privacy.draws,
-                seed=privacy.noise_seed,
-                policy=settings.load_local(None).vault_choice().policy,
-                progress=progress,
-            )
+        report = hand_over.release_all(opened, Settings.of(context))
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
-    content = {"vault": str(vault), "mechanism": chosen.name, **{name: getattr(report, name) for name in names}}
-    released = f"{report.released:,} released with {chosen}, {report.already_released:,} were released before"
+    content = {
+        "vault": str(vault),
+        "mechanism": report.mechanism.name,
+        **{name: getattr(report, name) for name in names},
+    }
+    released = f"{report.released:,} released with {report.mechanism}, {report.already_released:,} were released before"
     answer(
         json,
         {**content, "epsilon_per_record": total, "lookalikes": alike},
@@ -202,5 +191,6 @@ def verify(
         raise typer.Exit(1)
 
 
+app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
 app.command("statement")(statement.statement)
 app.command("check-statement")(statement.check_statement)

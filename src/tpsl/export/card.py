@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from tpsl.files import for_json
+from tpsl.mechanisms import Cost
 from tpsl.prediction.model import TUNE, TrainedModel
 from tpsl.training.job import Job
+from tpsl.training.releases import planned_releases
 from tpsl.training.result import NOTHING_RELEASED
 from tpsl.training.run_folder import RunError
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault.budget import times
 
 VERSION = 1
 """A new key may come at any time; another meaning of a key that is there is another version."""
@@ -92,14 +93,13 @@ def _members(model: TrainedModel, party: str) -> list[Card]:
 
 
 def _agreed_privacy(job: Job) -> Card:
-    """Return the promise of the job's own release, over all draws."""
+    """Return the promise of the job's own releases, over all draws: each record has a part in one of them."""
     privacy = job.privacy
-    facts: Card = {"mechanism": NOTHING_RELEASED, "estimator": privacy.estimator, "draws": privacy.draws}
-    epsilon = delta = 0.0
-    if job.trains:
-        mechanism = privacy.build(job.classes)
-        facts["mechanism"] = mechanism.name
-        epsilon, delta = (times(each, privacy.draws) for each in (mechanism.epsilon, mechanism.delta))
+    planned = planned_releases(job, job.classes)
+    costs = [Cost(0.0), *(charge.cost for charge in planned.values())]
+    epsilon, delta = max(cost.epsilon for cost in costs), max(cost.delta for cost in costs)
+    mechanism = " and ".join(planned) or NOTHING_RELEASED
+    facts: Card = {"mechanism": mechanism, "estimator": privacy.estimator, "draws": privacy.draws}
     facts |= {"epsilon": for_json(epsilon), "delta": delta}
     return facts | {"private": math.isfinite(epsilon) and privacy.noise_seed is None}
 

@@ -9,18 +9,20 @@ from tpsl.export.wide_graph import WideScore
 from tpsl.prediction.committee import Committee
 from tpsl.prediction.halves import Embedder, Predictor, SideBySide, TrainedBottom, TrainedTop
 from tpsl.prediction.local_head import CutOfShares, TrainedLocalHead
+from tpsl.prediction.statistic_head import CodesOfFields, TrainedStatisticHead, head_inputs
 
 
 class BottomGraph(nn.Module):
     """Categories and numbers as the encoder gives them, or inputs of the party's own → the party's share.
 
-    With a wide part the score is computed inside. A frozen pre-trained embedding comes before the cut, if it is sent.
+    With a wide part the score is computed inside. Codes of fields and a frozen pre-trained embedding come before the
+    cut, if they are sent.
     """
 
     def __init__(self, half: Embedder) -> None:
         super().__init__()
         halves = half.parts if isinstance(half, SideBySide) else [half]
-        self.parts = nn.ModuleList(_OneBottom(each) for each in halves if isinstance(each, TrainedBottom))
+        self.parts = nn.ModuleList(map(_part, halves))
 
     def forward(self, *batch: Tensor) -> Tensor:
         """Return embeddings, float32 of shape `[n, width]`."""
@@ -43,12 +45,23 @@ class TopGraph(nn.Module):
         return probabilities
 
 
+def _part(half: Embedder) -> nn.Module:
+    """Return what makes one part of a share."""
+    if isinstance(half, CodesOfFields):
+        return half.book
+    if not isinstance(half, TrainedBottom):
+        raise TypeError(f"{type(half).__name__} is no part of a share")
+    return _OneBottom(half)
+
+
 def _head(predictor: Predictor) -> nn.Module:
     """Return what turns shares, those received and the label party's own, into probabilities."""
     if isinstance(predictor, Committee):
         return _CommitteeHead(predictor)
     if isinstance(predictor, TrainedLocalHead):
         return _LocalHead(predictor)
+    if isinstance(predictor, TrainedStatisticHead):
+        return _StatisticHead(predictor)
     return _PrivateHead(predictor.top if isinstance(predictor, CutOfShares) else predictor)
 
 
@@ -116,8 +129,24 @@ class _LocalHead(nn.Module):
         super().__init__()
         self.head = half.head
         self.private = None if half.top is None else _PrivateHead(half.top)
+        self._reads = list(half.reads.values())
 
     def forward(self, received: list[Tensor], own: list[Tensor]) -> Tensor:
         private = [] if self.private is None else [self.private.log_odds([*received, *own])]
-        probabilities = torch.softmax(self.head(torch.cat([*received, *private, *own], dim=1)), dim=1)
+        read = [share[:, -width:] for share, width in zip([*received, *own], self._reads, strict=True)]
+        inputs = [*read[: len(received)], *private, *read[len(received) :]]
+        probabilities = torch.softmax(self.head(torch.cat(inputs, dim=1)), dim=1)
         return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
+
+
+class _StatisticHead(nn.Module):
+    """The private head of a statistic, and the top half whose log-odds it reads."""
+
+    def __init__(self, half: TrainedStatisticHead) -> None:
+        super().__init__()
+        self.head, self._own_codes = half.head, half.own_codes
+        self.top = None if half.top is None else _PrivateHead(half.top)
+
+    def forward(self, received: list[Tensor], own: list[Tensor]) -> Tensor:
+        log_odds = [] if self.top is None else [self.top.log_odds([*received, *own])]
+        return self.head.probabilities(head_inputs(received, log_odds, own, self._own_codes))

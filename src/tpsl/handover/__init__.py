@@ -1,1 +1,1 @@
-"""Noisy labels handed over: what a feature party needs to train alone, in files or in one message."""
+"""Noisy labels as a file with a signed card: the label party hands them over, a feature party checks and learns."""

@@ -15,13 +15,13 @@ from tpsl.mechanisms.mechanism import Mechanism
 from tpsl.mechanisms.statistic_noise import StatisticNoise
 
 
-def effective_labels(mechanism: Mechanism, counts: Sequence[int]) -> float:
-    """Return how many clean labels one noisy label for each record is worth; `counts` are the records of each class.
+def effective_labels(mechanism: Mechanism, counts: Sequence[int], draws: int = 1) -> float:
+    """Return how many clean labels the noisy labels of all records are worth; `counts` are the records of each class.
 
-    Variances are summed over the coordinates of the label's unit vector.
+    Variances are summed over the coordinates of the label's unit vector. Equal classes are worth most.
     """
     clean = _variance(counts)
-    return sum(counts) * clean / (clean + variance_of_unbiased(mechanism)) if clean else 0.0
+    return sum(counts) * clean / (clean + variance_of_unbiased(mechanism) / draws) if clean else 0.0
 
 
 def effective_labels_of_statistic(noise: StatisticNoise, bound: int, width: int, counts: Sequence[int]) -> float:

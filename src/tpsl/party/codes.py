@@ -7,6 +7,7 @@ quantile bin of a number among the training records.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
@@ -27,10 +28,22 @@ class CodeBook(nn.Module):
     """Categories and numbers as the encoder gives them → codes, float32 `[n, fields]`."""
 
     edges: Tensor
+    categories: Tensor
 
-    def __init__(self, edges: Tensor) -> None:
+    def __init__(self, categories: Tensor, edges: Tensor) -> None:
         super().__init__()
+        self.register_buffer("categories", categories)
         self.register_buffer("edges", edges)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Tensor]) -> Self:
+        """Return the code book whose `state_dict` this is."""
+        return cls(state["categories"], state["edges"])
+
+    @property
+    def width(self) -> int:
+        """The number of fields."""
+        return int(self.categories) + len(self.edges)
 
     @classmethod
     def learn(cls, features: Features, train: Rows) -> Self:
@@ -43,7 +56,7 @@ class CodeBook(nn.Module):
         for column, values in enumerate(numbers.T):
             found = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS).astype(np.float32))
             edges[column, : len(found)] = found
-        return cls(torch.from_numpy(edges))
+        return cls(torch.tensor(len(features.categorical_fields)), torch.from_numpy(edges))
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
         """Return the category of each categorical field and the bin of each number."""

@@ -1,6 +1,18 @@
-"""The feature map φ of a statistic: what the label party has of a record → a vector of norm at most 1.
+"""The feature map φ of a statistic: what the label party has of a record → a vector of norm 1.
+
+    φ = (κ, √(1-κ²)·z/|z|)      with z = (b - mean)·components and b the record's `Expansion`
 
 It is learned from what parties sent of the statistic's records, without labels: what it is reveals nothing of them.
+
+The noise on `T = Σ_i y_i φ_i` is the same for every coordinate and |φ| is bounded, so coordinates share a budget. Before
+any label is seen the log-odds are taken for a random function `w·b` with independent normal weights, such that each
+kind of b has its share of the function's variance. Then the principal components of b are the independent parts of that
+function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the variance
+`s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave the least of the function unknown,
+`Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would drown get
+nothing and the others nearly equal shares. So the width follows from n and from the noise.
+
+Rows are scaled *up* to norm 1, too: what T gets from a record costs the same however short its vector is.
 """
 
 from __future__ import annotations
@@ -8,94 +20,172 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tpsl.mechanisms.quantise import Norm, to_integers
+from tpsl.models.seeds import seed_of
+from tpsl.party.expansion import Expansion, InputColumns
+
 Inputs = npt.NDArray[np.float32]
-Columns = npt.NDArray[np.int64]
+AnyNumber = TypeVar("AnyNumber", bound=np.number)
 
 ROWS_AT_ONCE = 16_384
-_FAR = 4.0  # standard deviations; a number farther out counts as this far
-_MOST_CELLS = 1024
-_CELL_FROM = 0.002  # share of the records that a code needs to have a cell of its own
-_CONSTANT = 0.25
+MOST_COMPONENTS = 1024
+_SAMPLE = 32_768  # records that the map is learned from
+_RECORDS_OF_A_FEATURE = 16  # at least, for each random feature of a kind
+_SHARES = (0.1, 0.2, 0.45, 0.25)
+"""Of the variance that the log-odds are expected to have, by kind of b."""
+_VARIANCE = 1.0
+"""That variance."""
+_CONSTANT = 0.06
+_JUST_INSIDE = 0.999  # so that rounding to integers does not lengthen a vector beyond the bound
+_EXPANSION = "expansion."
+_POWERS = 4  # of the covariance, by which its principal components are found
+_LEAST_GAIN = 1e-4  # against the largest: parts below it are left out
 
 
 @dataclass(frozen=True)
-class InputColumns:
-    """Which of a record's numbers are of which kind, by their places in its row."""
+class Purpose:
+    """What a map is for: all that its width and its gains depend on, besides the records."""
 
-    numbers: Columns
-    """Embeddings, scores and log-odds."""
-    codes: Columns
-    """Whole numbers that only tell records apart: categories and bins."""
+    noise: float
+    """The standard deviation of the noise on a coordinate of T, for vectors of norm at most 1."""
+    norm: Norm = "l2"
+    classes: int = 2
+    random_features: int = 1024
+    """At most, of each of the two kinds."""
+    seed: int = 0
+
+    @property
+    def label_variance(self) -> float:
+        """That of the indicator of one class, if all are equally frequent."""
+        return (1 - 1 / self.classes) / self.classes
 
 
 class FeatureMap(nn.Module):
-    """Standardised numbers and cells of frequent codes, scaled so that no vector is longer than 1."""
+    """Principal components of an expansion, scaled to norm 1."""
 
-    mean: Tensor
-    scale: Tensor
-    numbers: Tensor
-    cell_columns: Tensor
-    cell_codes: Tensor
-    length: Tensor
+    centre: Tensor
+    components: Tensor
+    prior: Tensor
+    kind_scales: Tensor
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        for name, tensor in state.items():
-            self.register_buffer(name, tensor)
+        of_expansion = {name for name in state if name.startswith(_EXPANSION)}
+        self.expansion = Expansion({name.removeprefix(_EXPANSION): state[name] for name in of_expansion})
+        for name in state.keys() - of_expansion:
+            self.register_buffer(name, state[name])
+        self._order = int(state["order"])
 
     @property
     def width(self) -> int:
         """The number of coordinates of φ."""
-        return 1 + len(self.numbers) + len(self.cell_codes)
+        return 1 + self.components.shape[1]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return φ of records, float32 `[n, width]`, each of 2-norm at most 1 up to rounding."""
-        numbers = (inputs.index_select(1, self.numbers) - self.mean) / self.scale
-        cells = (inputs.index_select(1, self.cell_columns) == self.cell_codes).float()
-        both = torch.cat([numbers.clamp(-_FAR, _FAR), cells], dim=1) / self.length
-        norms = both.square().sum(dim=1, keepdim=True).sqrt()
-        both = both / norms.clamp(min=1.0) * math.sqrt(1 - _CONSTANT**2)
-        return torch.cat([torch.full_like(norms, _CONSTANT), both], dim=1)
+        """Return φ of records, float32 `[n, width]`, each of norm 1 up to rounding."""
+        z = (self.expansion(inputs) - self.centre) @ self.components
+        lengths = torch.linalg.vector_norm(z, ord=self._order, dim=1, keepdim=True).clamp(min=1e-12)
+        rest = (1 - _CONSTANT**self._order) ** (1 / self._order)
+        return torch.cat([torch.full_like(lengths, _CONSTANT), z * (rest / lengths)], dim=1)
+
+    @torch.no_grad()
+    def integers(self, inputs: Inputs, bound: int) -> Iterator[npt.NDArray[np.int32]]:
+        """Yield φ times the bound of these records as integers, block after block."""
+        for block in blocks(inputs):
+            yield to_integers(_JUST_INSIDE * self(torch.from_numpy(block)).numpy(), bound)
+
+    def weight_covariances(self) -> list[Tensor]:
+        """Return for each kind of b the prior covariance of the weights of φ, if there were only this kind.
+
+        With `u_j = √(λ_j/g_j)·U_jᵀw` as weights of z: `cov u = √(λ/g)·U_tᵀU_t·√(λ/g)`, of the rows t of U.
+        """
+        found, begin = [], 0
+        for count, scale in zip(self.expansion.kinds, self.kind_scales.tolist(), strict=True):
+            rows = self.components[begin : begin + count].double()
+            root = self.prior[:, None] * rows.T / (scale or 1.0)
+            found.append(nn.functional.pad(root @ root.T, (1, 0, 1, 0)))
+            begin += count
+        return found
 
     @classmethod
-    def learn(cls, inputs: Inputs, columns: InputColumns) -> Self:
-        """Learn scales and frequent codes from these records; no label has a part in it."""
-        total = np.zeros(len(columns.numbers))
-        squares, counts = total.copy(), [dict[float, int]() for _ in columns.codes]
-        for block in blocks(inputs):
-            numbers = block[:, columns.numbers].astype(np.float64)
-            total, squares = total + numbers.sum(axis=0), squares + np.square(numbers).sum(axis=0)
-            for found, column in zip(counts, columns.codes, strict=True):
-                for code, count in zip(*np.unique(block[:, column], return_counts=True), strict=True):
-                    found[float(code)] = found.get(float(code), 0) + int(count)
-        mean = total / len(inputs)
-        deviation = np.sqrt(np.maximum(squares / len(inputs) - mean**2, 0))
-        cells = sorted(
-            ((count, int(column), code) for column, found in zip(columns.codes, counts, strict=True)
-             for code, count in found.items() if count >= _CELL_FROM * len(inputs)),
-            key=lambda cell: (-cell[0], *cell[1:]),
-        )[:_MOST_CELLS]  # fmt: skip
-        usual = math.sqrt(len(columns.numbers) + len(columns.codes))
-        return cls(
-            {
-                "mean": torch.from_numpy(mean.astype(np.float32)),
-                "scale": torch.from_numpy(np.where(deviation > 0, deviation, 1.0).astype(np.float32)),
-                "numbers": torch.from_numpy(columns.numbers),
-                "cell_columns": torch.tensor([column for _, column, _ in cells], dtype=torch.int64),
-                "cell_codes": torch.tensor([code for _, _, code in cells], dtype=torch.float32),
-                "length": torch.tensor(1.5 * usual, dtype=torch.float32),
-            }
+    @torch.no_grad()
+    def learn(cls, inputs: Inputs, columns: InputColumns, purpose: Purpose) -> Self:
+        """Learn the map for a statistic of these records; deterministic, and no label has a part in it."""
+        generator = torch.Generator().manual_seed(seed_of("tpsl feature map", purpose.seed))
+        sample = torch.from_numpy(np.array(inputs[:: -(-len(inputs) // _SAMPLE)]))
+        random_features = min(purpose.random_features, len(inputs) // _RECORDS_OF_A_FEATURE)
+        expansion = Expansion.learn(sample, columns, random_features, generator)
+        features = torch.cat([expansion(part) for part in sample.split(ROWS_AT_ONCE)])
+        centre = features.mean(dim=0)
+        features -= centre
+        kind_scales = torch.stack(
+            [_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), _SHARES, strict=True)]
         )
+        scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds))
+        variances, directions = _principal_components(features * scales, generator)
+        gains = water_filled(variances, purpose, len(inputs))
+        used = gains > _LEAST_GAIN * gains.amax() if len(gains) else gains > 0
+        variances, gains, directions = variances[used], gains[used] / gains.sum(), directions[:, used]
+        state = {
+            "centre": centre,
+            "components": (scales[:, None] * directions * (gains / variances).sqrt()).float(),
+            "prior": variances / gains,
+            "kind_scales": kind_scales,
+            "order": torch.tensor(1 if purpose.norm == "l1" else 2),
+        }
+        return cls(state | {_EXPANSION + name: tensor for name, tensor in expansion.state_dict().items()})
 
 
-def blocks(inputs: Inputs) -> Iterator[Inputs]:
-    """Yield the rows in blocks of bounded size, the same ones each time."""
-    for start in range(0, len(inputs), ROWS_AT_ONCE):
-        yield np.array(inputs[start : start + ROWS_AT_ONCE])
+def water_filled(variances: Tensor, purpose: Purpose, records: int) -> Tensor:
+    """Return the gains `g_j ≥ 0`, `Σ_j g_j = 1`, that leave the least of parts of these variances unknown.
+
+    Where the derivative is the same, -μ, for all that get anything: `g_j = (λ_j·√(k/μ) - k)/(λ_j + 1/(n·v))`, with
+    `k = σ²/(n·v)²`. For the 1-norm, in which m equal coordinates are √m times as long, σ counts √m times.
+    """
+    information = records * purpose.label_variance
+    gains = torch.full_like(variances, 1 / max(1, len(variances)))
+    for _ in range(1 if purpose.norm == "l2" else 20):
+        counted = 1.0 if purpose.norm == "l2" else 1 / max(float(gains.square().sum()), 1e-12)
+        k = max(counted * purpose.noise**2, 1e-6) / information**2
+        low, high = -80.0, 80.0  # ln √(1/μ)
+        for _ in range(100):
+            middle = (low + high) / 2
+            gains = ((variances * math.sqrt(k) * math.exp(middle) - k) / (variances + 1 / information)).clamp(min=0)
+            low, high = (middle, high) if gains.sum() < 1 else (low, middle)
+    return gains
+
+
+def blocks(rows: npt.NDArray[AnyNumber]) -> Iterator[npt.NDArray[AnyNumber]]:
+    """Yield rows in blocks of bounded size, the same ones each time."""
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        yield np.array(rows[start : start + ROWS_AT_ONCE])
+
+
+def _scale(features: Tensor, share: float) -> Tensor:
+    """Return the factor that gives centred features their share of the expected variance."""
+    total = float(features.double().square().sum()) / len(features)
+    return torch.tensor(math.sqrt(share * _VARIANCE / total) if total > 1e-12 else 0.0)
+
+
+def _principal_components(features: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return variances, descending and above 0, and directions of the largest principal components.
+
+    By subspace iteration: all eigenvectors of a covariance of some thousand features would take a minute.
+    """
+    covariance = (features.T @ features).double() / len(features)
+    size = len(covariance)
+    count = min(MOST_COMPONENTS, size)
+    basis = torch.randn(size, min(size, count + count // 8), generator=generator, dtype=torch.float64)
+    for _ in range(_POWERS):
+        basis = torch.linalg.qr(covariance @ basis).Q
+    variances, inner = torch.linalg.eigh(basis.T @ covariance @ basis)
+    variances, directions = variances.flip(0)[:count], (basis @ inner.flip(1))[:, :count]
+    known = variances > 1e-9 * variances.sum()
+    return variances[known], directions[:, known]

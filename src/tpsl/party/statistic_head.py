@@ -1,14 +1,22 @@
 """The private head that one noisy statistic gives: logistic regression on a feature map φ.
 
-For `p_i = σ(w·φ_i)` the log-likelihood is `w·T - Σ_i ln(1 + e^{w·φ_i})`: labels enter through `T = Σ_i y_i φ_i` alone.
-With noise of variance σ² on T a step of Newton's method in the eigenbasis of `H = Σ_i p_i(1-p_i) φ_i φ_iᵀ` sees
-`r_j ~ N(h_j w_j, h_j + σ²)`, and with the prior `w_j ~ N(0, τ²)`, τ² of maximum evidence, the posterior mean is
-`w_j = r_j·h_j/(h_j + σ²) / (h_j²/(h_j + σ²) + 1/τ²)`. All of it is post-processing of the noisy statistic.
+For `p_i = σ(w·φ_i)` the log-likelihood is `w·T - Σ_i ln(1 + e^{w·φ_i})`: labels enter through `T = Σ_i y_i φ_i` alone,
+and so do they for k classes with one such sum a class. T comes with noise of variance σ². Linearised at w (Newton's
+method), with the curvature `H = Σ_i p_i(1-p_i) φ_i φ_iᵀ`, it says
+
+    r = T - Σ_i p_i φ_i + H·w  ~  N(H·w, H + σ²·I)
+
+With the prior `w ~ N(0, Σ_t τ_t²·K_t)`, one K_t for each kind of features in φ, the posterior mean is the head. The τ_t²
+are those of maximum evidence (empirical Bayes), found by the algorithm of Zhou, Hu, Zhou and Lange (2019) for variance
+components. So features that tell nothing under this noise count nothing; where all of them together do not make what
+was released more likely than the base rate alone does, the head is the base rate. All of it is post-processing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,13 +24,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.party.feature_map import FeatureMap, Inputs, blocks
+from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap
 from tpsl.vault import NoisyStatistic
 
-Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer]
 
-_ROUNDS = 4
-_VARIANCES = np.geomspace(1e-4, 1e4, 65)  # candidates for τ²
+_ROUNDS = 6
+_ROUNDS_OF_EVIDENCE, _STEPS = 2, 15
+_CURVED = 32_768  # records that the curvature is computed from
+_BASE_VARIANCE = 4.0  # of the base rate's log-odds, before the statistic is seen
+_RELIABLE = math.log(20)
 _MAP, _WEIGHTS = "map.", "weights"
 
 
@@ -41,7 +52,6 @@ class StatisticHead(nn.Module):
         logits: Tensor = self.map(inputs) @ self.weights
         return logits.squeeze(1) if self.weights.shape[1] == 1 else logits
 
-    @torch.no_grad()
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
         logits = self(inputs)
@@ -54,37 +64,150 @@ class StatisticHead(nn.Module):
         return cls(FeatureMap(feature_map), state[_WEIGHTS])
 
 
+@dataclass(frozen=True)
+class FitReport:
+    """What a statistic was good for."""
+
+    records: int
+    effective_labels: float
+    """The number of clean labels that would say as much: `n·tr(H(H + σ²I)⁻¹H)/tr(H)`, the mean over classes."""
+    evidence: float
+    """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether anything besides the base rate could be learned."""
+        return self.evidence > _RELIABLE
+
+    def __str__(self) -> str:
+        worth = f"the statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
+        return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the base rate"
+
+
 @torch.no_grad()
-def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, inputs: Inputs) -> StatisticHead:
-    """Return the head that the statistic of these records gives; deterministic."""
+def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) -> tuple[StatisticHead, FitReport]:
+    """Return the head that the statistic of these records gives, and what it was good for; deterministic.
+
+    `phi` are the integers that were summed, `[n, width]`; they may be a memory-mapped file.
+    """
     bound = statistic.plan.bound
-    sums = statistic.values.astype(np.float64) / bound
-    variance = (statistic.plan.noise.deviation / bound) ** 2
-    weights = [_fit_one(total, variance, feature_map, inputs) for total in sums]
-    return StatisticHead(feature_map, torch.from_numpy(np.stack(weights, axis=1).astype(np.float32)))
+    fit = _Fit(
+        sums=torch.from_numpy(statistic.values.astype(np.float64) / bound),
+        variance=(statistic.plan.noise.deviation / bound) ** 2,
+        phi=phi,
+        bound=bound,
+        covariances=feature_map.weight_covariances(),
+    )
+    for number in range(_ROUNDS):
+        fit.round(find_evidence=number < _ROUNDS_OF_EVIDENCE)
+    report = fit.report()
+    if not report.reliable:
+        fit.keep_base_rate_only()
+    return StatisticHead(feature_map, fit.weights.T.float().contiguous()), report
 
 
-def _fit_one(total: Floats, variance: float, feature_map: FeatureMap, inputs: Inputs) -> Floats:
-    """Return the weights of one class against the rest."""
-    weights = np.zeros(feature_map.width)
-    for _ in range(_ROUNDS):
-        expected, curvature = np.zeros_like(weights), np.zeros((len(weights), len(weights)))
-        for block in blocks(inputs):
-            phi = feature_map(torch.from_numpy(block)).numpy().astype(np.float64)
-            p = 1 / (1 + np.exp(-np.clip(phi @ weights, -30, 30)))
-            expected += p @ phi
-            curvature += (phi * (p * (1 - p))[:, None]).T @ phi
-        eigenvalues, basis = np.linalg.eigh(curvature)
-        h = np.maximum(eigenvalues, 1e-12)
-        r = basis.T @ (total - expected + curvature @ weights)
-        precision = h**2 / (h + variance)
-        evidence = [_evidence(r, h, variance, prior) for prior in _VARIANCES]
-        prior = _VARIANCES[int(np.argmax(evidence))]
-        weights = basis @ (r * h / (h + variance) / (precision + 1 / prior))
-    return weights
+class _Fit:
+    """Newton's method for all classes, one row of weights a class."""
+
+    def __init__(self, sums: Tensor, variance: float, phi: Integers, bound: int, covariances: Sequence[Tensor]) -> None:
+        self._phi, self._bound, self._covariances = phi, bound, covariances
+        self._classes = max(2, len(sums))
+        self._sample = self._rows(slice(None, None, -(-len(phi) // _CURVED)))
+        if self._classes > 2:
+            # What the noise adds to all classes together is known, since their sums are Σ_i φ_i without it.
+            every = sum(self._rows(part).double().sum(dim=0) for part in self._blocks())
+            sums = sums + (every - sums.sum(dim=0)) / len(sums)
+            variance *= 1 - 1 / len(sums)
+        self._sums, self._variance = sums, variance
+        self.weights = torch.zeros_like(sums)
+        self._components = [torch.ones(len(covariances), dtype=torch.float64) for _ in sums]
+        self._worth, self._evidence = [0.0] * len(sums), [0.0] * len(sums)
+
+    def round(self, *, find_evidence: bool) -> None:
+        """Take a step of Newton's method for every class; the first ones find the variances of the prior, too."""
+        left = self._sums - self._expected()
+        probabilities = self._probabilities(self._sample)
+        for number, residual in enumerate(left):
+            p = probabilities[:, number]
+            # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
+            steepness = p * (1 - p) * (1.0 if self._classes == 2 else self._classes / (self._classes - 1))
+            curvature = (self._sample.T @ (self._sample * steepness[:, None].float())).double()
+            curvature *= len(self._phi) / len(self._sample)
+            self._step(number, curvature, residual + curvature @ self.weights[number], find_evidence)
+
+    def _step(self, number: int, curvature: Tensor, seen: Tensor, find_evidence: bool) -> None:
+        noise = curvature + self._variance * torch.eye(len(curvature), dtype=torch.float64)
+        noise.diagonal().add_(1e-9 * noise.diagonal().mean())
+        root = torch.linalg.cholesky(noise)
+        response = torch.linalg.solve_triangular(root, curvature, upper=False)
+        observed = torch.linalg.solve_triangular(root, seen[:, None], upper=False)[:, 0]
+        base = torch.zeros_like(curvature)
+        base[0, 0] = _BASE_VARIANCE / float(self._sample[0, 0]) ** 2
+        if find_evidence:
+            parts = [response @ covariance @ response.T for covariance in self._covariances]
+            ignorance = torch.eye(len(base), dtype=torch.float64) + response @ base @ response.T
+            self._components[number], evidence = variance_components(observed, ignorance, parts)
+            self._evidence[number] = evidence - _log_density(observed, ignorance)
+            self._worth[number] = float((response**2).sum() / curvature.diagonal().sum())
+        prior = base + sum(
+            v * covariance for v, covariance in zip(self._components[number], self._covariances, strict=True)
+        )
+        spread = torch.eye(len(base), dtype=torch.float64) + response @ prior @ response.T
+        solved = torch.cholesky_solve(observed[:, None], torch.linalg.cholesky(spread))
+        self.weights[number] = (prior @ (response.T @ solved))[:, 0]
+
+    def report(self) -> FitReport:
+        """Return what the statistic was good for."""
+        records, classes = len(self._phi), len(self._worth)
+        return FitReport(records, records * sum(self._worth) / classes, sum(self._evidence) / classes)
+
+    def keep_base_rate_only(self) -> None:
+        """Fit the base rate and nothing else."""
+        self._covariances = [torch.zeros_like(covariance) for covariance in self._covariances]
+        for _ in range(_ROUNDS):
+            self.round(find_evidence=False)
+
+    def _expected(self) -> Tensor:
+        """Return `Σ_i p_i φ_i` of each class under the weights as they are."""
+        found = torch.zeros_like(self._sums)
+        for part in self._blocks():
+            rows = self._rows(part)
+            found += (self._probabilities(rows).T.float() @ rows).double()
+        return found
+
+    def _probabilities(self, rows: Tensor) -> Tensor:
+        logits = (rows @ self.weights.T.float()).double()
+        return torch.sigmoid(logits) if self._classes == 2 else torch.softmax(logits, dim=1)
+
+    def _rows(self, which: slice) -> Tensor:
+        return torch.from_numpy(self._phi[which].astype(np.float32)) / self._bound
+
+    def _blocks(self) -> list[slice]:
+        return [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(self._phi), ROWS_AT_ONCE)]
 
 
-def _evidence(r: Floats, h: Floats, variance: float, prior: float) -> float:
-    """Return the log-likelihood of `r_j ~ N(0, h_j² τ² + h_j + σ²)`, up to a constant."""
-    spread = h**2 * prior + h + variance
-    return float(-0.5 * (np.log(spread) + r**2 / spread).sum())
+def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]) -> tuple[Tensor, float]:
+    """Return the v_t that make `observed ~ N(0, known + Σ_t v_t·parts_t)` most likely, about, and the log-density.
+
+    Each step multiplies v_t by `√(aᵀ P_t a / tr(S⁻¹ P_t))`, with S the covariance and `a = S⁻¹·observed`: it never makes
+    them less likely (Zhou, Hu, Zhou and Lange 2019, "MM algorithms for variance components models").
+    """
+    v = torch.ones(len(parts), dtype=torch.float64)
+    for _ in range(_STEPS):
+        inverse = torch.linalg.inv(_total(known, v, parts))
+        solved = inverse @ observed
+        explained = torch.stack([solved @ part @ solved for part in parts])
+        expected = torch.stack([(inverse * part).sum() for part in parts])
+        v = v * (explained / expected.clamp(min=1e-12)).clamp(min=0).sqrt()
+    return v, _log_density(observed, _total(known, v, parts))
+
+
+def _total(known: Tensor, v: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    return known + sum(share * part for share, part in zip(v, parts, strict=True))
+
+
+def _log_density(observed: Tensor, covariance: Tensor) -> float:
+    """Return `ln N(observed; 0, covariance)`, up to a constant."""
+    root = torch.linalg.cholesky(covariance)
+    scaled = torch.linalg.solve_triangular(root, observed[:, None], upper=False)
+    return float(-root.diagonal().log().sum() - 0.5 * scaled.square().sum())

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tpsl.data.dataset import Dataset, class_names, feature_party_names
+from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.data.features import Features
 from tpsl.data.own import source_inputs
 from tpsl.data.source import Inputs
@@ -152,6 +152,11 @@ class TrainedTop:
         return z.mean(dim=0)
 
 
+def cuts(top: TrainedTop, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the top half reads of each party's share: its end."""
+    return {party: shares[party][:, -width:] for party, width in top.widths.items()}
+
+
 @dataclass(frozen=True)
 class TrainedHalves:
     """The halves of a trained network, or of several: a bottom half for each party with features, and the top half."""
@@ -212,10 +217,12 @@ def load_bottom(
         raise PredictionError(str(error)) from error
 
 
-def load_pretrained_bottom(run_path: Path, party: str, own: OwnParts | None = None) -> TrainedBottom:
-    """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a local head too."""
+def load_pretrained_bottom(
+    run_path: Path, party: str, own: OwnParts | None = None, inputs: Features | Inputs | None = None
+) -> TrainedBottom:
+    """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a head too."""
     run = RunFolder(run_path)
-    bottom = _build_bottom(run.job().without_wide_part(), run, party, own, None)
+    bottom = _build_bottom(run.job().without_wide_part(), run, party, own, inputs)
     load_weights(bottom, run.party(party) / PRETRAINED, PredictionError)
     return TrainedBottom(party, bottom)
 
@@ -249,51 +256,9 @@ def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = No
     return TrainedTop(top, job.training.build_loss(classes), classes, widths)
 
 
-def load_halves(
-    run_path: Path,
-    feature_parties: Mapping[str, Features | Inputs],
-    label_inputs: Features | Inputs | None,
-    own: Mapping[str, OwnParts] | None = None,
-) -> TrainedHalves:
-    """Return the halves of a finished run whose parties have inputs like these; their values are not looked at.
-
-    The folder must hold every party's half: one process trained the run, or the folders were put together. A party's
-    own parts are made by the factories that are noted there; `own` replaces the notes of parties that gave objects.
-    """
-    run, own = RunFolder(run_path), own or {}
-    top = load_top(run_path, own.get(LABEL_PARTY))
-    inputs = {}
-    for name in feature_party_names(run.job().data):
-        if name not in feature_parties:
-            raise PredictionError(
-                f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
-            )
-        inputs[name] = feature_parties[name]
-    if has_label_features(run) != (label_inputs is not None):
-        has = "has no" if label_inputs is not None else "has"
-        raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
-    if label_inputs is not None:
-        inputs[LABEL_PARTY] = label_inputs
-    bottoms = {name: load_bottom(run_path, name, own.get(name), held) for name, held in inputs.items()}
-    return TrainedHalves(bottoms, top)
-
-
 def has_label_features(run: RunFolder) -> bool:
     """Return whether the label party has features of its own in this run."""
     return (run.label / _BOTTOM).exists()
-
-
-def predict(
-    run_path: Path, data: Dataset, rows: Rows | None = None, own: Mapping[str, OwnParts] | None = None
-) -> Probabilities:
-    """Return what a finished run predicts for these rows of a data set (all, if None), in their order.
-
-    Probabilities of class 1 for two classes (`[n]`), of each class for k (`[n, k]`). Guarantee: true labels are not
-    read, neither those of `data` nor what a local head learned from them. `own` are parts that were given as objects.
-    """
-    halves = load_halves(run_path, data.feature_parties, data.label_features, own)
-    label = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
-    return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
 def inputs_like_those_of_training(run: RunFolder, party: str, parts: OwnParts) -> Features | Inputs:

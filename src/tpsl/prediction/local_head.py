@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs
 from tpsl.party.local_head import LocalHead
 from tpsl.prediction.halves import (
     Embedder,
@@ -23,11 +25,13 @@ from tpsl.prediction.halves import (
     Probabilities,
     SideBySide,
     TrainedTop,
+    cuts,
     has_label_features,
     load_bottom,
     load_pretrained_bottom,
     load_top,
 )
+from tpsl.prediction.statistic_head import load_codes, load_statistic_head, sends_codes
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
@@ -55,6 +59,8 @@ class TrainedLocalHead:
     top: TrainedTop | None
     """The private head, whose log-odds it reads; None where nothing was released."""
     widths: Mapping[str, int]
+    reads: Mapping[str, int]
+    """How many numbers the head reads of each party's share: its end."""
 
     def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
         """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k."""
@@ -64,32 +70,34 @@ class TrainedLocalHead:
     def inputs_width(self) -> int:
         """How many numbers the head reads of a record."""
         log_odds = 0 if self.top is None else 1 if self.top.classes == 2 else self.top.classes
-        return sum(self.widths.values()) + log_odds
+        return sum(self.reads.values()) + log_odds
 
     def inputs(self, shares: Mapping[str, Tensor]) -> Tensor:
         """Return what the head reads of the records whose shares these are; it depends on no true label."""
-        inputs = [shares[party] for party in self.widths if party != LABEL_PARTY]
-        if self.top is not None:
-            inputs.append(self.top.log_odds(cuts(self.top, shares)))
-        if LABEL_PARTY in self.widths:
-            inputs.append(shares[LABEL_PARTY])
-        return torch.cat(inputs, dim=1)
+        read = {party: shares[party][:, -width:] for party, width in self.reads.items()}
+        own = [read.pop(LABEL_PARTY)] if LABEL_PARTY in read else []
+        log_odds = [] if self.top is None else [self.top.log_odds(cuts(self.top, shares))]
+        return torch.cat([*read.values(), *log_odds, *own], dim=1)
 
 
-def cuts(top: TrainedTop, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the top half reads of each party's share: its end."""
-    return {party: shares[party][:, -width:] for party, width in top.widths.items()}
+def load_embedder(
+    run_path: Path,
+    party: str,
+    own: OwnParts | None = None,
+    epoch: int | None = None,
+    inputs: Features | Inputs | None = None,
+) -> Embedder:
+    """Return what makes a party's share for prediction: codes, the frozen embedding and the cut, as the job sends them.
 
-
-def load_embedder(run_path: Path, party: str, own: OwnParts | None = None, epoch: int | None = None) -> Embedder:
-    """Return what makes a party's share for prediction: the frozen embedding and the cut, where the job sends both.
-
-    `epoch` is for a run that keeps its epochs.
+    `epoch` is for a run that keeps its epochs; `inputs` are as in `load_bottom`.
     """
-    trained, job = load_bottom(run_path, party, own, epoch=epoch), RunFolder(run_path).job()
-    if party == LABEL_PARTY or not _sends_frozen(job):
-        return trained
-    return SideBySide((load_pretrained_bottom(run_path, party, own), trained))
+    run = RunFolder(run_path)
+    parts: list[Embedder] = [load_bottom(run_path, party, own, inputs, epoch)]
+    if party != LABEL_PARTY and _sends_frozen(run.job()):
+        parts.insert(0, load_pretrained_bottom(run_path, party, own, inputs))
+    if sends_codes(run, party):
+        parts.insert(0, load_codes(run, party))
+    return SideBySide(tuple(parts)) if len(parts) > 1 else parts[0]
 
 
 def load_predictor(
@@ -103,21 +111,23 @@ def load_predictor(
     job = run.job()
     if local_head and run.local_head() is None:
         raise PredictionError(f"{run_path}: the run has no local head; it needs training.head: local")
-    top = load_top(run_path, own, epoch) if job.trains or not local_head else None
-    if top is not None and not local_head and not _sends_frozen(job):
-        return top
-    widths = {party: job.head_width(party) for party in feature_party_names(job.data)}
+    has_top = job.trains or not (local_head or job.releases)
+    top = load_top(run_path, own, epoch) if has_top else None
+    reads = {party: job.head_width(party) for party in feature_party_names(job.data)}
     if has_label_features(run):
-        widths[LABEL_PARTY] = job.model.cut_width(LABEL_PARTY)
-    if top is not None and not local_head:
-        return CutOfShares(top, widths)
-    path = run.label / NOT_PRIVATE / "local_head.safetensors"
+        reads[LABEL_PARTY] = job.model.cut_width(LABEL_PARTY)
+    statistic = None if job.statistic is None else load_statistic_head(run, top, reads)
+    if not local_head and statistic is not None:
+        return statistic
+    if not local_head and top is not None:
+        return CutOfShares(top, reads) if _sends_frozen(job) else top
+    path, widths = run.label / NOT_PRIVATE / "local_head.safetensors", reads if statistic is None else statistic.widths
     try:
-        return TrainedLocalHead(LocalHead.of(read_weights(path, PredictionError)), top, widths)
+        return TrainedLocalHead(LocalHead.of(read_weights(path, PredictionError)), top, widths, reads)
     except (KeyError, RuntimeError) as error:
         raise PredictionError(f"{path}: holds no local head ({error})") from error
 
 
 def _sends_frozen(job: Job) -> bool:
-    """Whether feature parties send their frozen pre-trained embeddings too, which only a local head reads."""
-    return job.training.head == "local" and job.sends_frozen
+    """Whether feature parties send their frozen pre-trained embeddings too, which a top half does not read."""
+    return job.sends_frozen and (job.training.head == "local" or job.statistic is not None)

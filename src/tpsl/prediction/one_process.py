@@ -5,16 +5,66 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpsl.prediction.halves import PredictionError, TrainedHalves
+from tpsl.data.dataset import Dataset, feature_party_names
+from tpsl.data.features import Features
+from tpsl.data.source import Inputs
+from tpsl.data.split import Rows
+from tpsl.prediction.halves import PredictionError, Probabilities, TrainedHalves, has_label_features
+from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.records import NewRecords, require_same_records
 from tpsl.prediction.scores import Scores
 from tpsl.progress import Progress, no_progress
+from tpsl.training.own_parts import OwnParts
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
 
 
 def load_all(path: Path, *, local_head: bool = False) -> TrainedHalves:
     """Return all halves of a run or of a committee, as its saved encoders and factories describe them."""
     return TrainedModel.open(path).halves(local_head=local_head)
+
+
+def load_halves(
+    run_path: Path,
+    feature_parties: Mapping[str, Features | Inputs],
+    label_inputs: Features | Inputs | None,
+    own: Mapping[str, OwnParts] | None = None,
+) -> TrainedHalves:
+    """Return the halves of a finished run whose parties have inputs like these; their values are not looked at.
+
+    The folder must hold every party's half: one process trained the run, or the folders were put together. A party's
+    own parts are made by the factories that are noted there; `own` replaces the notes of parties that gave objects.
+    """
+    run, own = RunFolder(run_path), own or {}
+    top = load_predictor(run_path, own=own.get(LABEL_PARTY))
+    inputs = {}
+    for name in feature_party_names(run.job().data):
+        if name not in feature_parties:
+            raise PredictionError(
+                f"{run_path}: was trained with the feature party {name!r}, whose features are missing"
+            )
+        inputs[name] = feature_parties[name]
+    if has_label_features(run) != (label_inputs is not None):
+        has = "has no" if label_inputs is not None else "has"
+        raise PredictionError(f"{run_path}: the label party {has} features of its own in this run")
+    if label_inputs is not None:
+        inputs[LABEL_PARTY] = label_inputs
+    bottoms = {name: load_embedder(run_path, name, own.get(name), inputs=held) for name, held in inputs.items()}
+    return TrainedHalves(bottoms, top)
+
+
+def predict(
+    run_path: Path, data: Dataset, rows: Rows | None = None, own: Mapping[str, OwnParts] | None = None
+) -> Probabilities:
+    """Return what a finished run predicts for these rows of a data set (all, if None), in their order.
+
+    Probabilities of class 1 for two classes (`[n]`), of each class for k (`[n, k]`). Guarantee: true labels are not
+    read, neither those of `data` nor what a local head learned from them. `own` are parts that were given as objects.
+    """
+    halves = load_halves(run_path, data.feature_parties, data.label_features, own)
+    label = {} if data.label_features is None else {LABEL_PARTY: data.label_features}
+    return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
 def predict_records(

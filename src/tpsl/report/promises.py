@@ -10,9 +10,11 @@ import numpy as np
 
 from tpsl.files import for_json
 from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc
+from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
+from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
 from tpsl.vault import LedgerTotal
 from tpsl.vault.budget import is_large_delta, times
@@ -35,6 +37,8 @@ def promise_of(
     """
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
+    if result is None and job.statistic is not None:
+        delta = max(delta, statistic_plan(job, classes).cost(classes).delta)
     private = math.isfinite(epsilon) and (job.privacy.noise_seed is None if result is None else result.private)
     spent = LedgerTotal(epsilon, delta, private)
     if result is not None:
@@ -64,6 +68,20 @@ def promise_of(
         closed_form=facts.closed_form,
         closed_form_best=facts.closed_form_best,
         closed_form_roc=facts.closed_form_roc,
+        worth_words=_worth_text(job, facts, counted),
+    )
+
+
+def _worth_text(job: Job, facts: _Facts, records: int | None) -> str:
+    """Return how many clean labels the noisy ones are worth at most; nothing where no noisy labels train a network.
+
+    Any party may know it: the classes are taken as equal, which are worth most, so that no label has a part in it.
+    """
+    if records is None or facts.worth is None or job.method != "network":
+        return ""
+    return (
+        f"What can be learned is limited, too: the {records:,} noisy labels say about as much as "
+        f"{facts.worth * records:,.0f} clean ones, or less if the classes are not equally frequent."
     )
 
 
@@ -75,6 +93,8 @@ class _Facts:
     closed_form: float | None = None
     closed_form_best: float | None = None
     closed_form_roc: list[list[float]] | None = None
+    worth: float | None = None
+    """The clean labels that one noisy label is worth, with equal classes; None without noise."""
 
 
 @lru_cache(maxsize=256)
@@ -91,6 +111,7 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
         for_json(predicted.shortest_distance),
         for_json(predicted.best_score),
         best_roc(mechanism),
+        effective_labels(mechanism, [1] * classes, privacy.draws) / classes if mechanism.epsilon < math.inf else None,
     )
 
 

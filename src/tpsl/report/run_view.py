@@ -37,6 +37,8 @@ class Promise(TypedDict):
     """The AUC of the best attack on the noisy label."""
     closed_form_roc: list[list[float]] | None
     """Its ROC curve, as lists of FPR and TPR; None for more than two classes."""
+    worth_words: str
+    """How many clean labels the noisy ones are worth at most; or nothing."""
 
 
 class Sighting(TypedDict):
@@ -89,6 +91,8 @@ class RunView(TypedDict):
     """How far the run is, and how far it goes."""
     kept_epoch: int | None
     """The epoch whose weights were kept, if the run could have stopped early."""
+    statistic_records: int
+    """Labels that left in one noisy statistic, on which the private head was fitted."""
     samples_per_second: float | None
     seconds: float | None
     versions: dict[str, str]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpsl.report.run_view import Promise, Sighting
 from tpsl.training.job import Job
 
@@ -29,10 +31,42 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
     if job.model.wide:
         sent = "yes, as estimates of the labels; the gradients are computed from them too"
         rows[1] = ("Noisy labels", sent, "yes, drawn once for each record")
+    if job.hands_over:
+        return _of_a_hand_over(bound)
     if job.privacy.gradients == "none":
         rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
+    if job.method == "statistic":
+        rows[1:3] = [
+            ("Noisy labels, gradients", "never: none are sent", "noisy labels of held-out records, to judge by")
+        ]
+    if job.statistic is not None:
+        rows.append(("One noisy statistic of the labels", "never", "yes, drawn once; the private head is fitted on it"))
+        if job.statistic.share_codes:
+            rows.append(
+                ("Category codes and bins of numbers", "its own, and sends them", "yes, but no names of values")
+            )
     if job.training.patience:
         rows.append(("When training stops early", "yes; decided on noisy labels", "yes"))
     if job.training.head == "local":
         rows.append(("The local head, trained on true labels", "never", "yes; it must not leave"))
+    return _as_sightings(rows)
+
+
+def _of_a_hand_over(bound: str) -> list[Sighting]:
+    """Return what each side sees where the noisy labels cross, once, and the feature party trains alone."""
+    return _as_sightings(
+        [
+            ("True labels", "never", "yes, in its vault"),
+            ("Noisy labels", bound, "yes, drawn once for each record"),
+            ("Gradients", "its own: both halves are in its process", "there are none"),
+            ("Features, embeddings", "its own, and sends none", "never"),
+            ("Test metrics", "never", "never, unless it is given predictions"),
+            ("Losses from noisy labels, predictions", "yes", "never"),
+            ("Weights", "of both halves", "never"),
+            ("The job", "yes", "yes"),
+        ]
+    )
+
+
+def _as_sightings(rows: Iterable[tuple[str, str, str]]) -> list[Sighting]:
     return [Sighting(what=what, feature=feature, label=label) for what, feature, label in rows]

@@ -13,6 +13,7 @@ from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job
 from tpsl.training.origin import Origin
 from tpsl.training.schedule import Schedule
+from tpsl.training.search_step import CONFIGURATION, SPACE, SearchStep
 from tpsl.training.stages import TOPICS
 from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
 from tpsl.transport.frames import Limits
@@ -22,17 +23,22 @@ PROTOCOL = 5
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"
+_SAME_SPACE = "give all sides the same job and the same --space file"
 _LONGEST = 200
 
 
-def agreement(job: Job, ids: Any, schedule: Schedule, origin: Origin | None = None) -> Agreement:
+def agreement(
+    job: Job, ids: Any, schedule: Schedule, origin: Origin | None = None, search: SearchStep | None = None
+) -> Agreement:
     """Return the fields of the job and of the data that must be equal, in the order in which they are compared.
 
     Where training starts from an earlier run, each feature party and the label party also compare the version of its
-    half. Record ids themselves never cross: their digest is the key of the handshake's proofs.
+    half. In a search they compare the space, and who is at a later configuration waits. Record ids themselves never
+    cross: their digest is the key of the handshake's proofs.
     """
     fields = {
         "protocol version": str(PROTOCOL),
+        **({} if search is None else search.agreed()),
         **dict(_flat(job.agreed(), "job")),
         "digest of the job": job.digest(),
         _RECORDS: str(len(ids)),
@@ -43,7 +49,8 @@ def agreement(job: Job, ids: Any, schedule: Schedule, origin: Origin | None = No
     }
     versions = {} if origin is None else origin.versions
     starts = {party: {"version that training starts from": version} for party, version in versions.items()}
-    return Agreement(fields, ids_digest(ids), dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS), starts)
+    advice = {**dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS), SPACE: _SAME_SPACE}
+    return Agreement(fields, ids_digest(ids), advice, starts, passing=frozenset({CONFIGURATION}))
 
 
 def limits(job: Job, schedule: Schedule) -> Limits:

@@ -13,27 +13,39 @@ from dataclasses import replace
 from tpsl.data.dataset import class_names
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.training.handed_labels import HandedLabels
-from tpsl.training.job import JobError
+from tpsl.training.job import Job, JobError
 from tpsl.training.observer import Observer
 from tpsl.training.one_process import attend_together
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.setup import RunSetup
+from tpsl.training.warm_start import StartingPoint
+from tpsl.transport.peers import LABEL_PARTY
+
+
+def require_alone(job: Job, start: StartingPoint | None) -> None:
+    """Raise a `JobError` unless one feature party can train the job by itself."""
+    reason = job.needs_split_training()
+    if reason is not None:
+        raise JobError(f"a feature party cannot train this job alone: {reason}")
+    if start is not None:
+        raise JobError("a run that starts from an earlier one adds up ε in the label party's vault: train it split")
+
+
+def parts_of_both(party: str, parts: OwnParts) -> dict[str, OwnParts]:
+    """Return what each of the two roles brings, by its name, of what the feature party brings: the top half, too."""
+    return {party: parts.model_copy(update={"top": None}), LABEL_PARTY: OwnParts(top=parts.top)}
 
 
 def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top: Observer) -> TrainResult:
     """Train the network of a job at its feature party; an interrupted run goes on, a finished one is only read.
 
-    The process holds the run's folder, with a folder for both roles in it. Guarantee: what the run holds is
-    post-processing of the noisy labels, whoever made them. `at_top` watches the role of the label party, and
-    `setup.watching.observer` that of the feature party.
+    The job is one that `require_alone` lets through, and the process holds the run's folder, with a folder for both
+    roles in it. Guarantee: what the run holds is post-processing of the noisy labels, whoever made them. `at_top`
+    watches the role of the label party, and `setup.watching.observer` that of the feature party.
     """
-    reason = setup.job.needs_split_training()
-    if reason is not None:
-        raise JobError(f"a feature party cannot train this job alone: {reason}")
-    if setup.start is not None:
-        raise JobError("a run that starts from an earlier one adds up ε in the label party's vault: train it split")
-    if setup.run.result() is None:
+    if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = LabelRecords(side.ids, None, class_names(setup.job.data), side.train, side.test)
         attend_together(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)])

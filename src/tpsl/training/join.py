@@ -11,17 +11,17 @@ from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
-from tpsl.training.alone import train_alone
+from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.method import settled
 from tpsl.training.observer import NullObserver, Watching
-from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import handed_over
@@ -41,6 +41,7 @@ def join(
     watching: Watching,
     record_steps: int = 0,
     insecure_loopback: bool = False,
+    search: SearchStep | None = None,
 ) -> FeatureResult:
     """Be a feature party of a job; an interrupted run goes on where it stopped.
 
@@ -52,8 +53,11 @@ def join(
         held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
         job = settled(job, len(held.train), watching.notice)
     exchange = _Exchange(job, party, local, insecure_loopback)
-    own, device, start = _own_parts(job, party, local), torch.device(local.device), local.starting_point()
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
+    own, device, start = {party: local.own_parts()}, torch.device(local.device), local.starting_point()
+    if job.hands_over:
+        require_alone(job, start)
+        own = parts_of_both(party, local.own_parts())
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)
     with setup.run.started(job, list(own), moved=True, own=own):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
@@ -66,17 +70,6 @@ def join(
         setup.say_what_is_loaded(data, side)
         act = (lambda: exchange.learn(setup, side)) if job.hands_over else (lambda: exchange.train(setup, side))
         return with_space(act, [setup.run.path], local.wait, watching.notice)
-
-
-def _own_parts(job: Job, party: str, local: Local) -> dict[str, OwnParts]:
-    """Return what each role that this process plays brings itself: of a feature party that trains alone there are two.
-
-    The top half is then the feature party's to bring.
-    """
-    parts = local.own_parts()
-    if not job.hands_over:
-        return {party: parts}
-    return {party: parts.model_copy(update={"top": None}), LABEL_PARTY: OwnParts(top=parts.top)}
 
 
 class _Exchange:
@@ -94,7 +87,8 @@ class _Exchange:
         patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
         role = FeatureRole(setup, side)
         terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections)
-        agreed = agreement(job, side.ids, role.schedule, setup.run.origin(self._party)).with_party(self._party)
+        origin = setup.run.origin(self._party)
+        agreed = agreement(job, side.ids, role.schedule, origin, setup.search).with_party(self._party)
         with FeatureClient(self._address, self._party, agreed, terms, credentials=self._credentials) as client:
             return _attend(role, client, watching.notice)
 

@@ -93,7 +93,7 @@ def train_together(
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with run.started(job, [*names, LABEL_PARTY], own=setup.own):
-        finished = run.result()
+        finished = run.common_result(names)
         if finished is not None and is_complete(run, job):
             setup.say_finished()
             return finished
@@ -103,7 +103,7 @@ def train_together(
             data = load_records(job, setup.own, setup.watching.progress, encoders=encoders)
             setup.say_what_is_loaded(job.data, data)
         _require_encoders(data, encoders)
-        at_label, side = setup.watched_by(_LabelProgress(setup)), data.label_side
+        at_label, side = setup.watched_by(LabelProgress(setup)), data.label_side
         vault = vault_for(at_label, side, choice, releases=finished is None)
         after = AfterTraining(at_label, side, vault)
         if finished is None:
@@ -114,7 +114,7 @@ def train_together(
             # Nobody can measure how long the evaluation of an epoch takes.
             role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=after.evaluate)
             features = [
-                FeatureRole(setup.watched_by(_PreparationNotices(setup, name)), data.feature_sides[name])
+                FeatureRole(setup.watched_by(PreparationNotices(setup, name)), data.feature_sides[name])
                 for name in names
             ]
             attend_together(role, features, couple)
@@ -166,7 +166,7 @@ def _require_encoders(data: Dataset, encoders: Mapping[str, EncoderState]) -> No
             raise DataError(f"the records of {party!r} are encoded otherwise than in the run that training starts from")
 
 
-class _LabelProgress(NullObserver):
+class LabelProgress(NullObserver):
     """Shows how far the label party is, and tells the run's observer; all other parties are as far."""
 
     def __init__(self, setup: RunSetup) -> None:
@@ -182,11 +182,13 @@ class _LabelProgress(NullObserver):
                 self._has_waited = True
 
     def at_step(self, done: int, total: int, records: int) -> None:
+        """Show how many steps are done."""
         self._done = (done, total)
         self._watching.observer.at_step(done, total, records)
         self._watching.progress(done, total, f"epoch {-(-done * self._epochs // total)}")
 
     def event(self, name: str, **facts: Fact) -> None:
+        """Say where a run goes on, and where it stops early."""
         self._watching.observer.event(name, **facts)
         if name == "resumed":
             self._watching.notice(f"resuming after step {facts['step']:,}")
@@ -194,12 +196,13 @@ class _LabelProgress(NullObserver):
             self._watching.notice(f"the noisy hold-out got no better: training stops after step {facts['step']:,}")
 
 
-class _PreparationNotices(NullObserver):
+class PreparationNotices(NullObserver):
     """Says what a feature party does before the first step."""
 
     def __init__(self, setup: RunSetup, party: str) -> None:
         self._party, self._notice = party, setup.watching.notice
 
     def event(self, name: str, **facts: Fact) -> None:
+        """Say what is prepared."""
         if name in ("pretraining", "wide part"):
             self._notice(f"{self._party}: {facts['text']}")

@@ -27,6 +27,8 @@ from tpsl.vault import (
     Vault,
     VaultError,
 )
+from tpsl.vault.planned import Charge, Planned
+from tpsl.vault.statistic_plan import PlannedStatistic
 
 
 def noisy_labels_for(
@@ -84,6 +86,18 @@ def statistic_plan(job: Job, classes: int, width: int = 1) -> StatisticPlan:
     delta = section.delta if section.noise == "gaussian" else 0.0
     noise = fit_noise(section.noise, epsilon, delta, DEFAULT_BOUND, classes)
     return StatisticPlan(noise, DEFAULT_BOUND, width, job.privacy.noise_seed)
+
+
+def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
+    """Return what a job releases, by name: noisy labels of some records, and a statistic of others if it has one."""
+    found: dict[str, Charge] = {}
+    if job.releases:
+        mechanism = job.privacy.build(classes)
+        found[mechanism.name] = Planned(mechanism, job.privacy.draws, job.privacy.noise_seed)
+    if job.statistic is not None:
+        plan = statistic_plan(job, classes)
+        found[f"{plan.noise.kind} statistic"] = PlannedStatistic(plan, classes)
+    return found
 
 
 def noisy_test_labels(

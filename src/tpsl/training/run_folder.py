@@ -197,6 +197,10 @@ class RunFolder:
         """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""
         _write(self.party(party) / _VERSIONS, dict(versions))
 
+    def kept_epochs(self, party: str) -> list[int]:
+        """Return the epochs after which a party's half was kept, in a run that keeps them."""
+        return sorted(int(folder.name) for folder in epoch_folder(self.party(party), 0).parent.glob("[0-9]*"))
+
     def keep_versions(self, party: str, epoch: int) -> None:
         """Keep what was noted last as the versions of an epoch whose halves are kept."""
         folder = self.party(party)
@@ -252,6 +256,10 @@ class RunFolder:
     def result(self) -> TrainResult | None:
         """Return the result, or None if the run is not finished."""
         return _read(self.path / "result.json", TrainResult.from_dict)
+
+    def common_result(self, parties: Collection[str]) -> TrainResult | None:
+        """Return the result where one process plays all roles; None until every feature party has noted its own."""
+        return self.result() if all(self.party_result(party) is not None for party in parties) else None
 
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""

@@ -19,6 +19,7 @@ from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
 from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
@@ -36,6 +37,7 @@ def serve(
     watching: Watching,
     record_steps: int = 0,
     insecure_loopback: bool = False,
+    search: SearchStep | None = None,
 ) -> TrainResult:
     """Be the label party of a job; an interrupted run goes on where it stopped.
 
@@ -43,7 +45,8 @@ def serve(
     numbers and sentences that do not depend on labels. Nor does time depend on them: on every path true labels are
     stored before the port is opened, and evaluated and learned from after it is closed. Between the two they are read
     for one purpose, the release, which does the same for each label whatever it is. A job that asks for more than the
-    local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened.
+    local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened. A run of a search
+    is left without what is computed from true labels: a peer waits for the next one, and could measure it.
     """
     own = {LABEL_PARTY: local.own_parts()}
     if job.method == "auto":
@@ -52,12 +55,12 @@ def serve(
         job = settled(job, len(records.train), watching.notice)
     server = _Port(job, local, insecure_loopback, watching)
     device, start = torch.device(local.device), local.starting_point()
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, start=start)
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)
     run, notice = setup.run, watching.notice
     with run.started(job, [LABEL_PARTY], moved=True, own=own):
         finished = run.result()
         confirmed = finished is not None and set(server.names) <= set(run.confirmed_to(LABEL_PARTY))
-        if finished is not None and confirmed and is_complete(run, job):
+        if finished is not None and confirmed and (search is not None or is_complete(run, job)):
             setup.say_finished()
             return finished
         setup = setup.begun([LABEL_PARTY])
@@ -77,6 +80,8 @@ def serve(
         places = [run.path, vault.path.parent]
         if not confirmed:
             with_space(train, places, local.wait, notice)
+        if search is not None and (trained := run.result()) is not None:
+            return trained
         # The port is closed and every connection has ended: nobody can measure how long this takes.
         return with_space(AfterTraining(setup, side, vault).complete, places, local.wait, notice)
 
@@ -94,7 +99,7 @@ class _Port:
         """Open the port, train with the feature parties until the run is finished, and close it."""
         tensors, watch = limits(self._job, role.schedule), self._watching.connections
         terms = Terms(tensors, self._job.wire_type, self._patience, watch)
-        agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY))
+        agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
             self._watching.observer.event("listening", address=self._address)

@@ -18,6 +18,7 @@ from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.search_step import SearchStep
 from tpsl.training.warm_start import StartingPoint, begin
 
 
@@ -34,8 +35,8 @@ class RunSetup:
     record_steps: int = 0
     """The number of steps, from the first, that are recorded in the transcript."""
     watching: Watching = UNWATCHED
-    keeps_epochs: bool = False
-    """Whether what predicts is kept after each epoch, and not only after the last."""
+    search: SearchStep | None = None
+    """Which configuration of a search this is; such a run keeps what predicts after each epoch."""
     start: StartingPoint | None = None
     """What training begins with; None: weights from the job's seed."""
 

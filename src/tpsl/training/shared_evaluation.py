@@ -142,7 +142,7 @@ def _finished(run: RunFolder) -> TrainResult:
     result = run.result()
     if result is None:
         raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
-    if not run.job().trains:
+    if not run.job().releases:
         raise RunError(
             f"{run.path}: has a local head alone (gradients: none), and what it predicts tells of true labels: it "
             "cannot be evaluated for others"

@@ -34,7 +34,11 @@ class StatisticConfig(BaseModel):
         False, description="Feature parties also show category codes and bins of numbers: cells for the map."
     )
     random_features: int = Field(
-        0, ge=0, le=4096, description="Random features of the embeddings, which the label party adds to the map."
+        1024,
+        ge=0,
+        le=4096,
+        description="Random features of each of two kinds (rectified, products) that the map has at most; small tables "
+        "get fewer.",
     )
 
 

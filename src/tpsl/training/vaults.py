@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,13 @@ from tpsl.training.releases import (
     check_labels,
     compared,
     labelled_ids,
+    planned_releases,
     release_labels,
     statistic_ids,
     statistic_plan,
     store_labels,
 )
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import (
@@ -118,10 +119,9 @@ class RunVault:
     def _first_releases(self) -> LedgerTotal:
         """What a record, or a person with all its records, will have spent after the run's releases of a new vault."""
         records, units, planned = self.records, self.records.training_units, self._planned()
-        if self.job.statistic is not None:
-            schedule = Schedule(self.job, records.train, records.test)
-            plan = PlannedStatistic(statistic_plan(self.job, records.classes), records.classes)
-            return total_of([plan], len(schedule.statistic)).joined(total_of([planned], len(schedule.labelled)))
+        if self.job.statistic is not None:  # each record has a part in one of them
+            each = planned_releases(self.job, records.classes).values()
+            return reduce(LedgerTotal.joined, (total_of([charge], len(records.train)) for charge in each))
         if not records.ids_are_new or units is None:
             return total_of([planned], len(records.train))
         most = pc.max(pc.value_counts(units).field("counts")).as_py()

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from tpsl.transport.messages import TensorMessage
 
+NOT_FINITE = "contain numbers that are not finite"
+"""How the sentence ends, at either side, where training has diverged."""
+
 
 class BadMessage(ValueError):
     """A message that no honest peer sends; the sentence says who sent what in which step."""
@@ -24,7 +27,7 @@ def checked_tensor(message: TensorMessage, sender: str, step: int, part: int, sh
     tensor = _checked(message, sender, (step, part), torch.float32, shape)
     # A NaN or an infinity anywhere makes the sum not finite: one pass. Only a suspicious sum needs the second.
     if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
-        raise BadMessage(f"step {step}: the {message.topic} from {sender} contain numbers that are not finite")
+        raise BadMessage(f"step {step}: the {message.topic} from {sender} {NOT_FINITE}")
     return tensor
 
 

@@ -25,6 +25,10 @@ _NONCE_BYTES = 32
 _NO_TENSOR = Limits(0, 0)
 
 
+class NotYet(Refused):
+    """The other side is elsewhere for a while; the sentence says where."""
+
+
 @dataclass(frozen=True)
 class Agreement:
     """What both sides must hold: fields that are compared in this order, and a digest of the record ids, kept at home.
@@ -38,6 +42,8 @@ class Agreement:
     """What helps where a field differs, by its name; `RECORD_IDS` for the ids."""
     by_party: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """At the label party: further fields, each feature party's own."""
+    passing: frozenset[str] = frozenset()
+    """Fields in which honest parties differ for a while: who comes with another value may try again."""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -170,7 +176,8 @@ def _require_agreement(received: Iterable[wire_pb2.Field], own: Agreement, *, mi
                 f"{described(party)} has {'none' if values[party] is None else repr(values[party])}"
                 for party in sorted(values, key=lambda party: party != LABEL_PARTY)
             ]
-            raise Refused(f"{name} differs: {', '.join(texts)}{_advice(own, name)}")
+            kind = NotYet if name in own.passing else Refused
+            raise kind(f"{name} differs: {', '.join(texts)}{_advice(own, name)}")
 
 
 def _other_records(party: str, own: Agreement) -> str:

@@ -19,7 +19,7 @@ import grpc
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
-from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, refusal
+from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, NotYet, refusal
 from tpsl.transport.link import Connection, Link, Terms
 from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, stream_options
 from tpsl.transport.peers import described
@@ -27,14 +27,15 @@ from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.watchdog import Stream, Watchdog
 
 _LINK_BYTES = 16
+_ENDING = "the label party is ending the job"
 # Room for a party's old stream, its new one, and a few that are refused.
 _STREAMS_PER_PARTY = 4
 
 _Result = TypeVar("_Result")
 
 
-class _Closing(Exception):
-    """Too late for a new link; the peer may try again, somebody else may listen then."""
+class _Later(Exception):
+    """No link now; the peer may try again, and is told why."""
 
 
 class LabelServer(Endpoint):
@@ -148,9 +149,9 @@ class LabelServer(Endpoint):
             self._refused(who, str(error))
             yield refusal(str(error))
             return
-        except _Closing:
+        except _Later as later:
             context.set_code(grpc.StatusCode.UNAVAILABLE)
-            context.set_details("the label party is ending the job")
+            context.set_details(str(later))
             return
         yield handshake.welcome(LinkPosition(link.identity, link.received))
         threading.Thread(target=_read, args=(requests, connection), name="tpsl reader", daemon=True).start()
@@ -163,9 +164,11 @@ class LabelServer(Endpoint):
         """Take a step of a handshake; who fails it while a job ends has come for the next one, and may try again."""
         try:
             return step(*arguments)
+        except NotYet as elsewhere:
+            raise _Later(str(elsewhere)) from None
         except Refused:
             if self._stopped:
-                raise _Closing from None
+                raise _Later(_ENDING) from None
             raise
 
     def _certificate(self, context: grpc.ServicerContext) -> str | None:
@@ -197,7 +200,7 @@ class LabelServer(Endpoint):
             if old is not None and old.identity == position.link:
                 link, received = old, position.received
             elif self._stopped:
-                raise _Closing
+                raise _Later(_ENDING)
             else:
                 link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms), 0
             stream.connection = connection = link.attach(received)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tpsl.data.dataset import Dataset
+from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, write_atomically
 from tpsl.prediction.committee import Mixture
@@ -17,7 +17,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stacking import committee_weights
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
-from tpsl.tuning.space import changed
+from tpsl.tuning.space import changed, describe
 from tpsl.vault import LedgerTotal, NoisyLabels
 
 
@@ -41,6 +41,12 @@ class Trial:
     def mark_diverged(self, reason: str) -> None:
         """Note that it has diverged: none of its epochs is a candidate."""
         write_atomically(self._mark, reason.encode())
+
+
+def trials_of(jobs: Sequence[Job], out: Path) -> list[Trial]:
+    """Return the trials of a space, whose runs are in the folder of the search."""
+    runs = [RunFolder(out / "runs" / job.digest()[:20]) for job in jobs]
+    return [Trial(*trial) for trial in zip(describe(jobs), jobs, runs, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -115,13 +121,13 @@ class Released:
     vault: Path
 
 
-def compare(base: Job, trials: Sequence[Trial], data: Dataset, released: Released, out: Path) -> TuneResult:
+def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Released, out: Path) -> TuneResult:
     """Judge every epoch of every trial by the noisy labels of the held-out records; true labels choose nothing."""
     candidates = _candidates(trials)
     if not candidates:
         raise ValueError("every configuration of the space diverged: try smaller learning rates")
     noisy, training = released.noisy, trials[0].job.training
-    judges = noisy.take(held_out(len(data.train), training.validation, training.seed))
+    judges = noisy.take(held_out(len(side.records.train), training.validation, training.seed))
     predicted = [trials[candidate.number].run.predictions(candidate.epoch) for candidate in candidates]
     weights = committee_weights(
         [record_log_likelihoods(judges.mechanism, judges.draws, found["validation"]) for found in predicted]
@@ -145,7 +151,7 @@ def compare(base: Job, trials: Sequence[Trial], data: Dataset, released: Release
         job=changed(trials[best.number].job, final, "the best job"),
         candidates=tuple(candidates),
         best=best,
-        committee=evaluate(committees["test"].predict(), reveal(data.labels)[data.test]),
+        committee=evaluate(committees["test"].predict(), reveal(side.labels)[side.records.test]),
         committee_validation=noisy_validation(judges.mechanism, judges.draws, committees["validation"].predict()),
         diverged=tuple(trial.name for trial in trials if trial.has_diverged),
     )

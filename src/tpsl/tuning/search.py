@@ -7,32 +7,29 @@ cross the border. There are two answers: the `best` candidate, and the `committe
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.files import make_private_folder, write_atomically
-from tpsl.prediction.model import TUNE
+from tpsl.files import make_private_folder
 from tpsl.progress import no_notice
 from tpsl.training.job import Job
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.tuning.candidates import Released, Trial, TuneResult, compare
+from tpsl.tuning.candidates import Released, Trial, TuneResult, compare, trials_of
 from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl.tuning.search_folder import check_release, write_result
 from tpsl.tuning.shared_parts import (
     copy_pretrained,
     copy_wide_parts,
@@ -40,8 +37,8 @@ from tpsl.tuning.shared_parts import (
     pretrain_once,
     pretraining_key,
 )
-from tpsl.tuning.space import default_space, describe, jobs_of
-from tpsl.vault import NoisyLabels, Vault
+from tpsl.tuning.space import default_space, jobs_of
+from tpsl.vault import Vault
 
 
 def tune(
@@ -73,31 +70,15 @@ def tune(
     # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)
     noisy, total = noisy_labels_for(jobs[0], data.label_side, path, watching.notice, vault.policy)
-    _check_release(out, noisy)
-    runs = [RunFolder(out / "runs" / job.digest()[:20]) for job in jobs]
-    trials = [Trial(*trial) for trial in zip(describe(jobs), jobs, runs, strict=True)]
+    check_release(out, noisy)
+    trials = trials_of(jobs, out)
     tasks = _Search(out, path, setup.own, setup.device, given).tasks(trials)
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
-    result = compare(base, trials, data, Released(noisy, total, path), out)
-    write_atomically(out / TUNE, json.dumps(result.as_dict(), indent=1).encode())
-    write_atomically(out / "best.yaml", (_HEAD.format(vault=path) + result.job.to_yaml()).encode())
+    result = compare(base, trials, data.label_side, Released(noisy, total, path), out)
+    write_result(out, result)
     return result
-
-
-_HEAD = "# Chosen by noisy labels alone. On the vault {vault} this job gives the weights of the best candidate again.\n"
-
-
-def _check_release(out: Path, noisy: NoisyLabels) -> None:
-    """Refuse a folder with runs on other noisy labels: their candidates would be judged by labels they saw."""
-    digest = hashlib.sha256(noisy.mechanism.digest.encode())
-    for draw in noisy.draws:
-        digest.update(np.ascontiguousarray(draw).tobytes())
-    path, found = out / "release.json", {"sha256": digest.hexdigest()}
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != found:
-        raise ValueError(f"{out}: holds runs on another release; choose another --out")
-    write_atomically(path, json.dumps(found).encode())
 
 
 @dataclass(frozen=True)
@@ -120,9 +101,9 @@ class _Search:
                 tasks.append(Task(_pretraining(job), partial(self.pretrain, job)))
         for job in {job.training.wire: job for job in jobs if job.model.wide}.values():
             tasks.append(Task(_wide_part(job), partial(self.fit_wide, job)))
-        for trial in trials:
+        for trial, step in zip(trials, SearchStep.all(jobs), strict=True):
             needs = {_pretraining(trial.job)} | ({_wide_part(trial.job)} if trial.job.model.wide else set())
-            tasks.append(Task(trial.name, partial(self.train, trial), frozenset(needs)))
+            tasks.append(Task(trial.name, partial(self.train, trial, step), frozenset(needs)))
         return tasks
 
     def pretrain(self, job: Job) -> None:
@@ -135,7 +116,7 @@ class _Search:
         noisy, _ = noisy_labels_for(job, data.label_side, self.vault, no_notice)
         fit_wide_once(job, data, noisy, self.out / "wide")
 
-    def train(self, trial: Trial) -> None:
+    def train(self, trial: Trial, step: SearchStep) -> None:
         """Train one configuration, unless it is finished; numbers that are not finite end it."""
         if trial.has_diverged:
             return
@@ -144,7 +125,7 @@ class _Search:
             copy_pretrained(job, self.out / "pretrained", run)
             copy_wide_parts(job, self.out / "wide", run)
         try:
-            setup = RunSetup(job, run, self.own, self.device, keeps_epochs=True)
+            setup = RunSetup(job, run, self.own, self.device, search=step)
             train_together(setup, VaultChoice(self.vault), data)
         except BadMessage as error:  # The learning rate is too large for this much noise.
             trial.mark_diverged(str(error))

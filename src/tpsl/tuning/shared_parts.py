@@ -74,8 +74,21 @@ def copy_wide_parts(job: Job, folder: Path, run: RunFolder) -> None:
         _copy(folder / job.training.wire, wide.FILE, run, (*feature_party_names(job.data), LABEL_PARTY))
 
 
+def copy_from_earlier(earlier: Job, source: RunFolder, job: Job, run: RunFolder, party: str) -> None:
+    """Put what a party has computed in an earlier run of a search, and would compute again, into one that lacks it."""
+    key = pretraining_key(job)
+    shared = [PRETRAINED] if key is not None and key == pretraining_key(earlier) else []
+    if earlier.model.wide and job.model.wide and earlier.training.wire == job.training.wire:
+        shared.append(wide.FILE)
+    for name in shared:
+        _copy_file(source.party(party) / name, run.party(party) / name)
+
+
 def _copy(folder: Path, name: str, run: RunFolder, parties: tuple[str, ...]) -> None:
     for party in parties:
-        source, target = folder / party / name, run.party(party) / name
-        if source.exists() and not target.exists():  # a label party without features has no wide part
-            write_atomically(target, source.read_bytes())
+        _copy_file(folder / party / name, run.party(party) / name)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    if source.exists() and not target.exists():  # a label party without features has no wide part
+        write_atomically(target, source.read_bytes())

@@ -1,7 +1,7 @@
 """One noisy statistic out of the vault: summed from true labels here, drawn once, stored, and always the same."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 
 import numpy as np
@@ -24,10 +24,10 @@ _ROWS_AT_ONCE = 65_536
 _NUMBERS_AT_ONCE = 1 << 22
 
 
-class AskedStatistic:
-    """A statistic of the records at these positions, in the running transaction: found in the vault, or drawn.
+class StatisticRequest:
+    """A request for a statistic of the records at these positions, inside the running transaction.
 
-    A record may have a part in it once: twice would be twice the bound.
+    No record may be in it twice: its label would move the statistic by twice the bound.
     """
 
     def __init__(
@@ -35,18 +35,36 @@ class AskedStatistic:
     ) -> None:
         self._connection, self._planned, self.positions = connection, planned, positions
         if not len(positions):
-            raise VaultError("a statistic of no records is none")
+            raise VaultError("a statistic needs at least one record")
         self.wanted = wanted_positions(0, positions)
         ordered, self._ids = np.sort(positions), coverage.TextDigest()
         again = np.flatnonzero(ordered[1:] == ordered[:-1])
         if again.size:
             id = storage.id_at(connection, int(ordered[again[0]]))
-            raise VaultError(f"the record {id!r} occurs twice in a statistic; it may have a part in it once")
+            raise VaultError(f"the record {id!r} occurs twice in a statistic; each may be in it once")
         for ids in self._ids_by_chunk():
             self._ids.update(ids)
 
-    def alike(self) -> list[Entry]:
-        """The statistics of the same records with the same noise and bound: one of them, if the q_i are the same."""
+    def release(
+        self, blocks: Iterable[Rows], permit: Callable[[], None], progress: Progress = no_progress
+    ) -> NoisyStatistic:
+        """The statistic as it was released before, if it was; otherwise it is drawn and stored, if `permit` lets it.
+
+        Whether it was is known only when all q_i are. Where it cannot have been, `permit` is asked before any is read.
+        """
+        candidates = self.candidates()
+        if not candidates:
+            permit()
+        sums, phi_digest = self.sum(blocks, progress)
+        for entry in candidates:
+            if entry.details["phi_digest"] == phi_digest:
+                return self.stored(entry)
+        if candidates:
+            permit()
+        return self._draw(sums, phi_digest)
+
+    def candidates(self) -> list[Entry]:
+        """The releases that this may be, if the q_i are the same: the same records, noise and bound."""
         plan, ids_digest = self._planned.plan, self._ids.hexdigest()
         asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, ids_digest)
         names = ("mechanism", "noise_digest", "bound", "seed", "ids_digest")
@@ -92,11 +110,11 @@ class AskedStatistic:
         return sums, digest.hexdigest()
 
     def stored(self, entry: Entry) -> NoisyStatistic:
-        """What was released by this entry, which is one of `alike`."""
+        """What was released by this entry, which has the same q_i."""
         shape = self._planned.plan.shape(self._planned.classes)
         return self._released(decode_values(read_values(self._connection, entry), shape))
 
-    def draw(self, sums: Sums, phi_digest: str) -> NoisyStatistic:
+    def _draw(self, sums: Sums, phi_digest: str) -> NoisyStatistic:
         """Add the noise, and store what is released with its ledger entry."""
         plan = self._planned.plan
         ids_digest = self._ids.hexdigest()

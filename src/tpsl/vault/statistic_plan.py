@@ -55,11 +55,10 @@ class StatisticPlan:
 
 @dataclass(frozen=True)
 class PlannedStatistic:
-    """A statistic of the labels of a vault that is asked for. Before its q_i are known it belongs to no series."""
+    """A statistic of the labels of a vault that is asked for."""
 
     plan: StatisticPlan
     classes: int
-    series: None = None
 
     def __post_init__(self) -> None:
         if math.prod(self.plan.shape(self.classes)) > MOST_NUMBERS:
@@ -81,6 +80,10 @@ class PlannedStatistic:
     def private(self) -> bool:
         """False where ε promises nothing."""
         return self.plan.private
+
+    @property
+    def series(self) -> None:
+        """None: which series it belongs to follows from its q_i, which are not known yet."""
 
     @property
     def description(self) -> str:

@@ -26,7 +26,7 @@ from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
-from tpsl.vault.releasing_statistic import AskedStatistic
+from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
 from tpsl.vault.statistic_tests import noise_problems
@@ -39,11 +39,13 @@ _IDS_AT_ONCE = 1 << 19
 class Vault:
     """A folder of true labels and their releases, for the label party alone.
 
-    Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), stored durably before
-    anyone can read it, and it is always the same; a second, different release of a record happens only
-    by `compose=True`, and the ledger adds what it cost. Every operation happens whole or not at all, also under
-    kill -9. With noisy labels fixed once, any number of epochs, runs and models is post-processing of one release (the
-    recorded perturbation for multi-epoch training of "Differentially Private Label Protection in Split Learning").
+    Labels leave in two ways: as noisy labels (`release`), or many of them in one noisy statistic (`release_statistic`).
+    Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), and a statistic is drawn
+    once for the same vectors; both are stored durably before anyone can read them, and always the same. A second,
+    different release of a record happens only if composing is permitted, and the ledger adds what it cost. Every
+    operation happens whole or not at all, also under kill -9. With noisy labels fixed once, any number of epochs, runs
+    and models is post-processing of one release (the recorded perturbation for multi-epoch training of "Differentially
+    Private Label Protection in Split Learning").
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -236,17 +238,16 @@ class Vault:
         """
         planned = PlannedStatistic(plan, self.classes)
         with storage.writing(self._connection, self.path):
-            asked = AskedStatistic(self._connection, planned, self._positions(ids))
-            known = asked.alike()
-            if not known:
-                self._permit(asked, planned, policy)
-            sums, phi_digest = asked.sum(blocks, progress)
-            for entry in known:
-                if entry.details["phi_digest"] == phi_digest:
-                    return asked.stored(entry)
-            if known:
-                self._permit(asked, planned, policy)
-            return asked.draw(sums, phi_digest)
+            request = StatisticRequest(self._connection, planned, self._positions(ids))
+            return request.release(blocks, lambda: self._permit(request, planned, policy), progress)
+
+    def noisy_statistic(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> NoisyStatistic:
+        """The newest statistic of these records that was released under this plan; nothing is drawn."""
+        with storage.reading(self._connection, self.path):
+            asked = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            if not (found := asked.alike()):
+                raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
+            return asked.stored(found[-1])
 
     def check_statistic(
         self,
@@ -264,7 +265,7 @@ class Vault:
         planned = PlannedStatistic(plan, self.classes)
         with storage.reading(self._connection, self.path):
             positions = self._find(ids)
-            if (positions >= 0).all() and AskedStatistic(self._connection, planned, positions).alike():
+            if (positions >= 0).all() and StatisticRequest(self._connection, planned, positions).candidates():
                 return
             self._check(planned, positions, ids, units, policy)
 
@@ -280,13 +281,13 @@ class Vault:
         """
         planned = PlannedStatistic(plan, self.classes)
         with storage.reading(self._connection, self.path):
-            asked = AskedStatistic(self._connection, planned, self._positions(ids))
+            request = StatisticRequest(self._connection, planned, self._positions(ids))
             verifying.require_unchanged_labels(self._connection)
-            sums, phi_digest = asked.sum(blocks)
-            found = [entry for entry in asked.alike() if entry.details["phi_digest"] == phi_digest]
+            sums, phi_digest = request.sum(blocks)
+            found = [entry for entry in request.candidates() if entry.details["phi_digest"] == phi_digest]
             if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records with these vectors")
-            return noise_problems(plan.noise, asked.stored(found[0]).values - sums, f"release {found[0].sequence}")
+            return noise_problems(plan.noise, request.stored(found[0]).values - sums, f"release {found[0].sequence}")
 
     def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
@@ -375,14 +376,14 @@ class Vault:
         policy.check(after, storage.count_records(self._connection) + new.records)
         releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
 
-    def _permit(self, asked: AskedStatistic, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
+    def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
         """Raise a `VaultError` unless this statistic may be drawn."""
-        policy.check(self._total(asked.positions, planned), storage.count_records(self._connection))
-        releasing.check_conflicts(self._connection, asked.positions, None, policy.compose)
+        policy.check(self._total(request.positions, planned), storage.count_records(self._connection))
+        releasing.check_conflicts(self._connection, request.positions, None, policy.compose)
         if self.counts_people:
-            asked.require_one_alignment()
+            request.require_one_alignment()
         if not policy.allow_lookalikes:
-            lookalikes.refuse_second_draws(self._connection, asked.wanted)
+            lookalikes.refuse_second_draws(self._connection, request.wanted)
 
     def _total(self, positions: npt.NDArray[np.int64] | None, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:

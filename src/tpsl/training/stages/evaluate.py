@@ -68,7 +68,7 @@ async def feature(role: FeatureRole) -> None:
 
 def _keep_epoch(role: Role) -> None:
     """Keep what predicts after this epoch, where a committee of epochs needs it."""
-    if role.setup.keeps_epochs:
+    if role.setup.search is not None:
         epoch = role.schedule.epoch_of(role.done - 1)
         role.keep_what_predicts(epoch_folder(role.folder, epoch))
         role.run.keep_versions(role.name, epoch)

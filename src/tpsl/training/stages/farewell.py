@@ -83,18 +83,18 @@ def _label_result(role: LabelRole) -> TrainResult:
     entries = role.run.metrics()
     by_noisy_labels = role.schedule.patience and role.job.statistic is None
     kept = (best_epoch(entries) if by_noisy_labels else entries[-1]) if entries else {}
-    mechanism, cost = _released(role)
+    released = _released(role)
     total = role.vault.total() if role.job.releases else LedgerTotal()
     return TrainResult(
         run=str(role.run.path),
         data=role.job.data.source,
-        mechanism=mechanism,
+        mechanism=" and ".join(released) or NOTHING_RELEASED,
         estimator=role.job.privacy.estimator,
         draws=role.job.privacy.draws,
         total_epsilon=total.epsilon,
         total_delta=total.delta,
-        epsilon=cost.epsilon,
-        delta=cost.delta,
+        epsilon=max((cost.epsilon for cost in released.values()), default=0.0),
+        delta=max((cost.delta for cost in released.values()), default=0.0),
         private=total.private,
         classes=role.records.classes,
         train_records=len(role.records.train),
@@ -110,18 +110,13 @@ def _label_result(role: LabelRole) -> TrainResult:
     )
 
 
-def _released(role: LabelRole) -> tuple[str, Cost]:
-    """Return what was released, and the most that it cost a record: each has a noisy label or a part in the statistic.
-
-    Neither does anything anew: what was released is asked for again.
-    """
-    kinds, costs = [], [Cost(0.0)]
+def _released(role: LabelRole) -> dict[str, Cost]:
+    """Return what was released, by name, and what it cost each record that has a part in it: none has one in both."""
+    found = {}
     if role.job.releases and len(role.schedule.labelled):
         noisy = role.vault.noisy()
-        kinds.append(noisy.mechanism.name)
-        costs.append(Cost(noisy.epsilon, noisy.delta))
+        found[noisy.mechanism.name] = Cost(noisy.epsilon, noisy.delta)
     if role.job.statistic is not None:
-        kinds.append(f"{role.job.statistic.noise} statistic")
-        costs.append(statistic_plan(role.job, role.records.classes).cost(role.records.classes))
-    most = Cost(max(cost.epsilon for cost in costs), max(cost.delta for cost in costs))
-    return " and ".join(kinds) or NOTHING_RELEASED, most
+        plan = statistic_plan(role.job, role.records.classes)
+        found[f"{plan.noise.kind} statistic"] = plan.cost(role.records.classes)
+    return found

@@ -55,7 +55,7 @@ async def feature(role: FeatureRole) -> None:
         )
         rows = checked_bytes(message, role.channel.peer, 0, part, shape)
         for outcomes, row in zip(found, rows, strict=True):
-            outcomes.append(_unpacked(mechanism, row, len(positions), role.channel.peer))
+            outcomes.append(unpacked(mechanism, row, len(positions), role.channel.peer))
     received = save({f"draw {number}": np.concatenate(parts) for number, parts in enumerate(found, 1)})
     path = role.folder / FILE
     if path.exists() and path.read_bytes() != received:
@@ -87,7 +87,7 @@ def packed(mechanism: Mechanism, outcomes: npt.NDArray[Any]) -> npt.NDArray[np.u
     return np.packbits(bits.astype(np.uint8))
 
 
-def _unpacked(mechanism: Mechanism, row: Tensor, records: int, sender: str) -> npt.NDArray[Any]:
+def unpacked(mechanism: Mechanism, row: Tensor, records: int, sender: str) -> npt.NDArray[Any]:
     """Return the outcomes of one draw, all of which the mechanism must have."""
     count, width = records * math.prod(mechanism.outcome_shape), _bits(mechanism)
     bits = np.unpackbits(row.numpy())

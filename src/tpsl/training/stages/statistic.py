@@ -9,9 +9,10 @@ it is told nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import asdict
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -21,11 +22,13 @@ from tpsl.data.features import Features
 from tpsl.data.source import Inputs, table_features
 from tpsl.data.split import Rows
 from tpsl.files import write_atomically
-from tpsl.mechanisms import DEFAULT_BOUND, to_integers
+from tpsl.mechanisms import DEFAULT_BOUND
 from tpsl.party.codes import LARGEST, CodeBook
-from tpsl.party.feature_map import FeatureMap, InputColumns, blocks
+from tpsl.party.expansion import InputColumns
+from tpsl.party.feature_map import FeatureMap, Purpose, blocks
 from tpsl.party.statistic_head import StatisticHead, fit_head
 from tpsl.training.receiving import receive
+from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.stages.collect import HeadShare, keep_untrained, own_inputs, untrained_half
@@ -35,6 +38,8 @@ from tpsl.training.vaults import RunVault
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import BadMessage, checked_tensor
 from tpsl.transport.messages import TensorMessage
+
+Floats = npt.NDArray[np.float32]
 
 STATISTIC_EMBEDDINGS = "statistic embeddings"
 """Feature party → label party: one part of the statistic's records, then of the held-out and test records: codes of
@@ -88,7 +93,7 @@ class CodedFields:
             raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
         if not path.exists():
             write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
-        self._book = CodeBook(load_file(path)["edges"])
+        self._book = CodeBook.of(load_file(path))
 
     def embed(self, rows: Rows) -> Tensor:
         """Return the codes of these rows."""
@@ -157,7 +162,7 @@ class _Records:
         found = np.concatenate(places)
         self.columns = InputColumns(np.setdiff1d(np.arange(width), found), found)
 
-    def finish(self) -> tuple[np.ndarray, np.ndarray]:
+    def finish(self) -> tuple[Floats, Floats]:
         """Return the inputs of the statistic's records, and of those that are predicted."""
         if self._untrained is not None:
             keep_untrained(self._role, self._untrained)
@@ -169,23 +174,33 @@ def learn_head(role: LabelRole, records: _Records) -> None:
     """Release the statistic, fit the head on it and keep both the head and what it predicts."""
     inputs, predicted = records.finish()
     assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
-    feature_map = FeatureMap.learn(inputs, records.columns)
-    statistic = role.vault.statistic(feature_map.width, _integers(feature_map, inputs))
-    head = fit_head(statistic, feature_map, inputs)
+    feature_map = FeatureMap.learn(inputs, records.columns, _purpose(role))
+    phi = RowStack(np.int32, feature_map.width)
+    for block in feature_map.integers(inputs, DEFAULT_BOUND):
+        phi.add(block)
+    integers = phi.finish()
+    statistic = role.vault.statistic(feature_map.width, blocks(integers))
+    head, report = fit_head(statistic, feature_map, integers)
     tensors = {**head.state_dict(), CODE_COLUMNS: torch.tensor(records.code_columns)}
     write_atomically(role.folder / STATISTIC_HEAD, save(tensors))
-    role.observer.event("statistic", records=len(inputs))
+    role.setup.watching.notice(str(report))
+    role.observer.event("statistic", **asdict(report), reliable=report.reliable)
     epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
     keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
 
 
-@torch.no_grad()
-def _integers(feature_map: FeatureMap, inputs: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield φ of the records as integers, in blocks; that their norm is bounded is the vault's to see to."""
-    for block in blocks(inputs):
-        yield to_integers(feature_map(torch.from_numpy(block)).numpy(), DEFAULT_BOUND)
+def _purpose(role: LabelRole) -> Purpose:
+    """Return what the map is for, as the job says it."""
+    assert role.job.statistic is not None
+    plan = statistic_plan(role.job, role.records.classes)
+    return Purpose(
+        noise=plan.noise.deviation / plan.bound,
+        norm=plan.noise.norm,
+        classes=role.records.classes,
+        random_features=role.job.statistic.random_features,
+        seed=role.job.training.seed,
+    )
 
 
-def _predicted(head: StatisticHead, inputs: np.ndarray) -> np.ndarray:
-    found = [head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)]
-    return np.concatenate(found)
+def _predicted(head: StatisticHead, inputs: Floats) -> Floats:
+    return np.concatenate([head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)])

@@ -1,0 +1,134 @@
+"""How a cell of the frontier is computed: tuned over a space, trained once, or learned from noisy labels alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tpsl.data.dataset import Dataset
+from tpsl.data.sides import LabelSide
+from tpsl.data.split import Rows
+from tpsl.data.true_labels import reveal
+from tpsl.files import for_json
+from tpsl.mechanisms import build_mechanism
+from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.training.evaluation import TEST_METRICS
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
+from tpsl.training.result import TrainResult
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.setup import RunSetup
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.peers import LABEL_PARTY
+from tpsl.tuning.candidates import TuneResult
+from tpsl.tuning.pool import load_once
+from tpsl.tuning.search import tune
+from tpsl.tuning.shared_parts import copy_pretrained
+from tpsl_research.frontier_cells import AUTO, CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
+
+_FEWEST_LABELS = 100
+_STEPS, _MOST_EPOCHS = 300, 10
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where the runs of a cell are, what cells share, and where networks are computed."""
+
+    work: Path
+    pretrained: Path
+    device: torch.device | None = None
+
+
+def compute(cell: Cell, base: Job, place: Workplace) -> Row:
+    """Return what is found for a cell: `results` by rule, each with its test metrics, and how they came about."""
+    job = cell.job(base)
+    if cell.part == "local":
+        return _local(job, place)
+    if cell.algorithm == CEILING:
+        return _ceiling(cell, job, place)
+    if cell.algorithm in (TREES, JOINED_LOGISTIC, JOINED_TREES):
+        raise ValueError("is not here yet")
+    if job.method != "network":
+        return _trained(job, place)
+    found = _tuned(cell, job, place)
+    # Whatever it stands for, `auto` has one result: here the committee, which `tpsl tune` gives.
+    return {**found, "results": {"run": found["results"]["committee"]}} if cell.algorithm == AUTO else found
+
+
+def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
+    setup = RunSetup(job, RunFolder(place.work), device=place.device)
+    result = tune(setup, cell.space(job.classes), data=data)
+    # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
+    oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
+    return {
+        **_promised(result),
+        "method": job.method,
+        "results": {
+            "best": {
+                "configuration": result.best.configuration,
+                "epoch": result.best.epoch,
+                **asdict(result.best.test),
+            },
+            "committee": asdict(result.committee),
+            "oracle": {"configuration": oracle.configuration, "epoch": oracle.epoch, **asdict(oracle.test)},
+        },
+        "candidates": [candidate.as_dict() for candidate in result.candidates],
+        "diverged": list(result.diverged),
+    }
+
+
+def _trained(job: Job, place: Workplace) -> Row:
+    result = _run(job, place)
+    found = {name: getattr(result, name) for name in TEST_METRICS}
+    return {**_promised(result), "method": job.method, "results": {"run": {"epoch": result.kept_epoch, **found}}}
+
+
+def _local(job: Job, place: Workplace) -> Row:
+    try:
+        result = _run(job, place)
+    except BadMessage as error:
+        return {"results": {}, "diverged": [str(error)]}
+    head = RunFolder(place.work).local_head()
+    return {
+        **_promised(result),
+        "results": {"local": {"epoch": result.kept_epoch, **(head or {})}},
+        "private_head_auc": for_json(result.test_auc),
+        "diverged": [],
+    }
+
+
+def _run(job: Job, place: Workplace) -> TrainResult:
+    data, run = load_once(job), RunFolder(place.work)
+    with run.started(job, [*data.feature_parties, LABEL_PARTY]):
+        copy_pretrained(job, place.pretrained, run)
+    return train(job, place.work, data=data, device=place.device)
+
+
+def _promised(result: TrainResult | TuneResult) -> dict[str, Any]:
+    return {"mechanism": result.mechanism, "exact_epsilon": for_json(result.epsilon), "delta": result.delta}
+
+
+def _ceiling(cell: Cell, job: Job, place: Workplace) -> Row:
+    """Train on as many clean labels as the noisy ones are worth: about what any learner can make of those."""
+    data = load_once(job)
+    mechanism, _ = build_mechanism("auto", data.classes, epsilon=cell.epsilon)
+    counts = np.bincount(reveal(data.labels)[data.train], minlength=data.classes)
+    worth = round(effective_labels(mechanism, counts.tolist()))
+    if worth < _FEWEST_LABELS:
+        raise ValueError(f"{len(data.train):,} noisy labels are worth {worth:,} clean ones, too few to train a network")
+    kept = np.sort(np.random.default_rng(cell.seed).choice(data.train, worth, replace=False))
+    batch = batch_size_for(worth)
+    epochs = min(_MOST_EPOCHS, max(job.training.epochs, _STEPS * batch // worth))
+    content = job.model_dump(mode="json", exclude_none=True)
+    fewer = make_job(content, {"training": {"batch_size": batch, "epochs": epochs}}, cell.name)
+    return {**_tuned(cell, fewer, place, _trained_on(data, kept)), "clean_labels": worth}
+
+
+def _trained_on(data: Dataset, rows: Rows) -> Dataset:
+    """Return the same data with these training records alone."""
+    sides = {party: replace(side, train=rows) for party, side in data.feature_sides.items()}
+    return Dataset(sides, LabelSide(replace(data.label_side.records, train=rows), data.labels))

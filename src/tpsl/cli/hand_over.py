@@ -1,0 +1,69 @@
+"""`tpsl vault hand-over`: the noisy labels as a file, with a signed card, for the feature party to learn from alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
+
+if TYPE_CHECKING:
+    from tpsl.vault import ReleaseReport, Vault
+
+COMMAND = settings_command(
+    *("privacy", "local"),
+    **{"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", **LIMIT_FLAGS, "compose": "local.compose"},
+)
+"""What a command takes that releases the labels of a vault."""
+
+
+def release_all(vault: Vault, settings: Settings) -> ReleaseReport:
+    """Draw the noisy label of every record that has none yet, as the settings say and as far as they permit it."""
+    privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
+    with progress_bar("releasing") as progress:
+        return vault.release(
+            privacy.build(vault.classes),
+            draws=privacy.draws,
+            seed=privacy.noise_seed,
+            policy=settings.load_local(None).vault_choice().policy,
+            progress=progress,
+        )
+
+
+def hand_over(
+    context: typer.Context,
+    vault: Annotated[Path, typer.Argument(help="The vault's folder.")],
+    out: Annotated[Path, typer.Option(help="Folder for the labels (Parquet) and their card (JSON).")],
+    certs: Annotated[
+        Path | None, typer.Option(help="The label party's certificate folder; its key signs the card.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write the noisy labels of a vault, and a card that says what they cost, for a feature party that learns alone.
+
+    Labels that are not released yet are released first, as `tpsl vault release` does; those that are cost nothing. They
+    tell a feature party what the gradients of split training would. Example:
+
+    tpsl vault hand-over vault --epsilon 1 --certs certs/label --out for-airport
+    """
+    from tpsl.handover.card import CARD, LABELS
+    from tpsl.handover.giving import hand_over as write
+    from tpsl.report.words import spent_text
+    from tpsl.vault import Vault
+    from tpsl.vault.planned import Planned
+
+    with Vault.open(vault) as opened:
+        report = release_all(opened, Settings.of(context))
+        card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs)
+    if certs is None:
+        warn("nobody has signed the card, so whoever gets it cannot tell where it comes from: sign it with --certs")
+    if not card.spent.private:
+        warn("the noise is seeded, or there is none: these labels are NOT PRIVATE")
+    notice(f"{report.released:,} were released now, {report.already_released:,} were before")
+    files = {"labels": str(out / LABELS), "card": str(out / CARD)}
+    spent = spent_text(card.spent.epsilon, card.spent.delta)
+    handed = f"{card.records:,} noisy labels, {card.mechanism}; largest total of any record: {spent}"
+    answer(json, {"vault": str(vault), **files, "content": card.content()}, [f"{out}: {handed}"])

@@ -1,0 +1,67 @@
+"""`tpsl learn`: train a job at the feature party alone, on noisy labels that were handed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, notice, progress_bar, warn
+from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
+from tpsl.cli.termination import stoppable
+from tpsl.cli.train import show_result
+from tpsl.cli.two_parties import Side
+
+COMMAND = settings_command(
+    mechanism="privacy.mechanism",
+    epsilon="privacy.epsilon",
+    epochs="training.epochs",
+    seed="training.seed",
+    party="local.party",
+    out="local.out",
+)
+
+
+def learn(
+    context: typer.Context,
+    job: JobArgument,
+    labels: Annotated[Path, typer.Option(help="What `tpsl vault hand-over` wrote: the Parquet file, or its folder.")],
+    ca: Annotated[
+        Path | None, typer.Option(help="The authority that both sides trust (ca.pem): it must vouch for the signer.")
+    ] = None,
+    local: LocalOption = None,
+    log: LogOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Train a network on noisy labels that were handed over, without the label party; options override the job file.
+
+    The run has both halves of the network, and is what split training with the same noisy labels ends with. There are
+    no true labels here: noisy ones of held-out records judge (training.validation). Example:
+
+    tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
+    """
+    side = Side.of(context, job, local)
+
+    import torch
+
+    from tpsl.handover.learning import learn as run
+    from tpsl.training.alone import parts_of_both
+    from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.training.setup import RunSetup
+    from tpsl.transport.peers import LABEL_PARTY
+
+    if ca is None:
+        warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
+    with (
+        stoppable("the same command goes on where it stopped"),
+        progress_bar("training") as progress,
+        run_logger(side.job, side.out, LABEL_PARTY, notice, log) as logger,
+    ):
+        own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
+        watching, start = Watching(logger, progress, notice), side.local.starting_point()
+        setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        result = run(setup, side.party, side.local, labels, ca)
+    show_result(result, json)

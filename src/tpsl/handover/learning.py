@@ -1,0 +1,59 @@
+"""The feature party's side: a network trained on handed-over labels, by this party alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tpsl.data.dataset import load_feature_party
+from tpsl.data.sides import FeatureSide
+from tpsl.handover.card import CardError
+from tpsl.handover.labels_file import read_handed_over
+from tpsl.training.alone import require_alone, train_alone
+from tpsl.training.handed_labels import HandedLabels
+from tpsl.training.job import Job
+from tpsl.training.local import Local, own_data
+from tpsl.training.one_process import LabelProgress, PreparationNotices
+from tpsl.training.result import TrainResult
+from tpsl.training.setup import RunSetup
+
+
+def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TrainResult:
+    """Train a job's network at its only feature party on handed-over `labels`, a file or its folder.
+
+    An interrupted run goes on where it stopped. Guarantee: the weights and predictions are, bit for bit, those of split
+    training with the vault that the labels come from. The likelihood is that of the card's table, which must be the
+    job's. With an `authority` the card must be signed by the label party whose certificate it has made.
+    """
+    require_alone(setup.job, setup.start)
+    with setup.run.started(setup.job, list(setup.own), moved=True, own=setup.own):
+        finished = setup.run.common_result([party])
+        if finished is not None:
+            setup.say_finished()
+            return finished
+        side = load_side(setup, party, local)
+        handed = labels_for(setup.job, side, labels, authority)
+        setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
+        watched = setup.watched_by(PreparationNotices(setup, party))
+        return train_alone(watched, side, handed, at_top=LabelProgress(setup))
+
+
+def load_side(setup: RunSetup, party: str, local: Local) -> FeatureSide:
+    """Return the feature party's records."""
+    data = own_data(setup.job, party, local.data, local.alignment).data
+    side = load_feature_party(data, party, setup.watching.progress, source=setup.source(party))
+    setup.say_what_is_loaded(data, side)
+    return side
+
+
+def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None = None) -> HandedLabels:
+    """Return the handed-over labels of a feature party's training records, in their order, and what they have spent."""
+    handed = read_handed_over(labels, job.classes, authority)
+    card, agreed = handed.card, job.mechanism
+    if (card.mechanism.digest, card.draws) != (agreed.digest, job.privacy.draws):
+        raise CardError(
+            f"{handed.path}: was released with {card.mechanism}, {card.draws} draw(s), and privacy in the job says "
+            f"{agreed}, {job.privacy.draws} draw(s)"
+        )
+    return HandedLabels(handed.of(side.ids.take(pa.array(side.train))), card.spent)

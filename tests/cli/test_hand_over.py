@@ -1,0 +1,97 @@
+"""`tpsl vault hand-over` at the label party, `tpsl learn` at the feature party, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tpsl.transport.certificates import create_authority, issue
+from tpsl.vault import Vault
+
+JOB = {
+    "privacy": {"epsilon": 1.0},
+    "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+    "training": {"batch_size": 128, "epochs": 2, "validation": 0.2, "patience": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certs")
+    create_authority(folder / "authority")
+    for party in ("label", "feature"):
+        issue(folder / "authority", folder / party, party, label=party == "label")
+    return folder
+
+
+@pytest.fixture
+def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of two parties, a job, and a vault of all labels."""
+    monkeypatch.chdir(tmp_path)
+    tpsl("data", "synthetic", "--rows", 600, "--out", tmp_path, "--json").json()
+    content = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, **JOB}))
+    tpsl("vault", "create", "vault", "label.parquet", "--json").json()
+    return tmp_path
+
+
+def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs: Path) -> None:
+    """The feature party has no file of labels, no vault and no network, and ends with a network that predicts."""
+    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", certs / "label", "--out", "given")
+    made = tpsl(*given, "--json").json()
+    content = made["content"]
+    assert (content["records"], content["epsilon"], content["epsilon_per_record"]) == (600, 1.0, 1.0)
+    assert content["ledger_head"] == tpsl("vault", "ledger", "vault", "--json").json()["head"]
+    assert pq.read_schema(made["labels"]).names == ["id", "outcome"]
+    again = tpsl(*given)
+    assert "0 were released now, 600 were before" in again.stderr
+    assert "600 noisy labels, discrete (ε = 1); largest total of any record: ε = 1" in again.stdout
+    (office / "label.parquet").unlink()
+    learning = ("learn", "job.yaml", "--labels", "given", "--ca", certs / "feature" / "ca.pem", "--out", "run")
+    learned = tpsl(*learning, "--json").json()
+    assert learned["epsilon"] == 1.0 and learned["validation_loss"] is not None and learned["test_auc"] is None
+    scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
+    assert scored["records"] == 600
+    shown = tpsl(*learning)
+    assert "run is a finished run; nothing to do" in shown.stderr
+    assert "test AUC           –  (no true label of a test record is known here)" in shown.stdout
+    assert "guarantee          ε = 1" in shown.stdout
+    for whose in ((), ("--party", "feature")):
+        assert tpsl("report", "run", *whose, "--out", "page.html", "--json").json()
+
+
+def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Path, certs: Path) -> None:
+    made = tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given")
+    assert "nobody has signed the card" in made.stderr
+    refused = tpsl("learn", "job.yaml", "--labels", "given", "--ca", certs / "feature" / "ca.pem", "--out", "run")
+    assert "card.json: nobody has signed it" in refused.error()
+    learned = tpsl("learn", "job.yaml", "--labels", "given/labels.parquet", "--out", "run", "--json")
+    assert learned.json()["epsilon"] == 1.0 and "who has made these labels is not checked" in learned.stderr
+
+
+def test_what_is_not_permitted_is_not_released(tpsl: Any, office: Path) -> None:
+    refused = tpsl("vault", "hand-over", "vault", "--epsilon", 2, "--max-epsilon", 1, "--out", "given")
+    assert "ε = 2" in refused.error() and not Path("given").exists()
+    tpsl("vault", "release", "vault", "--epsilon", 1, "--json").json()
+    assert (
+        "600 records were released before under something else"
+        in tpsl("vault", "hand-over", "vault", "--epsilon", 0.5, "--out", "given").error()
+    )
+    with Vault.open("vault") as vault:
+        assert vault.total(None).epsilon == 1.0
+
+
+def test_a_lying_card_and_a_job_that_needs_both_parties_are_sentences(tpsl: Any, office: Path) -> None:
+    tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--json").json()
+    split = tpsl("learn", "job.yaml", "--labels", "given", "--set", "training.head=local")
+    assert "the local head is trained on true labels, which needs split training" in split.error()
+    assert "privacy in the job says" in tpsl("learn", "job.yaml", "--labels", "given", "--epsilon", 2).error()
+    card = json.loads(Path("given/card.json").read_text())
+    card["content"]["epsilon"] = 0.1
+    Path("given/card.json").write_text(json.dumps(card))
+    assert "not those of its table" in tpsl("learn", "job.yaml", "--labels", "given").error()
