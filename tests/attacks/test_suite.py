@@ -91,7 +91,7 @@ def test_k_classes_shortest_distance_has_its_closed_form_for_discrete_noise(reco
 def test_without_privacy_every_gradient_attack_succeeds(recorded: Callable[..., Any]) -> None:
     run = recorded({"mechanism": "none"}, data={"positive_rate": 0.1}, epochs=2, batch_size=100)
     report = run_attacks(run.path, run.data.labels, features=run.data.feature_parties, skip=60)
-    assert set(ATTACKS) == {attack.name for attack in report.attacks}
+    assert set(ATTACKS) - {"statistic"} == {attack.name for attack in report.attacks}
     for name in ("shortest_distance", "likelihood", "fingerprint"):
         assert report[name].auc > 0.98, name
     assert report["direction"].auc > 0.95
@@ -118,7 +118,7 @@ def test_the_attackers_own_knowledge_is_not_scored(recorded: Callable[..., Any])
 def test_true_labels_only_score(recorded: Callable[..., Any]) -> None:
     """With all labels exchanged the same guesses are wrong by as much as they were right."""
     run = recorded({"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"})
-    which = [name for name in ATTACKS if "known" not in ATTACKS.get(name).needs]
+    which = [name for name in ATTACKS if "labels" not in ATTACKS.get(name).needs]
     right = run_attacks(run.path, run.data.labels, which=which)
     wrong = run_attacks(run.path, TrueLabels(1 - reveal(run.data.labels), ("0", "1")), which=which)
     for name in which:
