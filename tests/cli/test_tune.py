@@ -34,6 +34,8 @@ def test_tuning_spends_once_and_writes_the_best_job(tpsl: Any, small_job: Path, 
     assert content["vault"] == str(vault)
     ledger = tpsl("vault", "ledger", vault, "--json").json()
     assert ledger["epsilon_per_record"] == content["total_epsilon"] == content["epsilon"]
+    page = tpsl("report", out, "--out", tmp_path / "page.html", "--json").json()
+    assert [run["test_auc"] for run in page["runs"]] == [candidate["test_auc"] for candidate in content["candidates"]]
     again = tpsl("train", out / "best.yaml", "--out", tmp_path / "run", "--json").json()
     assert again["test_auc"] == content["best"]["test_auc"]
 

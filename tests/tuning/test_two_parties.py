@@ -15,6 +15,7 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.prediction.model import TrainedModel
+from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local, LocalError
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
@@ -115,6 +116,10 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
         with pytest.raises((Killed, ValueError)):
             party.result(60)
     assert not (tmp_path / "label" / "tune.json").exists()
+    done = [RunFolder(path) for path in (tmp_path / "label" / "runs").iterdir() if RunFolder(path).result()]
+    assert [set(entry) & set(TEST_METRICS) for run in done for entry in run.metrics()] == [set()] * 2, (
+        "the peer waits for the next configuration, and could measure how long an evaluation takes"
+    )
     label, feature = office.label(job), office.feature(job)
     members, result = feature.result(60), label.result(60)
     assert not result.diverged

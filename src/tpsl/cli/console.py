@@ -30,6 +30,14 @@ def _complete_run(incomplete: str) -> list[str]:
 
 
 RunArgument = Annotated[Path, typer.Argument(help="Run folder.", autocompletion=_complete_run)]
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Run folder, or that of a search, whose committee is the model then.",
+        autocompletion=_complete_run,
+    ),
+]
 RunsArgument = Annotated[
     list[Path], typer.Argument(help="Run folders.", autocompletion=_complete_run, show_default=False)
 ]

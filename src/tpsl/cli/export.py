@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunArgument, answer, notice, warn
+from tpsl.cli.console import JsonFlag, ModelArgument, answer, notice, warn
 
 
 def export(
-    run: RunArgument,
+    run: ModelArgument,
     party: Annotated[str, typer.Option(help="Whose half: a feature party's name, or label.")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
     head: Annotated[

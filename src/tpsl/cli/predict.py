@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunArgument, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, ModelArgument, answer, notice, progress_bar
 from tpsl.cli.settings import LOCAL, LocalOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag
@@ -30,7 +30,7 @@ HeadOption = Annotated[
 
 
 def predict(
-    run: RunArgument,
+    run: ModelArgument,
     records: Annotated[
         list[str], typer.Option(metavar="PARTY=FILE", help="A party's new records, CSV or Parquet; one for each party.")
     ],
@@ -43,8 +43,7 @@ def predict(
 ) -> None:
     """Score new records where one process has the halves and the records of all parties.
 
-    RUN is a run, or the folder of `tpsl tune`: then its committee predicts. Scores are in the order of the first file.
-    Example:
+    Scores are in the order of the first file. Example:
 
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
@@ -71,7 +70,7 @@ def predict(
 
 def label_predict(
     context: typer.Context,
-    run: RunArgument,
+    run: ModelArgument,
     out: Annotated[Path, typer.Option(help="File for the scores, .parquet or .csv.")],
     records: Annotated[
         str | None,
@@ -100,7 +99,7 @@ def label_predict(
 
 def feature_predict(
     context: typer.Context,
-    run: RunArgument,
+    run: ModelArgument,
     records: Annotated[str, typer.Option(metavar="FILE", help="The new records, CSV or Parquet.")],
     out: Annotated[Path | None, typer.Option(help="File for the scores that come back, .parquet or .csv.")] = None,
     numbered: Annotated[

@@ -26,9 +26,11 @@ def report(
     """Write a page about runs: what was promised, what it costs, what an attacker got.
 
     One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --party
-    it is for that feature party. Runs that go on are shown as unfinished. The first ε of a run is what its records have
-    spent in all, as its vault says now; where other known vaults hold the same records, the sum stands beside it.
+    it is for that feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
+    The first ε of a run is what its records have spent in all, as its vault says now; where other known vaults hold the
+    same records, the sum stands beside it.
     """
+    from tpsl.prediction.model import TrainedModel
     from tpsl.report.feature_view import read_feature_run
     from tpsl.report.label_view import read_run
     from tpsl.report.ledgers import known_vaults, with_sums
@@ -39,6 +41,7 @@ def report(
     from tpsl.transport.peers import LABEL_PARTY
     from tpsl.vault import Vault, sums_over
 
+    runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:
         views = []
         for done, run in enumerate(runs):

@@ -19,7 +19,8 @@ SERVICE_FLAGS = {"certs": "local.certificates", "http": "local.http", "deadline"
 COMMAND = settings_command("local", listen="local.listen", **SERVICE_FLAGS, returns="local.returns")
 
 RunArgument = Annotated[
-    Path, typer.Argument(help="The run folder, or a link to it that is moved when there is a newer one.")
+    Path,
+    typer.Argument(help="Run folder, or that of a search, or a link that is moved when there is a newer one."),
 ]
 TakeOverFlag = Annotated[
     bool,

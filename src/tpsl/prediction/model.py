@@ -56,6 +56,10 @@ class TrainedModel:
         """A run whose data, encoders and release are those of all members."""
         return self.members[0].run
 
+    def runs(self) -> list[RunFolder]:
+        """Return the runs of all members, each once."""
+        return list({member.run.path: member.run for member in self.members}.values())
+
     def embedder(self, party: str, own: OwnParts | None = None) -> Embedder:
         """Return what makes a party's share; the folder need hold no other party's half."""
         parts = [load_embedder(member.run.path, party, own, member.epoch) for member in self.members]
