@@ -56,7 +56,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def unwatched(trial: Trial) -> Iterator[Watching]:
+def unwatched(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
     yield UNWATCHED
 
 
@@ -107,7 +107,7 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     office, job = Office(tmp_path, certificates), make()
 
     @contextmanager
-    def until_killed(trial: Trial) -> Iterator[Watching]:
+    def until_killed(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
         dying = replace(UNWATCHED, observer=KilledAt(6)) if trial.job.training.pretrain else UNWATCHED
         yield dying
 
@@ -159,7 +159,7 @@ def test_what_is_shared_is_computed_once(certificates: Path, tmp_path: Path) -> 
                 fitted.append(name)
 
     @contextmanager
-    def heard(trial: Trial) -> Iterator[Watching]:
+    def heard(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
         yield replace(UNWATCHED, observer=Listening())
 
     label, feature = office.label(job), office.feature(job, watched=heard)

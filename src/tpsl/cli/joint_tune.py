@@ -94,7 +94,7 @@ class _Watched:
         self._side, self._log, self._log_json = side, log, log_json
         self._names = [trial.name for trial in search.trials]
 
-    def __call__(self, trial: Trial) -> AbstractContextManager[Watching]:
+    def __call__(self, trial: Trial, *, alone: bool = False) -> AbstractContextManager[Watching]:
         if not self._log_json:
             notice(f"configuration {self._names.index(trial.name) + 1} of {len(self._names)}: {trial.name}")
-        return replace(self._side, job=trial.job, out=trial.run.path).watched(self._log, self._log_json)
+        return replace(self._side, job=trial.job, out=trial.run.path).watched(self._log, self._log_json, alone=alone)

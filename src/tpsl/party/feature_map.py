@@ -124,7 +124,9 @@ class FeatureMap(nn.Module):
         features = torch.cat([expansion(part) for part in sample.split(ROWS_AT_ONCE)])
         centre = features.mean(dim=0)
         features -= centre
-        kind_scales = torch.stack([_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), _SHARES, strict=True)])
+        kind_scales = torch.stack(
+            [_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), _SHARES, strict=True)]
+        )
         scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds))
         variances, directions = _principal_components(features * scales, generator)
         gains = water_filled(variances, purpose, len(inputs))

@@ -109,9 +109,7 @@ def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) 
 class _Fit:
     """Newton's method for all classes, one row of weights a class."""
 
-    def __init__(
-        self, sums: Tensor, variance: float, phi: Integers, bound: int, covariances: Sequence[Tensor]
-    ) -> None:
+    def __init__(self, sums: Tensor, variance: float, phi: Integers, bound: int, covariances: Sequence[Tensor]) -> None:
         self._phi, self._bound, self._covariances = phi, bound, covariances
         self._classes = max(2, len(sums))
         self._sample = self._rows(slice(None, None, -(-len(phi) // _CURVED)))

@@ -8,11 +8,11 @@ shares of all members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,8 +38,12 @@ from tpsl.tuning.shared_parts import copy_from_earlier
 from tpsl.tuning.space import default_space, jobs_of
 from tpsl.vault import Vault
 
-Watched = Callable[[Trial], AbstractContextManager[Watching]]
-"""Shows how a configuration is trained until the block ends."""
+
+class Watched(Protocol):
+    """Shows what is done with a configuration."""
+
+    def __call__(self, trial: Trial, *, alone: bool = False) -> AbstractContextManager[Watching]:
+        """Show it until the block ends; `alone`: no peer has a part in it."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def _evaluated(search: JointSearch, side: LabelSide, watched: Watched) -> Releas
     for trial in search.trials:
         if trial.has_diverged:
             continue
-        with watched(trial) as watching, trial.run.started(trial.job, [LABEL_PARTY], moved=True, own=own):
+        with watched(trial, alone=True) as watching, trial.run.started(trial.job, [LABEL_PARTY], moved=True, own=own):
             setup = RunSetup(trial.job, trial.run, own, device, watching=watching)
             AfterTraining(setup, side, vault_for(setup, side, choice, releases=False)).complete()
         path = trial.run.vault()
