@@ -82,9 +82,8 @@ def _search(side: Side, space: Path | None, insecure_loopback: bool) -> JointSea
     from tpsl.tuning.space import load_space
     from tpsl.tuning.two_parties import JointSearch
 
-    configurations = load_space(space) if space else None
-    found = JointSearch.of(side.job, side.party, side.local, side.out, configurations)
-    return replace(found, insecure_loopback=insecure_loopback)
+    configurations, who = load_space(space) if space else None, (side.job, side.party, side.local, side.out)
+    return JointSearch.of(*who, configurations, insecure_loopback=insecure_loopback)
 
 
 class _Watched:

@@ -35,7 +35,7 @@ from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Released, Trial, TuneResult, compare, trials_of
 from tpsl.tuning.search_folder import check_release, write_members, write_result
 from tpsl.tuning.shared_parts import copy_from_earlier
-from tpsl.tuning.space import default_space, jobs_of
+from tpsl.tuning.space import default_space, jobs_of, refuse_start
 from tpsl.vault import Vault
 
 
@@ -59,7 +59,14 @@ class JointSearch:
 
     @classmethod
     def of(
-        cls, job: Job, party: str, local: Local, out: Path, space: Sequence[Mapping[str, Any]] | None = None
+        cls,
+        job: Job,
+        party: str,
+        local: Local,
+        out: Path,
+        space: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        insecure_loopback: bool = False,
     ) -> JointSearch:
         """Return the search of a space (changes to the job; None: ours), whose runs are in a folder.
 
@@ -67,10 +74,9 @@ class JointSearch:
         """
         if job.hands_over:
             raise ValueError("with training.exchange 'labels' the feature party trains alone; there is nothing to join")
-        if local.start_from is not None:
-            raise ValueError("every configuration is trained from the job's seed: tuning takes no local.start_from")
+        refuse_start(local)
         jobs = jobs_of(job, default_space(job.classes, local.bottom is not None) if space is None else space)
-        return cls(party, job, local, tuple(trials_of(jobs, out)), out)
+        return cls(party, job, local, tuple(trials_of(jobs, out)), out, insecure_loopback)
 
     def steps(self) -> Iterator[tuple[Trial, SearchStep]]:
         """Yield the configurations that have not diverged, each with what the parties compare of it.
