@@ -110,12 +110,13 @@ def _pretrain(job: Job, folder: Path, device: torch.device | None) -> None:
 
 def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = None) -> None:
     """Compute one cell and write its row; its runs are deleted. What goes wrong becomes the row's reason."""
-    begun = time.perf_counter()
+    begun, computed = time.perf_counter(), time.process_time()
     work = out / "work" / cell.key(base)
     try:
         found = compute(cell, base, Workplace(work, out / "pretrained", device))
     except Exception as error:  # whatever it is: the other cells are to be computed all the same
         found = {"results": {}, "failed": shortened(" ".join(f"{error or type(error).__name__}".split()), 300)}
-    row = {**asdict(cell), "private": False, **found, "seconds": time.perf_counter() - begun}
+    took = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - computed}
+    row = {**asdict(cell), "private": False, **found, **took}
     write_atomically(out / "cells" / f"{cell.key(base)}.json", json.dumps(row).encode())
     shutil.rmtree(work, ignore_errors=True)

@@ -23,6 +23,8 @@ from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import Watching
 from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.stages import hand_over
+from tpsl.transport.messages import TensorMessage
 
 HEALTHY = [
     {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"},
@@ -45,6 +47,24 @@ def test_a_sound_job_is_identical(job: Callable[..., Job], tmp_path: Path, priva
     assert result.bytes > 2 * 4000 * 8 * 4 * 2
     assert seen == [(step, 32) for step in range(1, 33)]
     assert json.loads(json.dumps(for_json(asdict(result))))["passed"] is True
+
+
+def test_noisy_labels_that_are_handed_over_are_replayed(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that crosses are the noisy labels; a label party that sends true ones is caught by the message itself."""
+    agreed = job({"mechanism": "discrete", "epsilon": 1.0, "noise_seed": None}, epochs=1, exchange="labels")
+    sound = replay(agreed, tmp_path / "sound")
+    assert sound.passed and sound.frame_bytes < 10_000
+
+    async def sends_true_labels(role: LabelRole) -> None:
+        vault: Any = role.vault
+        labels = reveal(vault._side.labels)[role.records.train].astype(np.uint8)
+        await role.send(TensorMessage("noisy labels", 0, 0, torch.from_numpy(np.packbits(labels)[None])))
+
+    monkeypatch.setattr(hand_over, "label", sends_true_labels)
+    leaking = replay(agreed, tmp_path / "leaking")
+    assert not leaking.passed and leaking.first_message == "label → feature: noisy labels of step 0, part 0"
 
 
 def test_k_classes_and_own_features(job: Callable[..., Job], tmp_path: Path) -> None:

@@ -34,3 +34,14 @@ def test_with_a_wide_part_the_noisy_labels_cross() -> None:
     shown = {row["what"]: row["feature"] for row in sightings(job, promise_of(job, 2))}
     assert shown["Noisy labels"].startswith("yes, as estimates")
     assert rows({"epsilon": 1.0})["Noisy labels"][0].startswith("not sent")
+
+
+def test_a_statistic_is_seen_by_the_label_party_alone_and_codes_by_both() -> None:
+    job = make_job({"privacy": {"epsilon": 0.5}, "statistic": {"share_codes": True}}, {}, "test")
+    promised = promise_of(job, 2)
+    shown = {row["what"]: (row["feature"], row["label"]) for row in sightings(job, promised)}
+    assert promised["delta"] == 1e-6
+    assert shown["One noisy statistic of the labels"][0] == "never"
+    assert shown["Category codes and bins of numbers"][0] == "its own, and sends them"
+    assert shown["Noisy labels, gradients"][0].startswith("never")
+    assert "Gradients at the cut" not in shown

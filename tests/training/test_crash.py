@@ -78,8 +78,10 @@ def small_data() -> Dataset:
     return load(small_job().data)
 
 
-def started(run: Path, vault: Path | None, deadly: int | str = 0, counted: Path | None = None) -> Any:
-    scope = {"job": small_job(), "run": run, "vault": vault, "deadly": deadly, "counted": counted}
+def started(
+    run: Path, vault: Path | None, deadly: int | str = 0, counted: Path | None = None, job: Job | None = None
+) -> Any:
+    scope = {"job": job or small_job(), "run": run, "vault": vault, "deadly": deadly, "counted": counted}
     process = FORKS.Process(target=exec, args=(WORKER, scope))
     process.start()
     return process
@@ -224,3 +226,20 @@ def test_the_next_start_removes_the_draft_that_a_kill_has_left(
     assert (run / draft).exists()
     finished(run, vault)
     assert outcome(run) == outcome(reference)
+    assert RunFolder(run).party_result("feature") is not None
+
+
+def test_a_kill_between_the_release_of_a_statistic_and_its_head_draws_nothing_twice(tmp_path: Path) -> None:
+    content = small_job().model_dump(mode="json", exclude_none=True, exclude={"method"})
+    job = make_job(content | {"statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    run, vault = tmp_path / "run", tmp_path / "vault"
+    process = started(run, vault, deadly=str(run / "label" / ".statistic_head.safetensors.new"), job=job)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    finished(run, vault, job=job)
+    finished(tmp_path / "again", vault, job=job)
+    assert outcome(run) == outcome(tmp_path / "again")
+    assert "label/statistic_head.safetensors" in outcome(run)
+    with Vault.open(vault) as opened:
+        assert opened.verify() == []
+        assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released", "statistic"]

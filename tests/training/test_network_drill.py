@@ -327,6 +327,46 @@ def test_a_kill_before_any_file_operation_changes_nothing(tmp_path: Path, office
 
 
 @pytest.mark.drill
+def test_kills_during_a_hand_over_draw_once(tmp_path: Path, office: Callable[..., Office]) -> None:
+    """Both sides are killed before a file operation: the labels that crossed stay, and so does the network."""
+    content = {
+        "data": {"source": "synthetic", "rows": 300, "numeric_fields": 2, "categorical_fields": 2},
+        "privacy": MODEL["privacy"],
+        "model": {"embedding_dim": 3, "bottom": [6], "top": [5]},
+        "training": {"batch_size": 60, "epochs": 1, "exchange": "labels"},
+    }
+    job = make_job(content, {}, "test")
+    counts = {"label": 40, "feature": 40}
+    draw = random.Random(3)
+    for number in range(max(1, KILLS // 4)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        place = office(folder, job, silence=2.0, wait=10.0)
+        deadly = {name: draw.randrange(1, count) for name, count in counts.items()}
+        for name, party in place.parties.items():
+            party.start(deadly[name])
+        while any(party.process.exitcode != 0 for party in place.parties.values()):
+            for party in place.parties.values():
+                assert party.process.exitcode in (None, 0, -signal.SIGKILL), place.log()
+                if party.process.exitcode == -signal.SIGKILL:
+                    party.start()
+            time.sleep(0.02)
+        (vault,) = vaults_in(folder / "vaults")
+        check_vault(vault)
+        reference = FORKS.Process(target=exec, args=(ONE_PROCESS, {"job": job, "run": folder / "one", "vault": vault}))
+        reference.start()
+        reference.join(LIMIT)
+        together, alone = (
+            {name: found for name, found in outcome(run).items() if not name.endswith("metrics.jsonl")}
+            for run in (folder / "one", place.parties["feature"].run)
+        )
+        assert {"label/top.safetensors", "hand-over/feature/noisy_labels.safetensors"} <= set(alone)
+        assert alone == together, f"killed before these file operations: {deadly}"
+        counts = {name: party.operations_done.value or counts[name] for name, party in place.parties.items()}
+        shutil.rmtree(folder)
+
+
+@pytest.mark.drill
 def test_a_network_that_breaks_changes_nothing(
     tmp_path: Path, office: Callable[..., Office], tcp_proxy: Callable[[str], Any]
 ) -> None:

@@ -171,10 +171,11 @@ def test_the_local_head_trusts_what_held_out_records_tell_it_to(tmp_path: Path) 
     train(agreed, tmp_path / "run")
     head = load_file(tmp_path / "run" / "label" / NOT_PRIVATE / "local_head.safetensors")
     # Frozen embeddings of two members with 8 numbers each, then for each member its 8 trained numbers and the score.
-    assert head["parts.0.columns"].tolist() == [*range(16), 24, 33]
-    assert head["parts.1.columns"].tolist() == list(range(35))
+    assert head["parts.0.columns"].tolist() == [*range(16), 24, 33], "of the linear part"
+    assert head["parts.1.columns"].tolist() == [*range(16), 24, 33]
+    assert head["parts.2.columns"].tolist() == list(range(35))
     assert head["private"].tolist() == [34]
-    assert len(head["weights"]) == 3
+    assert len(head["weights"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One recorded run as its attackers see it: everything but the true labels.
+"""One recorded run as its attackers see it: everything but the labels that they are after.
 
 What an attacker has beyond the transcript is built when an attack asks for it: the label party's weights (`white_box`,
 `reader`, `read`), the features, the trained bottom halves, the labels of a few records. With several feature parties
@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from tpsl.attacks.as_features import as_features
 from tpsl.attacks.known_labels import KnownLabels
+from tpsl.attacks.known_others import KnownOthers
 from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
@@ -44,14 +45,18 @@ class AttackedRun:
         classes: int,
         table_rows: int,
         draw_known: Callable[[Rows], KnownLabels],
+        know_others: Callable[[Mapping[str, Features | Inputs]], KnownOthers],
         inputs: Mapping[str, Features | Inputs] | None = None,
     ) -> None:
         self._run, self._draw_known, self._inputs, self.table_rows = run, draw_known, inputs, table_rows
+        self._know_others = know_others
         self.job = run.job()
         self.mechanism = self.job.privacy.build(classes)
         self.parties = feature_party_names(self.job.data)
-        self._transcripts = [Transcript(run.party(name) / "transcript") for name in self.parties]
-        self.step_count, self.records = len(self._transcripts[0]), self._transcripts[0].records
+        sent = self.parties if self.job.trains else ()  # gradients
+        self._transcripts = [Transcript(run.party(name) / "transcript") for name in sent]
+        self.step_count = len(self._transcripts[0]) if self._transcripts else 0
+        self.records = self._transcripts[0].records if self._transcripts else 0
         self.finished = run.result() is not None
 
     @property
@@ -81,6 +86,11 @@ class AttackedRun:
         """The labels that an attack has asked for, if any has."""
         found: KnownLabels | None = vars(self).get("known")
         return found
+
+    @cached_property
+    def known_others(self) -> KnownOthers:
+        """The attacker on the statistic, who knows all labels but the one it is after."""
+        return self._know_others(self.inputs)
 
     @cached_property
     def inputs(self) -> Mapping[str, Features | Inputs]:

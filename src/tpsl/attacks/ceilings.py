@@ -38,7 +38,9 @@ from tpsl.data.dataset import load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, auc_ceiling
+from tpsl.mechanisms.statistic_auc import statistic_ceiling
 from tpsl.registry import ExtensionError
+from tpsl.training.releases import statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
@@ -98,6 +100,9 @@ class Ceilings:
         self._draws = run.job.privacy.draws
         self.epsilon, self.delta = self._draws * run.mechanism.epsilon, self._draws * run.mechanism.delta
         self.ceiling = auc_ceiling(self.epsilon, self.delta)
+        if not run.step_count:  # what is released is a statistic
+            cost = statistic_plan(run.job, run.classes).cost(run.classes)
+            self.epsilon, self.delta, self.ceiling = cost.epsilon, cost.delta, statistic_ceiling(cost)
 
     @property
     def proved(self) -> dict[ScoredBy, Ceiling]:

@@ -28,7 +28,7 @@ ROC_FPR = np.unique(np.concatenate([[0.0], np.geomspace(0.001, 0.05, 12), np.lin
 _STANDARD_DEVIATIONS = NormalDist().inv_cdf(0.975)  # on either side of the mean: 95 %
 
 
-ScoredBy = Literal["noisy label", "features", "noisy label and features"]
+ScoredBy = Literal["noisy label", "statistic", "features", "noisy label and features"]
 """What an attack's scores depend on, which decides how far it can get."""
 
 

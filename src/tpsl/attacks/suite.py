@@ -13,8 +13,12 @@
 | `direction`                 | cosine with gradients of known positives (Li et al.)                 |
 | `completion`                | a head on its own trained half (Fu et al.)                           |
 | `no_transcript`             | the reference: what features alone give away                         |
+| `statistic`                 | knows all labels but one, and the noisy sum of a job that has one    |
 
 `ATTACKS` knows them by name, with those that users register; each entry says what its attacker has.
+
+Where noisy labels were handed over, no gradient crossed: of the attacks on a transcript `likelihood` is left, alone and
+with features. It reads the noisy labels off the steps that the feature party makes in its own process.
 
 Each attack stands beside the ceiling of its own kind of attacker. One that scores by the noisy label alone cannot pass
 what ε allows. Gradients and embeddings also carry what features say about the label, which ε does not bound: attacks
@@ -29,6 +33,9 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tpsl.attacks.attack import Attack
 from tpsl.attacks.attack_report import AttackReport
 from tpsl.attacks.attacked_run import AttackedRun
@@ -42,9 +49,11 @@ from tpsl.attacks.known_labels import (
     embedding_similarity,
     feature_similarity,
 )
-from tpsl.attacks.scoring import Ceiling
+from tpsl.attacks.known_others import KnownOthers
+from tpsl.attacks.scoring import AttackResult, Ceiling
 from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import noisy_label_with_features, side_by_side
+from tpsl.data.dataset import load_label_party
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import TrueLabels, reveal
@@ -52,6 +61,8 @@ from tpsl.mechanisms import PredictedAUC, predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import Registry
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.warm_start import StartingPoint
+from tpsl.transport.peers import LABEL_PARTY
 
 _KNOWN_PER_CLASS = 20
 
@@ -67,12 +78,13 @@ _BUILT_IN = {
         lambda run: run.reader.guesses, many_classes=True, hard=True, closed_form=attrgetter("likelier_class")
     ),
     "shortest_distance_soft": _Reader(lambda run: run.reader.distances, many_classes=True, closed_form=_BEST),
-    "likelihood": _Reader(lambda run: run.reader.evidence, many_classes=True, closed_form=_BEST),
+    "likelihood": _Reader(lambda run: run.reader.evidence, many_classes=True, closed_form=_BEST, uses_gradients=False),
     "fingerprint": _Reader(lambda run: run.reader.fingerprint),
     "noisy_label_with_features": Attack(
         "transcript+weights+features",
         lambda run: noisy_label_with_features(run.read, side_by_side(run.features.values()), run.mechanism),
         many_classes=True,
+        uses_gradients=False,
     ),
     "direction": Attack("transcript+known labels", lambda run: DirectionAttack(run.steps(), run.known)),
     "completion": Attack(
@@ -85,6 +97,14 @@ _BUILT_IN = {
         lambda run: LearnedAttack(feature_similarity(run.features, run.known), run.known, run.classes),
         many_classes=True,
         scored_by="features",
+        uses_gradients=False,
+    ),
+    "statistic": Attack(
+        "statistic+all other labels",
+        lambda run: run.known_others,
+        many_classes=True,
+        scored_by="statistic",
+        hard=True,
     ),
 }
 for _name, _attack in _BUILT_IN.items():
@@ -114,8 +134,9 @@ def run_attacks(
     """
     labels, folder = reveal(true_labels), RunFolder(path)
     draw = partial(draw_known, labels=labels, per_class=_KNOWN_PER_CLASS) if known is None else lambda rows: known
-    run = AttackedRun(folder, true_labels.classes, len(labels), draw, features)
-    if skip >= run.step_count:
+    know_others = partial(_know_others, folder, labels)
+    run = AttackedRun(folder, true_labels.classes, len(labels), draw, know_others, features)
+    if skip >= max(1, run.step_count):
         raise AttackError(f"{path}: has {run.step_count} recorded steps, so none is left after skipping {skip}")
     progress(0, run.step_count, "preparing")
     predicted = predicted_auc(run.mechanism)
@@ -123,16 +144,18 @@ def run_attacks(
     attacker_knows = run.known_labels if known is None else known
     bounds = Ceilings(run, folder, labels)
     best = bounds.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}
+    on_steps = [attack for attack in attacks if attack.scored_by != "statistic"]
     results = evaluate_attacks(
         run.steps(),
-        [*attacks, *(PreparedAttack(f"best score from {kind}", "", score) for kind, score in best.items())],
+        [*on_steps, *(PreparedAttack(f"best score from {kind}", "", score) for kind, score in best.items())],
         labels,
         leave_out=None if attacker_knows is None else attacker_knows.rows,
         skip=skip,
         progress=progress,
         total=run.step_count,
     )
-    found = {kind: Ceiling.estimated(r) for kind, r in zip(best, results[len(attacks) :], strict=True)} | bounds.proved
+    found = {kind: Ceiling.estimated(r) for kind, r in zip(best, results[len(on_steps) :], strict=True)} | bounds.proved
+    reached = [r.beside(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(on_steps)]]
     return AttackReport(
         mechanism=run.mechanism.name,
         estimator=run.job.privacy.estimator,
@@ -148,9 +171,29 @@ def run_attacks(
         skip=skip,
         known_labels=0 if attacker_knows is None else len(attacker_knows),
         predicted_from=bounds.evaluated.predicted_from if best else (),
-        attacks=tuple(r.beside(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(attacks)]),
+        attacks=(*reached, *_on_statistic(run, attacks, labels)),
         not_run=not_run,
     )
+
+
+def _know_others(
+    folder: RunFolder, labels: npt.NDArray[np.int64], inputs: Mapping[str, Features | Inputs]
+) -> KnownOthers:
+    source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
+    encoder = StartingPoint.begun_by(folder.path).encoders().get(LABEL_PARTY)
+    side = load_label_party(folder.job().data, source=source, encoder=encoder)
+    return KnownOthers(folder, inputs, side.records, labels)
+
+
+def _on_statistic(
+    run: AttackedRun, attacks: Sequence[PreparedAttack], labels: npt.NDArray[np.int64]
+) -> list[AttackResult]:
+    """Return what those of the attacks reached that read the statistic."""
+    chosen = [attack for attack in attacks if attack.scored_by == "statistic"]
+    if not chosen:
+        return []
+    found = evaluate_attacks(run.known_others.steps(), chosen, labels)
+    return [run.known_others.judged(result) for result in found]
 
 
 def _prepared(
@@ -159,6 +202,8 @@ def _prepared(
     """Return the attacks on a run, and why others do not exist for it; one that was asked for by name must exist."""
     attacks, not_run = [], {}
     for name, attack in {name: ATTACKS.get(name) for name in which or ATTACKS}.items():
+        if which is None and attack.reads_statistic and run.job.statistic is None:
+            continue
         reason = attack.impossible(run)
         if reason is None:
             attacks.append(attack.on(run, name, predicted))

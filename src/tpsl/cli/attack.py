@@ -88,6 +88,11 @@ def _explanations(report: AttackReport) -> Iterator[str]:
     if math.isfinite(report.epsilon):
         proved = f"Ceiling {report.ceiling:.4f}: what ε allows an attacker who scores by the noisy label alone"
         yield f"{proved}, on average over the noise."
+    if any(result.scored_by == "statistic" for result in report.attacks):
+        yield (
+            "'statistic': feature parties are told nothing of it. This attacker is granted the noisy sum, all vectors "
+            "and every label but one; its ceiling is what ε, δ and ρ allow."
+        )
     if report.predicted_from:
         yield (
             "Ceiling ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "

@@ -117,10 +117,13 @@ def _private_head(result: TrainResult) -> dict[str, str]:
 
     large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
     judged = f"{result.validation_auc:.4f}  (from noisy labels)"
+    head = {"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}
+    if result.statistic_records:
+        head = {"private head": f"fitted on one statistic of {result.statistic_records:,} labels"}
     return {
         "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
         "guarantee": guarantee_text(result) + large,
-        **({"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}),
+        **head,
         **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),
         **_tested(result),
     }

@@ -28,7 +28,7 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
     """
     require_alone(setup.job, setup.start)
     with setup.run.started(setup.job, list(setup.own), moved=True, own=setup.own):
-        finished = setup.run.result()
+        finished = setup.run.common_result([party])
         if finished is not None:
             setup.say_finished()
             return finished

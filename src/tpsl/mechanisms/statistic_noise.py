@@ -56,7 +56,7 @@ class StatisticNoise(abc.ABC):
         """Return what one release costs each label if no q_i has a norm above `bound`, in any number of dimensions."""
 
     @abc.abstractmethod
-    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `ln P(noisy - moved) / P(noisy)`: what numbers with noise say for having been moved, against not."""
 
     def spec(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class DiscreteGaussian(StatisticNoise):
         rho = Fraction(moved, 2 * self.variance)
         return Cost(epsilon_of_rho(rho, self.delta), self.delta, rho)
 
-    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `moved·(2t - moved)/(2σ²)` of each number t."""
         return moved * (2 * noisy.astype(np.float64) - moved) / (2 * self.variance)
 
@@ -138,9 +138,10 @@ class DiscreteLaplace(StatisticNoise):
         moved = check_bound(bound) * (1 if check_classes(classes) == 2 else 2)
         return Cost(float_above(Fraction(moved, self.scale)))
 
-    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `(|t| - |t - moved|)/scale` of each number t."""
-        return (np.abs(noisy) - np.abs(noisy - moved)) / self.scale
+        ratio: npt.NDArray[np.float64] = (np.abs(noisy) - np.abs(noisy - moved)) / self.scale
+        return ratio
 
     def __str__(self) -> str:
         return f"discrete Laplace noise, scale {self.scale:,}"
@@ -166,7 +167,7 @@ class NoNoise(StatisticNoise):
         """Return ε = ∞."""
         return Cost(math.inf)
 
-    def log_ratio(self, noisy: Integers, moved: int) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return certainty: +∞ for what was moved, -∞ for what was not."""
         return np.where(noisy == moved, np.inf, -np.inf)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from tpsl.models.seeds import seed_of
 from tpsl.party.expansion import Expansion, InputColumns
 
 Inputs = npt.NDArray[np.float32]
+AnyNumber = TypeVar("AnyNumber", bound=np.number)
 
 ROWS_AT_ONCE = 16_384
 MOST_COMPONENTS = 1024
@@ -161,10 +162,10 @@ def water_filled(variances: Tensor, purpose: Purpose, records: int) -> Tensor:
     return gains
 
 
-def blocks(inputs: Inputs) -> Iterator[Inputs]:
-    """Yield the rows in blocks of bounded size, the same ones each time."""
-    for start in range(0, len(inputs), ROWS_AT_ONCE):
-        yield np.array(inputs[start : start + ROWS_AT_ONCE])
+def blocks(rows: npt.NDArray[AnyNumber]) -> Iterator[npt.NDArray[AnyNumber]]:
+    """Yield rows in blocks of bounded size, the same ones each time."""
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        yield np.array(rows[start : start + ROWS_AT_ONCE])
 
 
 def _scale(features: Tensor, share: float) -> Tensor:

@@ -217,10 +217,12 @@ def load_bottom(
         raise PredictionError(str(error)) from error
 
 
-def load_pretrained_bottom(run_path: Path, party: str, own: OwnParts | None = None) -> TrainedBottom:
-    """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a local head too."""
+def load_pretrained_bottom(
+    run_path: Path, party: str, own: OwnParts | None = None, inputs: Features | Inputs | None = None
+) -> TrainedBottom:
+    """Return a feature party's half as it was pre-trained, without a wide part: what it sends for a head too."""
     run = RunFolder(run_path)
-    bottom = _build_bottom(run.job().without_wide_part(), run, party, own, None)
+    bottom = _build_bottom(run.job().without_wide_part(), run, party, own, inputs)
     load_weights(bottom, run.party(party) / PRETRAINED, PredictionError)
     return TrainedBottom(party, bottom)
 

@@ -94,7 +94,7 @@ def load_embedder(
     run = RunFolder(run_path)
     parts: list[Embedder] = [load_bottom(run_path, party, own, inputs, epoch)]
     if party != LABEL_PARTY and _sends_frozen(run.job()):
-        parts.insert(0, load_pretrained_bottom(run_path, party, own))
+        parts.insert(0, load_pretrained_bottom(run_path, party, own, inputs))
     if sends_codes(run, party):
         parts.insert(0, load_codes(run, party))
     return SideBySide(tuple(parts)) if len(parts) > 1 else parts[0]

@@ -56,9 +56,10 @@ class TrainedStatisticHead:
 
     def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
         """Return the probabilities of the records whose shares these are: of class 1 (`[n]`), or of each of k."""
-        return self.head.probabilities(self._inputs(shares)).numpy()
+        return self.head.probabilities(self.inputs(shares)).numpy()
 
-    def _inputs(self, shares: Mapping[str, Tensor]) -> Tensor:
+    def inputs(self, shares: Mapping[str, Tensor]) -> Tensor:
+        """Return what the head reads of the records whose shares these are."""
         received = [shares[party] for party in self.widths if party != LABEL_PARTY]
         own = [shares[LABEL_PARTY]] if LABEL_PARTY in self.widths else []
         log_odds = [] if self.top is None else [self.top.log_odds(cuts(self.top, shares))]

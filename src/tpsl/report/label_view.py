@@ -57,7 +57,8 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
         view["state"] = "finished"
         view["step"] = result.steps
         view["epoch"] = result.epochs
-        view["kept_epoch"] = result.kept_epoch if job.training.patience else None
+        view["kept_epoch"] = result.kept_epoch if job.training.patience and job.statistic is None else None
+        view["statistic_records"] = result.statistic_records
         view["train_records"], view["test_records"] = result.train_records, result.test_records
         view["samples_per_second"], view["seconds"] = content["samples_per_second"], content["seconds"]
         view["test"] = {key: value for key, value in content.items() if key.startswith("test_") and key != _RECORDS}
@@ -85,6 +86,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         epoch=0,
         epochs=job.training.epochs,
         kept_epoch=None,
+        statistic_records=0,
         samples_per_second=None,
         seconds=None,
         versions=versions_of(RunFolder(path), party),

@@ -14,6 +14,7 @@ from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
+from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
 from tpsl.vault import LedgerTotal
 from tpsl.vault.budget import is_large_delta, times
@@ -36,6 +37,8 @@ def promise_of(
     """
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
+    if result is None and job.statistic is not None:
+        delta = max(delta, statistic_plan(job, classes).cost(classes).delta)
     private = math.isfinite(epsilon) and (job.privacy.noise_seed is None if result is None else result.private)
     spent = LedgerTotal(epsilon, delta, private)
     if result is not None:

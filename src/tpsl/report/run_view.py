@@ -91,6 +91,8 @@ class RunView(TypedDict):
     """How far the run is, and how far it goes."""
     kept_epoch: int | None
     """The epoch whose weights were kept, if the run could have stopped early."""
+    statistic_records: int
+    """Labels that left in one noisy statistic, on which the private head was fitted."""
     samples_per_second: float | None
     seconds: float | None
     versions: dict[str, str]

@@ -35,6 +35,16 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
         return _of_a_hand_over(bound)
     if job.privacy.gradients == "none":
         rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
+    if job.method == "statistic":
+        rows[1:3] = [
+            ("Noisy labels, gradients", "never: none are sent", "noisy labels of held-out records, to judge by")
+        ]
+    if job.statistic is not None:
+        rows.append(("One noisy statistic of the labels", "never", "yes, drawn once; the private head is fitted on it"))
+        if job.statistic.share_codes:
+            rows.append(
+                ("Category codes and bins of numbers", "its own, and sends them", "yes, but no names of values")
+            )
     if job.training.patience:
         rows.append(("When training stops early", "yes; decided on noisy labels", "yes"))
     if job.training.head == "local":

@@ -45,7 +45,7 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top
     roles in it. Guarantee: what the run holds is post-processing of the noisy labels, whoever made them. `at_top`
     watches the role of the label party, and `setup.watching.observer` that of the feature party.
     """
-    if setup.run.result() is None:
+    if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = LabelRecords(side.ids, None, class_names(setup.job.data), side.train, side.test)
         attend_together(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)])

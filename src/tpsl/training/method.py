@@ -6,16 +6,14 @@ part in it: the choice costs nothing.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
+from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.progress import Notice
 from tpsl.training.job import Job, make_job
 
-_VARIANCE_OF_LABEL = 0.18
-"""p(1-p) of a label with the base rate p = 0.24; of balanced ones it is 0.25."""
-_ENOUGH_FOR_A_NETWORK = 10_000
+_ENOUGH_FOR_A_NETWORK = 30_000
 """Clean labels that the noisy ones must be worth: with fewer, one statistic gives the better head."""
+_POSITIVES = 0.24
+"""The share of class 1 that is assumed of two classes; of more classes, all are assumed to be as frequent."""
 
 
 def settled(job: Job, records: int, notice: Notice) -> Job:
@@ -26,29 +24,27 @@ def settled(job: Job, records: int, notice: Notice) -> Job:
 
 
 def resolve(job: Job, records: int) -> tuple[Job, str]:
-    """Return the job with the method that is best for its ε and this number of training records, and why."""
-    worth = records_worth(job.privacy.epsilon or math.inf, records)
-    if worth >= _ENOUGH_FOR_A_NETWORK:
-        return _changed(job, method="network", statistic=None), (
-            f"method auto: network, because {records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth about "
-            f"{worth:,.0f} clean ones"
-        )
-    section = {} if job.statistic is None else job.statistic.model_dump(exclude={"share"})
-    return _changed(job, method="statistic", statistic=section), (
-        f"method auto: statistic, because {records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth only about "
-        f"{worth:,.0f} clean ones"
-    )
+    """Return the job with the method that is best for its ε, its classes and this number of records, and why.
 
-
-def records_worth(epsilon: float, records: int) -> float:
-    """Return how many clean labels this many noisy ones of randomised response are worth: `n·v / (v + s²)`.
-
-    v is the variance of a label and `s = 1/(e^{ε/2} - e^{-ε/2})` the deviation of its unbiased noisy estimate.
+    Where that is the network, the rest of the job stays as it is. A statistic keeps the job's section of that name,
+    whether feature parties show their codes among it, and has no wide part and one member: no network is trained.
     """
-    noise = (2 * math.sinh(epsilon / 2)) ** -2
-    return records * _VARIANCE_OF_LABEL / (_VARIANCE_OF_LABEL + noise)
+    worth = effective_labels(job.mechanism, _counts(job.classes, records))
+    content = job.model_dump(mode="json", exclude_none=True, exclude={"method"})
+    if worth >= _ENOUGH_FOR_A_NETWORK:
+        content |= {"method": "network", "statistic": None}
+    else:
+        section = {**content.get("statistic", {}), "share": 1.0}
+        model = {**content["model"], "wide": False, "members": 1}
+        content |= {"method": "statistic", "statistic": section, "model": model}
+    why = f"{records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth about {worth:,.0f} clean ones"
+    enough = "enough" if worth >= _ENOUGH_FOR_A_NETWORK else "too few"
+    found = make_job(content, {}, "method auto")
+    return found, f"method auto takes '{found.method}': {why}, {enough} for a network"
 
 
-def _changed(job: Job, **keys: Any) -> Job:
-    """Return the job with other keys; the rest of it stays as it is."""
-    return make_job({**job.model_dump(mode="json", exclude_none=True, exclude=set(keys)), **keys}, {}, "method auto")
+def _counts(classes: int, records: int) -> list[int]:
+    """Return how many records each class is assumed to have."""
+    if classes == 2:
+        return [records - round(_POSITIVES * records), round(_POSITIVES * records)]
+    return [records // classes] * classes

@@ -93,7 +93,7 @@ def train_together(
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with run.started(job, [*names, LABEL_PARTY], own=setup.own):
-        finished = run.result()
+        finished = run.common_result(names)
         if finished is not None and is_complete(run, job):
             setup.say_finished()
             return finished

@@ -257,6 +257,10 @@ class RunFolder:
         """Return the result, or None if the run is not finished."""
         return _read(self.path / "result.json", TrainResult.from_dict)
 
+    def common_result(self, parties: Collection[str]) -> TrainResult | None:
+        """Return the result where one process plays all roles; None until every feature party has noted its own."""
+        return self.result() if all(self.party_result(party) is not None for party in parties) else None
+
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
         _write(self.path / "result.json", result.as_dict())

@@ -241,6 +241,14 @@ class Vault:
             request = StatisticRequest(self._connection, planned, self._positions(ids))
             return request.release(blocks, lambda: self._permit(request, planned, policy), progress)
 
+    def noisy_statistic(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> NoisyStatistic:
+        """The newest statistic of these records that was released under this plan; nothing is drawn."""
+        with storage.reading(self._connection, self.path):
+            asked = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            if not (found := asked.alike()):
+                raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
+            return asked.stored(found[-1])
+
     def check_statistic(
         self,
         plan: StatisticPlan,

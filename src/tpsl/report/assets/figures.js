@@ -22,6 +22,7 @@ const tpslFigures = (() => {
     direction: "direction",
     completion: "completion",
     no_transcript: "no transcript (reference)",
+    statistic: "statistic, all other labels known",
   };
   const NON_PRIVATE = "non-private";
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -37,6 +38,8 @@ from tpsl.training.vaults import RunVault
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import BadMessage, checked_tensor
 from tpsl.transport.messages import TensorMessage
+
+Floats = npt.NDArray[np.float32]
 
 STATISTIC_EMBEDDINGS = "statistic embeddings"
 """Feature party → label party: one part of the statistic's records, then of the held-out and test records: codes of
@@ -159,7 +162,7 @@ class _Records:
         found = np.concatenate(places)
         self.columns = InputColumns(np.setdiff1d(np.arange(width), found), found)
 
-    def finish(self) -> tuple[np.ndarray, np.ndarray]:
+    def finish(self) -> tuple[Floats, Floats]:
         """Return the inputs of the statistic's records, and of those that are predicted."""
         if self._untrained is not None:
             keep_untrained(self._role, self._untrained)
@@ -180,6 +183,7 @@ def learn_head(role: LabelRole, records: _Records) -> None:
     head, report = fit_head(statistic, feature_map, integers)
     tensors = {**head.state_dict(), CODE_COLUMNS: torch.tensor(records.code_columns)}
     write_atomically(role.folder / STATISTIC_HEAD, save(tensors))
+    role.setup.watching.notice(str(report))
     role.observer.event("statistic", **asdict(report), reliable=report.reliable)
     epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
     keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
@@ -198,6 +202,5 @@ def _purpose(role: LabelRole) -> Purpose:
     )
 
 
-def _predicted(head: StatisticHead, inputs: np.ndarray) -> np.ndarray:
-    found = [head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)]
-    return np.concatenate(found)
+def _predicted(head: StatisticHead, inputs: Floats) -> Floats:
+    return np.concatenate([head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)])

@@ -1,0 +1,63 @@
+"""`method: auto`: the same answer at every party, and the job that is run says it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.training.job import Job, make_job
+from tpsl.training.method import resolve
+from tpsl.training.observer import Watching
+from tpsl.training.one_process import train
+from tpsl.training.run_folder import RunFolder
+
+
+def job(epsilon: float, **changes: Any) -> Job:
+    content = {
+        "data": {"source": "synthetic", "rows": 600, "numeric_fields": 2, "categorical_fields": 2},
+        "privacy": {"epsilon": epsilon},
+        "model": {"embedding_dim": 4, "bottom": [8], "top": [8], "wide": True, "members": 2},
+        "method": "auto",
+    }
+    return make_job(content, changes, "test")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "records", "method"),
+    [
+        (0.1, 261_877, "statistic"),
+        (0.5, 261_877, "statistic"),
+        (1.0, 261_877, "network"),
+        (2.0, 261_877, "network"),
+        (1.0, 109_711, "statistic"),
+        (2.0, 109_711, "network"),
+        (2.0, 50_000, "statistic"),
+        (8.0, 50_000, "network"),
+    ],
+)
+def test_it_chooses_by_what_the_noisy_labels_are_worth(epsilon: float, records: int, method: str) -> None:
+    asked = job(epsilon, statistic={"share_codes": True, "delta": 1e-7})
+    found, why = resolve(asked, records)
+    assert found.method == method
+    assert why.startswith(f"method auto takes '{method}': {records:,} noisy labels at ε = {epsilon:g} are worth about ")
+    if method == "statistic":
+        assert found.statistic is not None
+        assert (found.statistic.share, found.statistic.share_codes, found.statistic.delta) == (1.0, True, 1e-7)
+        assert (found.model.wide, found.model.members) == (False, 1)
+    else:
+        assert found == make_job({**asked.model_dump(mode="json"), "statistic": None, "method": "network"}, {}, "test")
+    assert resolve(found.model_copy(update={"method": "auto"}), records)[0].method == method
+
+
+def test_with_many_classes_noisy_labels_are_worth_less() -> None:
+    assert resolve(job(2.0, model={"wide": False}), 261_877)[0].method == "network"
+    assert resolve(job(2.0, model={"wide": False}, data={"classes": 100}), 261_877)[0].method == "statistic"
+
+
+def test_the_run_keeps_the_job_as_it_was_resolved_and_goes_on_with_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    asked = job(1.0, privacy={"noise_seed": 1})
+    first = train(asked, tmp_path / "run", watching=Watching(notice=said.append))
+    assert sum(text.startswith("method auto takes 'statistic'") for text in said) == 1
+    assert RunFolder(tmp_path / "run").job() == resolve(asked, 480)[0]
+    assert train(asked, tmp_path / "run").as_dict() == first.as_dict()
