@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tpsl.learners.known import fit
-from tpsl.learners.learner import LearnerRecords
 
 from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features
@@ -17,6 +15,8 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
+from tpsl.learners.known import fit
+from tpsl.learners.learner import LearnerRecords
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
