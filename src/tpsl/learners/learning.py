@@ -79,7 +79,7 @@ class LearnResult:
     def from_dict(cls, content: dict[str, Any]) -> LearnResult:
         """Return what `as_dict` was made of."""
         missing = {name: math.inf if name.endswith("epsilon") else math.nan for name in content}
-        given = {name: missing[name] if value is None else value for name, value in content.items()}
+        given: dict[str, Any] = {name: missing[name] if value is None else value for name, value in content.items()}
         judged = Validation(**{name: given.pop(name) for name in Validation.__dataclass_fields__})
         return cls(**given, validation=judged)
 
