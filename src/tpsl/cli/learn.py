@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, progress_bar, warn
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
 from tpsl.cli.two_parties import Side
 
+if TYPE_CHECKING:
+    from tpsl.learners.learned_run import LearnedResult
+    from tpsl.training.result import TrainResult
+
+_NETWORK = "network"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -30,19 +36,43 @@ def learn(
     ca: Annotated[
         Path | None, typer.Option(help="The authority that both sides trust (ca.pem): it must vouch for the signer.")
     ] = None,
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="'network', or lightgbm, xgboost, logistic, auto (a committee of trees), or a registered name."
+        ),
+    ] = _NETWORK,
     local: LocalOption = None,
     log: LogOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Train a network on noisy labels that were handed over, without the label party; options override the job file.
 
-    The run has both halves of the network, and is what split training with the same noisy labels ends with. There are
-    no true labels here: noisy ones of held-out records judge (training.validation). Example:
+    The run has both halves of the network, and is what split training with the same noisy labels ends with; or it has
+    the model of another learner. There are no true labels here: noisy ones of held-out records judge
+    (training.validation). Example:
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
     """
     side = Side.of(context, job, local)
+    if ca is None:
+        warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
+    handed = Handed(labels, ca)
+    if learner == _NETWORK:
+        show_result(_trained(side, handed, log), json)
+    else:
+        _show(_fitted(side, handed, learner), json)
 
+
+class Handed(NamedTuple):
+    """What was handed over, and who must vouch for it."""
+
+    labels: Path
+    authority: Path | None
+
+
+def _trained(side: Side, handed: Handed, log: list[str] | None) -> TrainResult:
+    """Train the job's network."""
     import torch
 
     from tpsl.handover.learning import learn as run
@@ -53,8 +83,6 @@ def learn(
     from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
 
-    if ca is None:
-        warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
     with (
         stoppable("the same command goes on where it stopped"),
         progress_bar("training") as progress,
@@ -63,5 +91,32 @@ def learn(
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
-        result = run(setup, side.party, side.local, labels, ca)
-    show_result(result, json)
+        return run(setup, side.party, side.local, *handed)
+
+
+def _fitted(side: Side, handed: Handed, learner: str) -> LearnedResult:
+    """Fit another learner than the network."""
+    from tpsl.learners.learned_run import learn_with
+    from tpsl.training.observer import Watching
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.training.setup import RunSetup
+
+    with stoppable("the same command begins again"), progress_bar("learning") as progress:
+        own, watching = {side.party: side.local.own_parts()}, Watching(progress=progress, notice=notice)
+        setup = RunSetup(side.job, RunFolder(side.out), own, watching=watching, start=side.local.starting_point())
+        return learn_with(learner, setup, side.party, side.local, *handed)
+
+
+def _show(result: LearnedResult, json: bool) -> None:
+    from tpsl.report.words import guarantee_text
+
+    judged = result.validation
+    rows = {
+        "run": result.run,
+        "learner": f"{result.learner} ({result.setting})",
+        "mechanism": result.mechanism,
+        "guarantee": guarantee_text(result),
+        "hold-out log loss": f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}  (from noisy labels)",
+        **({"hold-out AUC": f"{judged.validation_auc:.4f}"} if math.isfinite(judged.validation_auc) else {}),
+    }
+    answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))
