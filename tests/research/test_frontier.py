@@ -48,7 +48,7 @@ from tpsl_research.frontier_report import (
     table,
     write_tables,
 )
-from tpsl_research.frontier_runs import joined_features
+from tpsl_research.frontier_runs import as_auto, joined_features
 from tpsl_research.intervals import mean_estimate, ratio_estimate
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
@@ -211,6 +211,7 @@ def test_the_statistic_auto_and_clean_labels(base: Job, small_spaces: None, tmp_
     """At ε = 2 few noisy labels are worth little: auto takes the statistic, and few clean labels train a network."""
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(STATISTIC, AUTO, CEILING)))
     statistic, auto, ceiling = rows[2:]
+    assert auto["results"] == statistic["results"] and auto["seconds"] < statistic["seconds"], "not computed twice"
     assert (statistic["method"], auto["method"]) == ("statistic", "statistic")
     assert 0 < statistic["results"]["run"]["test_auc"] < 1
     assert 0 < auto["results"]["run"]["test_auc"] < 1
@@ -226,6 +227,7 @@ def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spa
     chosen = (NETWORK, HANDED_OVER, TREES, JOINED_LOGISTIC, JOINED_TREES)
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=chosen))
     network, handed_over, *learned = rows[2:]
+    assert as_auto(network)["results"] == {"run": network["results"]["committee"]}
     assert handed_over["results"] == network["results"], "to the last bit"
     for row in learned:
         assert 0.6 < row["results"]["run"]["test_auc"] < 1
