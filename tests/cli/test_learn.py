@@ -28,6 +28,7 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
     learned = tpsl(*learning, "--json").json()
     assert (learned["learner"], learned["epsilon"], learned["records"], learned["judges"]) == (learner, 3.0, 1600, 160)
     assert 0 < learned["validation_loss"] < 0.7
+    assert 800 < learned["effective_labels"] < 1300  # of 1,600 at ε = 3 and a quarter positive
     scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
     assert scored["records"] == 2000
     found = dict(zip(*pq.read_table("scores.parquet").to_pydict().values(), strict=True))

@@ -97,5 +97,6 @@ def _show_learned(result: LearnResult, json: bool) -> None:
         "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
         "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
         "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+        "worth": f"about {result.effective_labels:,.0f} clean labels",
     }
     answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))

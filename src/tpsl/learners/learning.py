@@ -63,6 +63,8 @@ class LearnResult:
     """The largest ε that any of the records has spent, as far as the card says."""
     private: bool
     records: int
+    effective_labels: float
+    """About how many clean labels their noisy labels are worth."""
     judges: int
     """Records of these that were kept apart to choose."""
     validation: Validation
@@ -182,6 +184,7 @@ def _kept(
         total_epsilon=handed.spent.epsilon,
         private=handed.spent.private,
         records=len(records.rows),
+        effective_labels=records.targets.effective_labels(),
         judges=len(judges),
         validation=noisy_validation(judges.mechanism, judges.draws, fitted.judged),
     )
