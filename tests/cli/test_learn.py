@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
     again = tpsl(*learning)
     assert "run is a finished run; nothing to do" in again.stderr
     assert f"learner            {learner}: " in again.stdout and "ε = 3" in again.stdout
+    assert "do not rely on it" not in again.stdout
+
+
+def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
+    tpsl("vault", "create", "other", "label.parquet", "--json").json()
+    tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--out", "noise", "--json").json()
+    learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
+    shown = tpsl(*learning)
+    assert re.search(r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.stdout)
 
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:

@@ -24,7 +24,7 @@ RR = randomized_response(1.0)
 def test_a_learner_is_judged_saved_and_loaded(name: str, make_records: MakeRecords, tmp_path: Path) -> None:
     records, y = make_records(randomized_response(2.0), 5000)
     fitted = fit(name, records)
-    assert fitted.judged.shape == (500,)
+    assert fitted.judged.shape == (500,) and fitted.evidence > 3
     found = fitted.model.probabilities(records.features)
     assert found.dtype == np.float32
     assert auc(found[5000:], y[5000:]).value > 0.7
