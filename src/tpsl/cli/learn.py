@@ -12,13 +12,15 @@ from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
+from tpsl.cli.tune import show_tuned
 from tpsl.cli.two_parties import Side
 
 if TYPE_CHECKING:
     from tpsl.learners.learned_run import LearnedResult
     from tpsl.training.result import TrainResult
+    from tpsl.tuning.candidates import TuneResult
 
-_NETWORK = "network"
+_NETWORK, _TUNED = "network", "tuned"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -39,7 +41,8 @@ def learn(
     learner: Annotated[
         str,
         typer.Option(
-            help="'network', or lightgbm, xgboost, logistic, auto (a committee of trees), or a registered name."
+            help="'network'; 'tuned': several networks and their committee; 'auto': a committee of trees; "
+            "lightgbm, xgboost, logistic, or a registered name."
         ),
     ] = _NETWORK,
     local: LocalOption = None,
@@ -60,6 +63,8 @@ def learn(
     handed = Handed(labels, ca)
     if learner == _NETWORK:
         show_result(_trained(side, handed, log), json)
+    elif learner == _TUNED:
+        show_tuned(_searched(side, handed), side.out, json)
     else:
         _show(_fitted(side, handed, learner), json)
 
@@ -92,6 +97,27 @@ def _trained(side: Side, handed: Handed, log: list[str] | None) -> TrainResult:
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
         return run(setup, side.party, side.local, *handed)
+
+
+def _searched(side: Side, handed: Handed) -> TuneResult:
+    """Train the space of `tpsl tune`, of which the noisy labels of held-out records choose."""
+    import torch
+
+    from tpsl.data.dataset import Dataset, class_names
+    from tpsl.handover.learning import labels_for, load_side
+    from tpsl.training.alone import parts_of_both, require_alone
+    from tpsl.training.observer import Watching
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.training.setup import RunSetup
+    from tpsl.tuning.search import tune
+
+    require_alone(side.job, side.local.starting_point())
+    with stoppable("the same command goes on where it stopped"), progress_bar("tuning") as progress:
+        own, watching = parts_of_both(side.party, side.local.own_parts()), Watching(progress=progress, notice=notice)
+        setup = RunSetup(side.job, RunFolder(side.out), own, torch.device(side.local.device), watching=watching)
+        records = load_side(setup, side.party, side.local)
+        data = Dataset.of_one(records, class_names(side.job.data))
+        return tune(setup, vault=labels_for(side.job, records, *handed), data=data)
 
 
 def _fitted(side: Side, handed: Handed, learner: str) -> LearnedResult:
