@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -73,22 +72,6 @@ def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Pat
     assert "card.json: nobody has signed it" in refused.error()
     learned = tpsl("learn", "job.yaml", "--labels", "given/labels.parquet", "--out", "run", "--json")
     assert learned.json()["epsilon"] == 1.0 and "who has made these labels is not checked" in learned.stderr
-
-
-def test_any_learner_reads_the_same_card(tpsl: Any, office: Path) -> None:
-    tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--json").json()
-    learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--learner")
-    assert "unknown learner 'oracle'" in tpsl(*learning, "oracle").error()
-    learned = tpsl(*learning, "logistic", "--json").json()
-    assert (learned["learner"], learned["epsilon"], learned["private"]) == ("logistic", 1.0, True)
-    assert learned["validation_loss"] is not None
-    assert "learner            logistic (penalty " in tpsl(*learning, "logistic").stdout
-    scores = ("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet")
-    assert tpsl(*scores, "--json").json()["records"] == 600
-    assert "has no local head" in tpsl(*scores, "--head", "local").error()
-    found = pq.read_table("scores.parquet")
-    of_test = np.load("run/learner/test.npy")
-    assert np.isin(of_test.round(5), found["score"].to_numpy().round(5)).all() and len(of_test) == 120
 
 
 def test_what_is_not_permitted_is_not_released(tpsl: Any, office: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,11 +16,9 @@ from tpsl.cli.tune import show_tuned
 from tpsl.cli.two_parties import Side
 
 if TYPE_CHECKING:
-    from tpsl.learners.learned_run import LearnedResult
-    from tpsl.training.result import TrainResult
-    from tpsl.tuning.candidates import TuneResult
+    from tpsl.learners.learning import LearnResult
 
-_NETWORK, _TUNED = "network", "tuned"
+NETWORK, TUNED = "network", "tuned"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -28,6 +26,7 @@ COMMAND = settings_command(
     seed="training.seed",
     party="local.party",
     out="local.out",
+    threads="local.threads",
 )
 
 
@@ -41,53 +40,39 @@ def learn(
     learner: Annotated[
         str,
         typer.Option(
-            help="'network'; 'tuned': several networks and their committee; 'auto': a committee of trees; "
-            "lightgbm, xgboost, logistic, or a registered name."
+            help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), or on the same "
+            "noisy labels 'lightgbm', 'xgboost', 'logistic', 'auto' (a committee of trees)."
         ),
-    ] = _NETWORK,
+    ] = NETWORK,
     local: LocalOption = None,
     log: LogOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Train a network on noisy labels that were handed over, without the label party; options override the job file.
 
-    The run has both halves of the network, and is what split training with the same noisy labels ends with; or it has
-    the model of another learner. There are no true labels here: noisy ones of held-out records judge
-    (training.validation). Example:
+    The run has both halves of the network, and is what split training with the same noisy labels ends with. There are
+    no true labels here: noisy ones of held-out records judge (training.validation). Example:
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
+
+    With another learner no network is trained: boosted trees or a logistic regression, for `tpsl predict` here.
     """
     side = Side.of(context, job, local)
-    if ca is None:
-        warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
-    handed = Handed(labels, ca)
-    if learner == _NETWORK:
-        show_result(_trained(side, handed, log), json)
-    elif learner == _TUNED:
-        show_tuned(_searched(side, handed), side.out, json)
-    else:
-        _show(_fitted(side, handed, learner), json)
 
-
-class Handed(NamedTuple):
-    """What was handed over, and who must vouch for it."""
-
-    labels: Path
-    authority: Path | None
-
-
-def _trained(side: Side, handed: Handed, log: list[str] | None) -> TrainResult:
-    """Train the job's network."""
     import torch
 
     from tpsl.handover.learning import learn as run
+    from tpsl.learners.learning import learn_with
     from tpsl.training.alone import parts_of_both
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
+    from tpsl.tuning.alone import tune_alone
 
+    if ca is None:
+        warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
     with (
         stoppable("the same command goes on where it stopped"),
         progress_bar("training") as progress,
@@ -96,53 +81,26 @@ def _trained(side: Side, handed: Handed, log: list[str] | None) -> TrainResult:
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
-        return run(setup, side.party, side.local, *handed)
+        if learner == TUNED:
+            show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
+            return
+        if learner != NETWORK:
+            _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
+            return
+        result = run(setup, side.party, side.local, labels, ca)
+    show_result(result, json)
 
 
-def _searched(side: Side, handed: Handed) -> TuneResult:
-    """Train the space of `tpsl tune`, of which the noisy labels of held-out records choose."""
-    import torch
-
-    from tpsl.data.dataset import Dataset, class_names
-    from tpsl.handover.learning import labels_for, load_side
-    from tpsl.training.alone import parts_of_both, require_alone
-    from tpsl.training.observer import Watching
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.training.setup import RunSetup
-    from tpsl.tuning.search import tune
-
-    require_alone(side.job, side.local.starting_point())
-    with stoppable("the same command goes on where it stopped"), progress_bar("tuning") as progress:
-        own, watching = parts_of_both(side.party, side.local.own_parts()), Watching(progress=progress, notice=notice)
-        setup = RunSetup(side.job, RunFolder(side.out), own, torch.device(side.local.device), watching=watching)
-        records = load_side(setup, side.party, side.local)
-        data = Dataset.of_one(records, class_names(side.job.data))
-        return tune(setup, vault=labels_for(side.job, records, *handed), data=data)
-
-
-def _fitted(side: Side, handed: Handed, learner: str) -> LearnedResult:
-    """Fit another learner than the network."""
-    from tpsl.learners.learned_run import learn_with
-    from tpsl.training.observer import Watching
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.training.setup import RunSetup
-
-    with stoppable("the same command begins again"), progress_bar("learning") as progress:
-        own, watching = {side.party: side.local.own_parts()}, Watching(progress=progress, notice=notice)
-        setup = RunSetup(side.job, RunFolder(side.out), own, watching=watching, start=side.local.starting_point())
-        return learn_with(learner, setup, side.party, side.local, *handed)
-
-
-def _show(result: LearnedResult, json: bool) -> None:
-    from tpsl.report.words import guarantee_text
+def _show_learned(result: LearnResult, json: bool) -> None:
+    from tpsl.report.words import spent_text
 
     judged = result.validation
+    area = "–" if math.isnan(judged.validation_auc) else f"{judged.validation_auc:.4f}"
     rows = {
-        "run": result.run,
-        "learner": f"{result.learner} ({result.setting})",
-        "mechanism": result.mechanism,
-        "guarantee": guarantee_text(result),
-        "hold-out log loss": f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}  (from noisy labels)",
-        **({"hold-out AUC": f"{judged.validation_auc:.4f}"} if math.isfinite(judged.validation_auc) else {}),
+        "run": result.out,
+        "learner": f"{result.learner}: {result.setting}",
+        "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
+        "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
+        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
     }
     answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))

@@ -15,11 +15,9 @@ from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag
 
 if TYPE_CHECKING:
-    from tpsl.prediction.one_process import WholeModel
     from tpsl.prediction.records import NewRecords
     from tpsl.prediction.two_parties import PredictionSetup
     from tpsl.progress import Progress
-    from tpsl.training.run_folder import RunFolder
 
 _SHARED = {"certs": "local.certificates", "returns": "local.returns", "alignment": "local.alignment"}
 LABEL_COMMAND = settings_command(LOCAL, listen="local.listen", **_SHARED)
@@ -50,6 +48,8 @@ def predict(
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
     from tpsl.data.dataset import class_names
+    from tpsl.learners.learning import learned_network
+    from tpsl.prediction.model import TrainedModel
     from tpsl.prediction.one_process import predict_records
     from tpsl.prediction.records import read_records
     from tpsl.prediction.scores import place_of_scores
@@ -57,30 +57,16 @@ def predict(
     files = _by_party(records, "--records")
     aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
     place = place_of_scores(out, local_head=head == "local")
-    folder, network = _opened(run, head)
+    model = TrainedModel.open(run)
+    network = learned_network(model.run) or model.halves(local_head=head == "local")
     with progress_bar("predicting") as progress:
         found = {
-            party: read_records(folder, party, file, aligned.get(party), progress) for party, file in files.items()
+            party: read_records(model.run, party, file, aligned.get(party), progress) for party, file in files.items()
         }
-        scores = predict_records(network, found, class_names(folder.job().data), progress)
+        scores = predict_records(network, found, class_names(model.run.job().data), progress)
     first = next(iter(found.values()))
     scores.write(place, first)
     _show(json, place, first, head)
-
-
-def _opened(run: Path, head: str) -> tuple[RunFolder, WholeModel]:
-    """Return what predicts, and the run whose job and encoders describe the records."""
-    from tpsl.learners.learned_run import LearnedNetwork, has_learner
-    from tpsl.prediction.halves import PredictionError
-    from tpsl.prediction.model import TrainedModel
-    from tpsl.training.run_folder import RunFolder
-
-    if not has_learner(run):
-        model = TrainedModel.open(run)
-        return model.run, model.halves(local_head=head == "local")
-    if head == "local":
-        raise PredictionError(f"{run}: is the model of a learner, which has no local head")
-    return RunFolder(run), LearnedNetwork.open(RunFolder(run))
 
 
 def label_predict(

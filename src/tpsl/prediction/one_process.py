@@ -68,8 +68,8 @@ def predict(
     return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
-class WholeModel(Protocol):
-    """What predicts where one process has the inputs of all parties: a network, a committee, or another model."""
+class Network(Protocol):
+    """What predicts records of these parties: all halves of a network, or whatever else a run has learned."""
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -77,14 +77,14 @@ class WholeModel(Protocol):
 
     @property
     def networks(self) -> int:
-        """How many networks predict together."""
+        """How many networks predict together, which bounds the records at once."""
 
     def part(self, inputs: Mapping[str, Features | Inputs], rows: Mapping[str, Rows]) -> Probabilities:
-        """Return the probabilities of some records, computed at once; `rows` are theirs in each party's inputs."""
+        """Return the probabilities of some records; `rows` are theirs in each party's inputs."""
 
 
 def predict_records(
-    network: WholeModel,
+    network: Network,
     records: Mapping[str, NewRecords],
     class_names: tuple[str, ...],
     progress: Progress = no_progress,
