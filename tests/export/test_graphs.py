@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
@@ -22,6 +23,7 @@ from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.one_process import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
+from tpsl.training.stages.statistic import STATISTIC_HEAD
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -61,7 +63,12 @@ def test_the_head_of_a_statistic_in_both_formats(job_of_tables: Callable[..., Jo
     job = make_job(plain.model_dump(mode="json", exclude={"method", "statistic"}), {"statistic": section}, "test")
     data = load(job.data)
     train(job, tmp_path / "run", data=data)
+    head = tmp_path / "run" / "label" / STATISTIC_HEAD
+    tensors = load_file(head)  # these labels are independent of the features: the head is the base rate
+    tensors["weights"] = torch.randn(tensors["weights"].shape, generator=torch.Generator().manual_seed(0))
+    save_file(tensors, head)
     expected = predict(tmp_path / "run", data, data.test[:20])
+    assert expected.std() > 1e-2
     shares: dict[str, torch.Tensor] = {}
     inputs = {"shop": data.feature_parties["shop"], LABEL_PARTY: data.label_features}
     for party, features in inputs.items():
