@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tpsl.learners.known import fit
-from tpsl.learners.learner import LearnerRecords
 
 from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features
@@ -17,6 +15,8 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
+from tpsl.learners.known import fit
+from tpsl.learners.learner import LearnerRecords
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
@@ -35,7 +35,7 @@ from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.pool import load_once
 from tpsl.tuning.search import tune
 from tpsl.tuning.shared_parts import copy_pretrained
-from tpsl_research.frontier_cells import AUTO, CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
+from tpsl_research.frontier_cells import CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
 
 _LEARNERS = {TREES: "lightgbm", JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
 _FEWEST_LABELS = 100
@@ -51,6 +51,12 @@ class Workplace:
     device: torch.device | None = None
 
 
+def as_auto(found: Row) -> Row:
+    """Return what was found for a method as what `auto` has found: one result, of candidates their committee."""
+    results = found["results"]
+    return {**found, "results": {"run": results["committee"]} if "committee" in results else results}
+
+
 def compute(cell: Cell, base: Job, place: Workplace) -> Row:
     """Return what is found for a cell: `results` by rule, each with its test metrics, and how they came about."""
     job = cell.job(base)
@@ -60,11 +66,7 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
         return _ceiling(cell, job, place)
     if cell.algorithm in _LEARNERS:
         return _learned(cell, job, place)
-    if job.method != "network":
-        return _trained(job, place)
-    found = _tuned(cell, job, place)
-    # Whatever it stands for, `auto` has one result: here the committee, which `tpsl tune` gives.
-    return {**found, "results": {"run": found["results"]["committee"]}} if cell.algorithm == AUTO else found
+    return _tuned(cell, job, place) if job.method == "network" else _trained(job, place)
 
 
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
