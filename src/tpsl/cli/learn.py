@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
 
 NETWORK, TUNED = "network", "tuned"
+_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -102,5 +103,6 @@ def _show_learned(result: LearnResult, json: bool) -> None:
         "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
         "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
         "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+        "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
     }
     answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))
