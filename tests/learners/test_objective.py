@@ -112,7 +112,7 @@ def test_without_noise_it_grows_the_trees_of_lightgbm(classes: int) -> None:
             {**PARAMETERS, **many, "objective": objective, "boost_from_average": False}, data, num_boost_round=20
         )
 
-    theirs, found = grown(name), grown(ours.lightgbm)
+    theirs, found = grown(name), grown(ours)
     np.testing.assert_allclose(
         found.predict(x, raw_score=True), theirs.predict(x, raw_score=True), rtol=1e-4, atol=1e-5
     )
@@ -131,12 +131,12 @@ def test_boosting_on_noisy_labels_finds_the_classes(library: str, classes: int) 
     if library == "lightgbm":
         data = lightgbm.Dataset(x, params={"verbose": -1})
         data.set_label(np.zeros(n))
-        model = lightgbm.train({**PARAMETERS, **many, "objective": objective.lightgbm}, data, num_boost_round=8)
+        model = lightgbm.train({**PARAMETERS, **many, "objective": objective}, data, num_boost_round=8)
         scores = model.predict(x, raw_score=True)
     else:
         settings = {"max_depth": 4, "nthread": 1, "base_score": 0.5, **many}
         matrix = xgboost.DMatrix(x, np.zeros(n))
-        scores = xgboost.train(settings, matrix, num_boost_round=8, obj=objective.xgboost).predict(
+        scores = xgboost.train(settings, matrix, num_boost_round=8, obj=objective).predict(
             matrix, output_margin=True
         )
     guessed = (scores > 0).astype(int) if classes == 2 else scores.argmax(axis=1)

@@ -41,7 +41,7 @@ def learn(
         str,
         typer.Option(
             help="What learns: 'network' (the job's), or on the same noisy labels 'lightgbm', 'xgboost', 'logistic', "
-            "'auto' (a committee of trees)."
+            "'auto' (a committee of them)."
         ),
     ] = NETWORK,
     local: LocalOption = None,
