@@ -58,7 +58,7 @@ def worst_rows(width: int, bound: int, noise: StatisticNoise) -> np.ndarray:
 def test_what_the_integers_cost_is_at_most_what_was_asked_for_and_at_least_0_999_of_it(
     kind: str, bound: int, classes: int
 ) -> None:
-    for epsilon, width in product(EPSILONS, WIDTHS):
+    for epsilon, width in product([0.01, 0.1, 1.0, 8.0], WIDTHS):
         noise = fitted(kind, epsilon, bound, classes)
         cost = noise.cost(bound, classes)
         assert 0.999 * epsilon <= cost.epsilon <= epsilon
