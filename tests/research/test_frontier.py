@@ -48,7 +48,7 @@ from tpsl_research.frontier_report import (
     table,
     write_tables,
 )
-from tpsl_research.frontier_runs import as_auto, joined_features
+from tpsl_research.frontier_runs import all_features, as_auto
 from tpsl_research.intervals import mean_estimate, ratio_estimate
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
@@ -232,14 +232,16 @@ def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spa
     for row in learned:
         assert 0.6 < row["results"]["run"]["test_auc"] < 1
         assert row["exact_epsilon"] == network["exact_epsilon"]
-    assert "## Without a result" not in markdown(rows, "synthetic")
+    text = markdown(rows, "synthetic")
+    assert "give the network of split training, bit for bit: 1 of 1 do" in text
+    assert "## Without a result" not in text
 
 
 def test_features_of_all_parties_are_joined() -> None:
     data = load_once(make_job({"data": {"source": "flights", "rows": 200, "layout": "natural"}}, {}, "test"))
     (feature,), label = data.feature_parties.values(), data.label_features
     assert isinstance(feature, Features) and isinstance(label, Features)
-    joined = joined_features(data)
+    joined = all_features(data)
     assert joined.numeric.shape[1] == len(feature.numeric_fields) + len(label.numeric_fields)
     assert joined.embedding_rows == feature.embedding_rows + label.embedding_rows
     assert np.array_equal(joined.categorical[:, : len(feature.categorical_fields)], feature.categorical)
