@@ -39,7 +39,7 @@ class InputColumns:
 
 
 class Expansion(nn.Module):
-    """Maps what the label party has of records to b, in four kinds of features: embeddings, fields, rectified, products.
+    """Maps what the label party has of records to b. Its kinds of features: embeddings, fields, rectified, products.
 
     The features of fields are cells of ranks, ranks, and cells of codes; what is drawn at random reads the last two.
     """

@@ -5,13 +5,13 @@
 
 It is learned from what parties sent of the statistic's records, without labels: what it is reveals nothing of them.
 
-The noise on `T = Σ_i y_i φ_i` is the same for every coordinate and |φ| is bounded, so coordinates share a budget. Before
-any label is seen the log-odds are taken for a random function `w·b` with independent normal weights, such that each
-kind of b has its share of the function's variance. Then the principal components of b are the independent parts of that
-function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the variance
-`s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave the least of the function unknown,
-`Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would drown get
-nothing and the others nearly equal shares. So the width follows from n and from the noise.
+The noise on `T = Σ_i y_i φ_i` is the same for every coordinate and |φ| is bounded, so coordinates share a budget.
+Before any label is seen the log-odds are taken for a random function `w·b` with independent normal weights, such that
+each kind of b has its share of the function's variance. Then the principal components of b are the independent parts of
+that function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the
+variance `s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave the least of the function
+unknown, `Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would
+drown get nothing and the others nearly equal shares. So the width follows from n and from the noise.
 
 Vectors are scaled *up* to norm 1, too: what T gets from a record costs the same however short its vector is. The head
 is linear in z, not in φ: the length of z says how rare a record's values are, and its log-odds must not depend on it.

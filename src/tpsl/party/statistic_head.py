@@ -1,8 +1,8 @@
 """The private head that one noisy statistic gives: logistic regression on a feature map.
 
 The map gives a record i the vector z_i, and T sums `φ_i = c_i z_i` with `c_i = 1/|z_i|`. Logistic regression with the
-weights c_i, `p_i = σ(w·z_i)`, solves `T = Σ_i p_i φ_i`: labels enter through `T = Σ_i y_i φ_i` alone, and so do they for
-k classes with one such sum a class. T comes with noise of variance σ². Linearised at w (Newton's method) it says
+weights c_i, `p_i = σ(w·z_i)`, solves `T = Σ_i p_i φ_i`: labels enter through `T = Σ_i y_i φ_i` alone, and so do they
+for k classes with one such sum a class. T comes with noise of variance σ². Linearised at w (Newton's method) it says
 
     r = T - Σ_i p_i φ_i + M·w  ~  N(M·w, V),    M = Σ_i p_i(1-p_i) φ_i z_iᵀ,    V = Σ_i p_i(1-p_i) φ_i φ_iᵀ + σ²·I
 
@@ -196,8 +196,8 @@ def _unscaled(phi: Tensor) -> Tensor:
 def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]) -> tuple[Tensor, float]:
     """Return the v_t that make `observed ~ N(0, known + Σ_t v_t·parts_t)` most likely, about, and the log-density.
 
-    Each step multiplies v_t by `√(aᵀ P_t a / tr(S⁻¹ P_t))`, with S the covariance and `a = S⁻¹·observed`: it never makes
-    them less likely (Zhou, Hu, Zhou and Lange 2019, "MM algorithms for variance components models").
+    Each step multiplies v_t by `√(aᵀ P_t a / tr(S⁻¹ P_t))`, with S the covariance and `a = S⁻¹·observed`: it never
+    makes them less likely (Zhou, Hu, Zhou and Lange 2019, "MM algorithms for variance components models").
     """
     v = observed.new_ones(len(parts))
     for _ in range(_STEPS):

@@ -11,7 +11,7 @@ from tpsl.progress import Notice
 from tpsl.training.job import Job, make_job
 
 _LABEL_WORTH = 0.1
-"""Of a clean label, what a noisy one must be worth: if less, one statistic with codes of all fields gives the better head.
+"""Of a clean label, what a noisy one must be worth: if less, one statistic with codes of all fields is better.
 
 Measured with 24,000 to 236,000 records: where the two meet depends on ε, hardly on the number of records.
 """
