@@ -63,7 +63,7 @@ def learn(
     import torch
 
     from tpsl.handover.learning import learn as run
-    from tpsl.learners.learning import learn_with
+    from tpsl.learners.learning import learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
@@ -82,6 +82,8 @@ def learn(
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        if learner in (NETWORK, TUNED):
+            require_no_learner(setup.run)
         if learner == TUNED:
             show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
             return
