@@ -55,8 +55,6 @@ def learn(
     no true labels here: noisy ones of held-out records judge (training.validation). Example:
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
-
-    With another learner no network is trained: boosted trees or a logistic regression, for `tpsl predict` here.
     """
     side = Side.of(context, job, local)
 
