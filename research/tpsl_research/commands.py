@@ -135,9 +135,12 @@ def frontier(
     epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
     parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
     methods: Annotated[
-        str,
-        typer.Option(help="Algorithms to compare with training without noise, separated by commas."),
-    ] = "laplace,discrete,gaussian,network,hand-over,trees,statistic,auto,joined-logistic,joined-trees,ceiling",
+        str | None,
+        typer.Option(
+            help="What to compare with training without noise, separated by commas: laplace, discrete, gaussian, "
+            "network, hand-over, trees, statistic, auto, joined-logistic, joined-trees, ceiling. Default: all.",
+        ),
+    ] = None,
     workers: WorkersOption = None,
     out: OutOption = Path("runs/frontier"),
     json: JsonFlag = False,
@@ -275,10 +278,10 @@ def _parts(text: str) -> list[Part]:
     return [part for part in known if part in names]
 
 
-def _methods(text: str) -> list[str]:
+def _methods(text: str | None) -> list[str]:
     from tpsl_research.frontier_cells import METHODS
 
-    names = [name.strip() for name in text.split(",")]
+    names = list(METHODS) if text is None else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in METHODS:
             raise ValueError(f"--methods: {name!r} is none of {', '.join(METHODS)}")
