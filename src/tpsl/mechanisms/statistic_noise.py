@@ -27,6 +27,7 @@ from tpsl.mechanisms import exact_sampling
 from tpsl.mechanisms.cost import Cost, epsilon_of_rho
 from tpsl.mechanisms.exact import float_above, rounded_up
 from tpsl.mechanisms.exact_sampling import MAX_SCALE, MAX_VARIANCE, Integers
+from tpsl.mechanisms.gaussian_tradeoff import delta_of_gaussian, epsilon_of_gaussian
 from tpsl.mechanisms.mechanism import check_classes, check_delta, check_epsilon
 from tpsl.mechanisms.quantise import Norm, check_bound
 from tpsl.mechanisms.random_words import RandomWords
@@ -55,6 +56,10 @@ class StatisticNoise(abc.ABC):
     def cost(self, bound: int, classes: int) -> Cost:
         """Return what one release costs each label if no q_i has a norm above `bound`, in any number of dimensions."""
 
+    def keeps(self, epsilon: float, bound: int, classes: int) -> bool:
+        """Say whether the ε of a release is at most this."""
+        return self.cost(bound, classes).epsilon <= epsilon
+
     @abc.abstractmethod
     def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `ln P(noisy - moved) / P(noisy)`: what numbers with noise say for having been moved, against not."""
@@ -75,7 +80,8 @@ class DiscreteGaussian(StatisticNoise):
     """`P(y) ∝ e^{-y²/(2σ²)}` over the integers, with an integer σ², the `variance`.
 
     Guarantee: `Δ²/(2σ²)`-zCDP in any number of dimensions for a statistic that moves by at most Δ in the 2-norm
-    (Canonne, Kamath and Steinke 2020, Theorem 4; the ρ of independent coordinates add up), stated as (ε, δ) at `delta`.
+    (Canonne, Kamath and Steinke 2020, Theorem 4; the ρ of independent coordinates add up). The ε at `delta` is what
+    follows from ρ, or for wide noise the smaller one of the analytic Gaussian mechanism.
     """
 
     variance: int
@@ -98,9 +104,21 @@ class DiscreteGaussian(StatisticNoise):
 
     def cost(self, bound: int, classes: int) -> Cost:
         """Return ρ and, at δ, ε. With k > 2 classes q_i moves between two vectors: `Δ² = 2·bound²`."""
+        moved, rho = self._moved(bound, classes)
+        exact = epsilon_of_gaussian(self.delta, moved, self.variance)
+        return Cost(min(exact, epsilon_of_rho(rho, self.delta)), self.delta, rho)
+
+    def keeps(self, epsilon: float, bound: int, classes: int) -> bool:
+        """Say whether δ is kept at this ε."""
+        moved, rho = self._moved(bound, classes)
+        if epsilon_of_rho(rho, self.delta) <= epsilon:
+            return True
+        return delta_of_gaussian(epsilon, moved, self.variance) <= self.delta
+
+    def _moved(self, bound: int, classes: int) -> tuple[int, Fraction]:
+        """Return Δ² and ρ."""
         moved = check_bound(bound) ** 2 * (1 if check_classes(classes) == 2 else 2)
-        rho = Fraction(moved, 2 * self.variance)
-        return Cost(epsilon_of_rho(rho, self.delta), self.delta, rho)
+        return moved, Fraction(moved, 2 * self.variance)
 
     def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `moved·(2t - moved)/(2σ²)` of each number t."""
@@ -212,11 +230,11 @@ def _least(
 ) -> StatisticNoise:
     """Return the noise with the least parameter up to the largest whose cost is at most ε, by bisection."""
     too_little, enough = 0, largest
-    if make(enough).cost(bound, classes).epsilon > epsilon:
+    if not make(enough).keeps(epsilon, bound, classes):
         raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
     while enough - too_little > 1:
         middle = (too_little + enough) // 2
-        if make(middle).cost(bound, classes).epsilon <= epsilon:
+        if make(middle).keeps(epsilon, bound, classes):
             enough = middle
         else:
             too_little = middle
