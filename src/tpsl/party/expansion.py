@@ -74,7 +74,7 @@ class Expansion(nn.Module):
     def _fields(self, inputs: Tensor) -> Tensor:
         read = torch.nan_to_num(inputs.index_select(1, torch.cat([self.numbers, self.ranks])))
         numbers = ((read - self.mean) / self.scale).clamp(-_FAR, _FAR)
-        embeddings, ranks = numbers.split([len(self.numbers), len(self.ranks)], dim=1)
+        embeddings, ranks = torch.split(numbers, [len(self.numbers), len(self.ranks)], dim=1)
         cells = (inputs.index_select(1, self.cell_columns) == self.cell_values).float()
         return torch.cat([embeddings, cells[:, : self._cells_of_ranks], ranks, cells[:, self._cells_of_ranks :]], dim=1)
 

@@ -9,7 +9,7 @@ The noise on `T = Σ_i y_i φ_i` is the same for every coordinate and |φ| is bo
 Before any label is seen the log-odds are taken for a random function `w·b` with independent normal weights, such that
 each kind of b has its share of the function's variance. Then the principal components of b are the independent parts of
 that function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the
-variance `s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave the least of the function
+variance `s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave least of the function
 unknown, `Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would
 drown get nothing and the others nearly equal shares. So the width follows from n and from the noise.
 
@@ -129,11 +129,11 @@ class FeatureMap(nn.Module):
         random_features = min(purpose.random_features, len(inputs) // _RECORDS_OF_A_FEATURE)
         expansion = Expansion.learn(sample, columns, random_features, generator)
         expansion.to(device)
-        features = torch.cat([expansion(part.to(device)) for part in sample.split(ROWS_AT_ONCE)])
+        features = torch.cat([expansion(part.to(device)) for part in torch.split(sample, ROWS_AT_ONCE)])
         centre = features.mean(dim=0)
         features -= centre
         kind_scales = torch.stack(
-            [_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), _SHARES, strict=True)]
+            [_scale(*kind) for kind in zip(torch.split(features, expansion.kinds, 1), _SHARES, strict=True)]
         )
         scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds)).to(device)
         count = min(MOST_COMPONENTS, math.ceil(_VARIANCE / math.sqrt(purpose.blur(len(inputs)))))
