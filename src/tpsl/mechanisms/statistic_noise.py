@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import exact_sampling
-from tpsl.mechanisms.cost import Cost, epsilon_of_rho
+from tpsl.mechanisms.cost import Cost, compose, epsilon_of_rho
 from tpsl.mechanisms.exact import float_above, rounded_up
 from tpsl.mechanisms.exact_sampling import MAX_SCALE, MAX_VARIANCE, Integers
 from tpsl.mechanisms.mechanism import check_classes, check_delta, check_epsilon
@@ -194,29 +194,36 @@ def noise_from_spec(spec: Mapping[str, Any]) -> StatisticNoise:
         ) from error
 
 
-def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int) -> StatisticNoise:
+def fit_noise(
+    kind: str, epsilon: float, delta: float, bound: int, classes: int, releases: int = 1
+) -> StatisticNoise:
     """Return the least noise of this kind whose exact cost is at most (ε, δ); `delta` is for Gaussian noise alone.
 
+    That is the cost of this number of `releases` together, each with such noise, each stated at its part of δ.
     The parameters are integers, so the cost is a little below ε: above 0.999·ε for every bound of at least 1000·ε.
     """
     epsilon = check_epsilon(epsilon)
+
+    def spent(noise: StatisticNoise) -> float:
+        return compose([noise.cost(bound, classes)] * releases).epsilon
+
     if kind == "gaussian":
-        return _least(partial(DiscreteGaussian, delta=delta), MAX_VARIANCE, epsilon, bound, classes)
+        return _least(partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE, spent, epsilon)
     if kind == "laplace":
-        return _least(DiscreteLaplace, MAX_SCALE, epsilon, bound, classes)
+        return _least(DiscreteLaplace, MAX_SCALE, spent, epsilon)
     raise ValueError(f"unknown noise for a statistic {kind!r}; known are gaussian, laplace")
 
 
 def _least(
-    make: Callable[[int], StatisticNoise], largest: int, epsilon: float, bound: int, classes: int
+    make: Callable[[int], StatisticNoise], largest: int, spent: Callable[[StatisticNoise], float], epsilon: float
 ) -> StatisticNoise:
-    """Return the noise with the least parameter up to the largest whose cost is at most ε, by bisection."""
+    """Return the noise with the least parameter up to the largest that spends at most ε, by bisection."""
     too_little, enough = 0, largest
-    if make(enough).cost(bound, classes).epsilon > epsilon:
-        raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
+    if spent(make(enough)) > epsilon:
+        raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with this bound: use a smaller one")
     while enough - too_little > 1:
         middle = (too_little + enough) // 2
-        if make(middle).cost(bound, classes).epsilon <= epsilon:
+        if spent(make(middle)) <= epsilon:
             enough = middle
         else:
             too_little = middle

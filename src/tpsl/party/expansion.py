@@ -61,7 +61,6 @@ class Expansion(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return b of records, float32 `[n, features]`; finite for every input."""
         x = torch.cat([self._numbers(inputs), self._cells(inputs)], dim=1)
-        # Codes say all that embeddings of them do, and less mixed up.
         rectified, one, other = (x[:, -len(self.random) :] @ self.random).chunk(3, dim=1)
         products = (one * other).clamp(-_FAR, _FAR)
         return torch.cat([x, torch.relu(rectified + self.shift), products], dim=1)
@@ -89,11 +88,22 @@ class Expansion(nn.Module):
                 "shift": _SHIFT * torch.randn(random_features, generator=generator),
             }
         )
-        read = known._cells(sample) if cells else known._numbers(sample)
-        drawn = torch.randn(read.shape[1], 3 * random_features, generator=generator)
-        # What is rectified or multiplied has the variance 1.
-        known.register_buffer("random", drawn / (read @ drawn).std(dim=0, correction=0).clamp(min=1e-6))
-        return known
+        read = known.read(sample)
+        return known.with_random(torch.randn(read.shape[1], 3 * random_features, generator=generator), read)
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Return what random features read of records: codes say all that embeddings of them do, and less mixed up."""
+        return self._cells(inputs) if len(self.cell_codes) else self._numbers(inputs)
+
+    @property
+    def fields(self) -> Tensor:
+        """The column of the inputs that each of the features that are read belongs to."""
+        return self.cell_columns if len(self.cell_codes) else self.numbers
+
+    def with_random(self, drawn: Tensor, read: Tensor) -> Self:
+        """Return the same expansion with other random features, such that what is rectified has the variance 1."""
+        scale = (read @ drawn).std(dim=0, correction=0).clamp(min=1e-6)
+        return type(self)({**self.state_dict(), "random": drawn / scale})
 
 
 def _frequent(codes: npt.NDArray[np.float32]) -> list[tuple[int, float]]:

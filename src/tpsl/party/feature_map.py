@@ -119,14 +119,26 @@ class FeatureMap(nn.Module):
     def learn(cls, inputs: Inputs, columns: InputColumns, purpose: Purpose) -> Self:
         """Learn the map for a statistic of these records; deterministic, and no label has a part in it."""
         generator = torch.Generator().manual_seed(seed_of("tpsl feature map", purpose.seed))
-        sample = torch.from_numpy(np.array(inputs[:: -(-len(inputs) // _SAMPLE)]))
         random_features = min(purpose.random_features, len(inputs) // _RECORDS_OF_A_FEATURE)
-        expansion = Expansion.learn(sample, columns, random_features, generator)
-        features = torch.cat([expansion(part) for part in sample.split(ROWS_AT_ONCE)])
+        expansion = Expansion.learn(sampled(inputs), columns, random_features, generator)
+        return cls.over(expansion, inputs, purpose, _SHARES, generator)
+
+    @classmethod
+    @torch.no_grad()
+    def over(
+        cls,
+        expansion: Expansion,
+        inputs: Inputs,
+        purpose: Purpose,
+        shares: tuple[float, ...],
+        generator: torch.Generator,
+    ) -> Self:
+        """Learn principal components of an expansion and their gains; `shares` are those of the kinds of b."""
+        features = torch.cat([expansion(part) for part in sampled(inputs).split(ROWS_AT_ONCE)])
         centre = features.mean(dim=0)
         features -= centre
         kind_scales = torch.stack(
-            [_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), _SHARES, strict=True)]
+            [_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), shares, strict=True)]
         )
         scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds))
         variances, directions = _principal_components(features * scales, generator)
@@ -166,6 +178,11 @@ def blocks(rows: npt.NDArray[AnyNumber]) -> Iterator[npt.NDArray[AnyNumber]]:
     """Yield rows in blocks of bounded size, the same ones each time."""
     for start in range(0, len(rows), ROWS_AT_ONCE):
         yield np.array(rows[start : start + ROWS_AT_ONCE])
+
+
+def sampled(rows: Inputs) -> Tensor:
+    """Return the rows of the records that a map is learned from: evenly spaced ones, the same each time."""
+    return torch.from_numpy(np.array(rows[:: -(-len(rows) // _SAMPLE)]))
 
 
 def _scale(features: Tensor, share: float) -> Tensor:

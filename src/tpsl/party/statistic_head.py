@@ -10,13 +10,15 @@ With the prior `w ~ N(0, Σ_t τ_t²·K_t)`, one K_t for each kind of features i
 are those of maximum evidence (empirical Bayes), found by the algorithm of Zhou, Hu, Zhou and Lange (2019) for variance
 components. So features that tell nothing under this noise count nothing; where all of them together do not make what
 was released more likely than the base rate alone does, the head is the base rate. All of it is post-processing.
+
+A second statistic of the same records starts from the first head: its logits are added to those of w.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -24,7 +26,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap
+from tpsl.data.arrays import RowStack
+from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap, Inputs, blocks
 from tpsl.vault import NoisyStatistic
 
 Integers = npt.NDArray[np.integer]
@@ -34,23 +37,35 @@ _ROUNDS_OF_EVIDENCE, _STEPS = 2, 15
 _CURVED = 32_768  # records that the curvature is computed from
 _BASE_VARIANCE = 4.0  # of the base rate's log-odds, before the statistic is seen
 _RELIABLE = math.log(20)
-_MAP, _WEIGHTS = "map.", "weights"
+_MAP, _WEIGHTS, _FIRST = "map.", "weights", "first."
 
 
 class StatisticHead(nn.Module):
-    """A feature map and weights of its coordinates: one column for two classes, k for k."""
+    """A feature map and weights of its coordinates, one column for two classes, k for k, on top of a `first` head.
+
+    What no statistic came before has no first head.
+    """
 
     weights: Tensor
 
-    def __init__(self, feature_map: FeatureMap, weights: Tensor) -> None:
+    def __init__(self, feature_map: FeatureMap, weights: Tensor, first: StatisticHead | None = None) -> None:
         super().__init__()
-        self.map = feature_map
+        self.map, self.first = feature_map, first
         self.register_buffer(_WEIGHTS, weights)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of records: `[n]` for two classes, `[n, k]` for k."""
         logits: Tensor = self.map(inputs) @ self.weights
-        return logits.squeeze(1) if self.weights.shape[1] == 1 else logits
+        logits = logits.squeeze(1) if self.weights.shape[1] == 1 else logits
+        return logits if self.first is None else logits + self.first(inputs)
+
+    @torch.no_grad()
+    def logits(self, inputs: Inputs) -> Inputs:
+        """Return the logits of many records, block after block, `[n, 1]` for two classes."""
+        found = RowStack(np.float32, self.weights.shape[1])
+        for block in blocks(inputs):
+            found.add(self(torch.from_numpy(block)).numpy())
+        return found.finish()
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
@@ -60,8 +75,12 @@ class StatisticHead(nn.Module):
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> Self:
         """Return the head whose `state_dict` this is."""
-        feature_map = {name.removeprefix(_MAP): part for name, part in state.items() if name.startswith(_MAP)}
-        return cls(FeatureMap(feature_map), state[_WEIGHTS])
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+        first = part(_FIRST)
+        return cls(FeatureMap(part(_MAP)), state[_WEIGHTS], cls.of(first) if first else None)
 
 
 @dataclass(frozen=True)
@@ -72,20 +91,36 @@ class FitReport:
     effective_labels: float
     """The number of clean labels that would say as much: `n·tr(H(H + σ²I)⁻¹H)/tr(H)`, the mean over classes."""
     evidence: float
-    """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes."""
+    """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes.
+
+    Of a second statistic: than with the first head and a base rate.
+    """
+    second: bool = False
 
     @property
     def reliable(self) -> bool:
-        """Whether anything besides the base rate could be learned."""
+        """Whether anything could be learned, besides the base rate and what a first head says."""
         return self.evidence > _RELIABLE
 
     def __str__(self) -> str:
-        worth = f"the statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
-        return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the base rate"
+        which, otherwise = ("second ", "first head") if self.second else ("", "base rate")
+        worth = f"the {which}statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
+        return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the {otherwise}"
+
+
+@dataclass(frozen=True)
+class FirstHead:
+    """A head that a second statistic starts from."""
+
+    head: StatisticHead
+    logits: Inputs
+    """Its logits of the statistic's records: `[n, 1]` for two classes, `[n, k]` for k."""
 
 
 @torch.no_grad()
-def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) -> tuple[StatisticHead, FitReport]:
+def fit_head(
+    statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers, first: FirstHead | None = None
+) -> tuple[StatisticHead, FitReport]:
     """Return the head that the statistic of these records gives, and what it was good for; deterministic.
 
     `phi` are the integers that were summed, `[n, width]`; they may be a memory-mapped file.
@@ -94,28 +129,46 @@ def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) 
     fit = _Fit(
         sums=torch.from_numpy(statistic.values.astype(np.float64) / bound),
         variance=(statistic.plan.noise.deviation / bound) ** 2,
-        phi=phi,
-        bound=bound,
+        rows=_Rows(phi, bound, None if first is None else first.logits),
         covariances=feature_map.weight_covariances(),
     )
     for number in range(_ROUNDS):
         fit.round(find_evidence=number < _ROUNDS_OF_EVIDENCE)
-    report = fit.report()
+    report = replace(fit.report(), second=first is not None)
     if not report.reliable:
         fit.keep_base_rate_only()
-    return StatisticHead(feature_map, fit.weights.T.float().contiguous()), report
+    weights = fit.weights.T.float().contiguous()
+    return StatisticHead(feature_map, weights, None if first is None else first.head), report
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """φ of the statistic's records as integers, and their logits by a first head, if there is one."""
+
+    integers: Integers
+    bound: int
+    logits: Inputs | None
+
+    def at(self, which: slice) -> tuple[Tensor, Tensor]:
+        """Return φ of some records, and their logits by the first head, or zero."""
+        phi = torch.from_numpy(self.integers[which].astype(np.float32)) / self.bound
+        return phi, torch.zeros(1) if self.logits is None else torch.from_numpy(np.array(self.logits[which]))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(self.integers), ROWS_AT_ONCE):
+            yield self.at(slice(start, start + ROWS_AT_ONCE))
 
 
 class _Fit:
     """Newton's method for all classes, one row of weights a class."""
 
-    def __init__(self, sums: Tensor, variance: float, phi: Integers, bound: int, covariances: Sequence[Tensor]) -> None:
-        self._phi, self._bound, self._covariances = phi, bound, covariances
+    def __init__(self, sums: Tensor, variance: float, rows: _Rows, covariances: Sequence[Tensor]) -> None:
+        self._rows, self._count, self._covariances = rows, len(rows.integers), covariances
         self._classes = max(2, len(sums))
-        self._sample = self._rows(slice(None, None, -(-len(phi) // _CURVED)))
+        self._sample, self._sample_logits = rows.at(slice(None, None, -(-self._count // _CURVED)))
         if self._classes > 2:
             # What the noise adds to all classes together is known, since their sums are Σ_i φ_i without it.
-            every = sum(self._rows(part).double().sum(dim=0) for part in self._blocks())
+            every = sum(phi.double().sum(dim=0) for phi, _ in rows)
             sums = sums + (every - sums.sum(dim=0)) / len(sums)
             variance *= 1 - 1 / len(sums)
         self._sums, self._variance = sums, variance
@@ -126,13 +179,13 @@ class _Fit:
     def round(self, *, find_evidence: bool) -> None:
         """Take a step of Newton's method for every class; the first ones find the variances of the prior, too."""
         left = self._sums - self._expected()
-        probabilities = self._probabilities(self._sample)
+        probabilities = self._probabilities(self._sample, self._sample_logits)
         for number, residual in enumerate(left):
             p = probabilities[:, number]
             # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
             steepness = p * (1 - p) * (1.0 if self._classes == 2 else self._classes / (self._classes - 1))
             curvature = (self._sample.T @ (self._sample * steepness[:, None].float())).double()
-            curvature *= len(self._phi) / len(self._sample)
+            curvature *= self._count / len(self._sample)
             self._step(number, curvature, residual + curvature @ self.weights[number], find_evidence)
 
     def _step(self, number: int, curvature: Tensor, seen: Tensor, find_evidence: bool) -> None:
@@ -158,7 +211,7 @@ class _Fit:
 
     def report(self) -> FitReport:
         """Return what the statistic was good for."""
-        records, classes = len(self._phi), len(self._worth)
+        records, classes = self._count, len(self._worth)
         return FitReport(records, records * sum(self._worth) / classes, sum(self._evidence) / classes)
 
     def keep_base_rate_only(self) -> None:
@@ -170,20 +223,13 @@ class _Fit:
     def _expected(self) -> Tensor:
         """Return `Σ_i p_i φ_i` of each class under the weights as they are."""
         found = torch.zeros_like(self._sums)
-        for part in self._blocks():
-            rows = self._rows(part)
-            found += (self._probabilities(rows).T.float() @ rows).double()
+        for phi, logits in self._rows:
+            found += (self._probabilities(phi, logits).T.float() @ phi).double()
         return found
 
-    def _probabilities(self, rows: Tensor) -> Tensor:
-        logits = (rows @ self.weights.T.float()).double()
+    def _probabilities(self, phi: Tensor, before: Tensor) -> Tensor:
+        logits = (phi @ self.weights.T.float() + before).double()
         return torch.sigmoid(logits) if self._classes == 2 else torch.softmax(logits, dim=1)
-
-    def _rows(self, which: slice) -> Tensor:
-        return torch.from_numpy(self._phi[which].astype(np.float32)) / self._bound
-
-    def _blocks(self) -> list[slice]:
-        return [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(self._phi), ROWS_AT_ONCE)]
 
 
 def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]) -> tuple[Tensor, float]:

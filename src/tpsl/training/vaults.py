@@ -75,7 +75,7 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
-        self._statistic: PlannedStatistic | None = None
+        self._statistics: list[str] = []
         self._total: LedgerTotal | None = None
 
     def store(self) -> None:
@@ -144,14 +144,15 @@ class RunVault:
         return self._noisy
 
     def statistic(self, width: int, blocks: Iterable[npt.NDArray[np.integer]]) -> NoisyStatistic:
-        """Release the job's statistic of integer vectors of this width; the same ones again cost nothing."""
+        """Release the job's statistic, or the next one, of integer vectors of this width; the same ones cost nothing."""
         if not self._stored:
             self.store()
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
         with Vault.open(self.path) as vault:
             found = vault.release_statistic(plan, ids, blocks, policy=self.policy)
-        self._statistic = PlannedStatistic(plan, self.records.classes)
-        self._notice(f"{self._statistic.description}, of {len(ids):,} labels, is released")
+        description = PlannedStatistic(plan, self.records.classes).description
+        self._statistics.append(describe_release(description, 1, plan.seed))
+        self._notice(f"{description}, of {len(ids):,} labels, is released")
         self.total()
         return found
 
@@ -178,12 +179,12 @@ class RunVault:
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
-        planned, statistic = self._planned(), self._statistic
+        planned = self._planned()
         with Vault.open(self.path) as vault:
             head = vault.head()
         content = {
             "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
-            **({"statistic": describe_release(statistic.description, 1, planned.seed)} if statistic else {}),
+            **({"statistics": self._statistics} if self._statistics else {}),
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,
