@@ -85,10 +85,17 @@ def test_a_job_takes_every_key_of_the_file() -> None:
     assert (job.model.members, job.training.averaging, job.training.seed, job.training.order) == (2, 0.9, 4, "arrival")
 
 
+def test_a_job_takes_its_method_too() -> None:
+    job = tpsl.job(epsilon=0.1, method="statistic", statistic={"share_codes": True})
+    assert job.statistic is not None
+    assert (job.method, job.statistic.share, job.statistic.share_codes) == ("statistic", 1.0, True)
+    assert tpsl.job(method="auto").method == "auto"
+
+
 def test_no_key_stands_in_two_parts_of_a_job() -> None:
     """So that a key given by its name alone has one meaning."""
     names = [name for part in ("privacy", "model", "training") for name in type(getattr(Job(), part)).model_fields]
-    assert len(names) == len({*names, "rows", "learning_rate"}) - 2
+    assert len(names) == len({*names, "rows", "learning_rate", "method", "statistic"}) - 4
 
 
 @pytest.mark.parametrize(

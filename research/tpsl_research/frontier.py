@@ -24,8 +24,8 @@ from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.shared_parts import is_pretrained, pretrain_once, pretraining_key
-from tpsl_research.frontier_cells import Cell, Row
-from tpsl_research.frontier_runs import Workplace, compute
+from tpsl_research.frontier_cells import AUTO, Cell, Row
+from tpsl_research.frontier_runs import Workplace, as_auto, compute
 
 
 def frontier(
@@ -75,7 +75,7 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
     known: set[str] = set()
     folder = out / "pretrained"
     for cell in missing:
-        needs = set()
+        needs = _names_before(cell, base)
         job = _job_with_pretraining(cell, base)
         if job is not None:
             name = f"pre-training {pretraining_key(job)}"
@@ -93,6 +93,14 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
         ahead = [task for following in seeds[at + 1 : at + 2] for task in pretraining.get(following, [])]
         tasks += [*ahead, *by_seed[seed]]
     return tasks
+
+
+def _names_before(cell: Cell, base: Job) -> set[str]:
+    """Return the cell whose row a cell can take over."""
+    with suppress(ValueError):  # the cell's row says so
+        if (same := cell.same_as(base)) is not None:
+            return {same.name}
+    return set()
 
 
 def _job_with_pretraining(cell: Cell, base: Job) -> Job | None:
@@ -113,10 +121,18 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
     begun, computed = time.perf_counter(), time.process_time()
     work = out / "work" / cell.key(base)
     try:
-        found = compute(cell, base, Workplace(work, out / "pretrained", device))
+        found = _found_before(cell, base, out) or compute(cell, base, Workplace(work, out / "pretrained", device))
+        found = as_auto(found) if cell.algorithm == AUTO else found
     except Exception as error:  # whatever it is: the other cells are to be computed all the same
         found = {"results": {}, "failed": shortened(" ".join(f"{error or type(error).__name__}".split()), 300)}
     took = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - computed}
-    row = {**asdict(cell), "private": False, **found, **took}
+    row = {**found, **asdict(cell), "private": False, **took}
     write_atomically(out / "cells" / f"{cell.key(base)}.json", json.dumps(row).encode())
     shutil.rmtree(work, ignore_errors=True)
+
+
+def _found_before(cell: Cell, base: Job, out: Path) -> Row | None:
+    """Return the row of the cell that has the same job, if it is there; None to compute this one."""
+    same = cell.same_as(base)
+    path = out / "cells" / f"{same.key(base)}.json" if same is not None else None
+    return json.loads(path.read_text(encoding="utf-8")) if path is not None and _is_done(path) else None

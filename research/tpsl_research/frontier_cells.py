@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from tpsl.mechanisms import randomized_response
@@ -148,6 +148,14 @@ class Cell:
             changes["statistic"] = {"share_codes": True}
         job = make_job(content, changes, self.name)
         return resolve(job, len(load_once(job).train))[0] if job.method == "auto" else job
+
+    def same_as(self, base: Job) -> Cell | None:
+        """Return the cell whose job this one has too: the method that `auto` stands for, unless it has its own."""
+        if self.algorithm != AUTO:
+            return None
+        job = self.job(base)
+        other = replace(self, algorithm=NETWORK if job.method == "network" else STATISTIC)
+        return other if other.job(base) == job else None
 
     def _training(self, base: Job) -> dict[str, Any]:
         """Return what the cell changes of the base job's training part, besides what it is tuned over."""

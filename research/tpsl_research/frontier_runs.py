@@ -10,17 +10,24 @@ import numpy as np
 import torch
 
 from tpsl.data.dataset import Dataset
+from tpsl.data.features import Features
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
+from tpsl.learners.known import fit
+from tpsl.learners.learner import LearnerRecords
+from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
-from tpsl.training.evaluation import TEST_METRICS
+from tpsl.progress import no_notice
+from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
@@ -28,8 +35,9 @@ from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.pool import load_once
 from tpsl.tuning.search import tune
 from tpsl.tuning.shared_parts import copy_pretrained
-from tpsl_research.frontier_cells import AUTO, CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
+from tpsl_research.frontier_cells import CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
 
+_LEARNERS = {TREES: "lightgbm", JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
 _FEWEST_LABELS = 100
 _STEPS, _MOST_EPOCHS = 300, 10
 
@@ -43,6 +51,12 @@ class Workplace:
     device: torch.device | None = None
 
 
+def as_auto(found: Row) -> Row:
+    """Return what was found for a method as what `auto` has found: one result, of candidates their committee."""
+    results = found["results"]
+    return {**found, "results": {"run": results["committee"]} if "committee" in results else results}
+
+
 def compute(cell: Cell, base: Job, place: Workplace) -> Row:
     """Return what is found for a cell: `results` by rule, each with its test metrics, and how they came about."""
     job = cell.job(base)
@@ -50,13 +64,9 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
         return _local(job, place)
     if cell.algorithm == CEILING:
         return _ceiling(cell, job, place)
-    if cell.algorithm in (TREES, JOINED_LOGISTIC, JOINED_TREES):
-        raise ValueError("is not here yet")
-    if job.method != "network":
-        return _trained(job, place)
-    found = _tuned(cell, job, place)
-    # Whatever it stands for, `auto` has one result: here the committee, which `tpsl tune` gives.
-    return {**found, "results": {"run": found["results"]["committee"]}} if cell.algorithm == AUTO else found
+    if cell.algorithm in _LEARNERS:
+        return _learned(cell, job, place)
+    return _tuned(cell, job, place) if job.method == "network" else _trained(job, place)
 
 
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
@@ -132,3 +142,40 @@ def _trained_on(data: Dataset, rows: Rows) -> Dataset:
     """Return the same data with these training records alone."""
     sides = {party: replace(side, train=rows) for party, side in data.feature_sides.items()}
     return Dataset(sides, LabelSide(replace(data.label_side.records, train=rows), data.labels))
+
+
+def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
+    """Fit a learner on the noisy labels that the network of the same ε and seed gets, judged by the same records."""
+    if cell.algorithm == TREES and (reason := job.needs_split_training()) is not None:
+        raise ValueError(f"labels cannot be handed over: {reason}")
+    data, training = load_once(job), job.training
+    noisy, _ = noisy_labels_for(job, data.label_side, place.work / "vault", no_notice)
+    features, targets = joined_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
+    judges = held_out(len(data.train), training.validation, training.seed)
+    fitted = fit(_LEARNERS[cell.algorithm], LearnerRecords(features, data.train, targets, judges, cell.seed))
+    found = evaluate(fitted.model.probabilities(features.take(data.test)), reveal(data.labels)[data.test])
+    return {
+        "mechanism": noisy.mechanism.name,
+        "exact_epsilon": for_json(noisy.epsilon),
+        "delta": noisy.delta,
+        "results": {"run": {"configuration": fitted.setting, **asdict(found)}},
+    }
+
+
+def joined_features(data: Dataset) -> Features:
+    """Return the features of all parties side by side, as nobody could have them who trains with a split."""
+    own = data.label_features
+    parts = [*data.feature_parties.items(), *([] if own is None else [(LABEL_PARTY, own)])]
+    ready = [(party, part) for party, part in parts if isinstance(part, Features)]
+    if len(ready) < len(parts):
+        raise ValueError("records that a party brings itself are read by its own network alone")
+    first_rows = np.cumsum([0, *(part.embedding_rows for _, part in ready)])
+    return Features(
+        np.concatenate(
+            [part.categorical + np.int32(first) for (_, part), first in zip(ready, first_rows, strict=False)], axis=1
+        ),
+        np.concatenate([part.numeric for _, part in ready], axis=1),
+        int(first_rows[-1]),
+        tuple(f"{party} {name}" for party, part in ready for name in part.categorical_fields),
+        tuple(f"{party} {name}" for party, part in ready for name in part.numeric_fields),
+    )

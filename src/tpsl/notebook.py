@@ -53,12 +53,13 @@ def job(data: str | DataConfig | Mapping[str, Any] = "flights", *, epsilon: floa
 
     `data` is a source with its defaults, or the whole data part of a job. `epsilon` is 1 where it is not given, and
     `float("inf")` is training without noise. Every other key of the job's parts goes by its own name, as `epochs=3`,
-    `mechanism="laplace"` or `members=4`, or in a whole part, as `training={"epochs": 3}`; `rows` is the data's, and
-    `learning_rate` that of both optimisers. `seed` fixes batches and initial weights, never the noise; `noise_seed`
-    fixes the noise, and the run is then NOT private.
+    `mechanism="laplace"` or `members=4`, or in a whole part, as `training={"epochs": 3}` or
+    `statistic={"share_codes": True}`; `rows` is the data's, and `learning_rate` that of both optimisers. `seed` fixes
+    batches and initial weights, never the noise; `noise_seed` fixes the noise, and the run is then NOT private.
     """
     given = {name: value for name, value in keys.items() if value is not None}
-    content: dict[str, dict[str, Any]] = {part: dict(given.pop(part, {})) for part in _PARTS}
+    content: dict[str, Any] = {part: dict(given.pop(part, {})) for part in _PARTS}
+    content |= {name: given.pop(name) for name in _WHOLE if name in given}
     source = {"source": data} if isinstance(data, str) else data
     content["data"] = source.model_dump(mode="json") if isinstance(source, BaseModel) else dict(source)
     if "rows" in given:
@@ -79,6 +80,7 @@ def job(data: str | DataConfig | Mapping[str, Any] = "flights", *, epsilon: floa
     return make_job(content, {}, "job")
 
 
+_WHOLE = ("method", "statistic")
 _PARTS: dict[str, type[BaseModel]] = {"privacy": PrivacyConfig, "model": ModelConfig, "training": TrainingConfig}
 
 
@@ -88,7 +90,7 @@ def _part_with(key: str) -> str:
         if key in schema.model_fields:
             return part
     known = [name for schema in _PARTS.values() for name in schema.model_fields]
-    raise ValueError(f"job: there is no key {key!r}; known are rows, learning_rate, {', '.join(known)}")
+    raise ValueError(f"job: there is no key {key!r}; known are rows, learning_rate, {', '.join((*_WHOLE, *known))}")
 
 
 def train(

@@ -17,11 +17,11 @@ from tpsl.attacks.with_features import (
     drawn_evidence,
     most_likely_weights,
     out_of_fold,
-    side_by_side,
+    with_bins,
 )
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_label_party
-from tpsl.data.features import Features
+from tpsl.data.features import Features, joined_features
 from tpsl.data.synthetic import World
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import auc_ceiling, integer_weights, laplace, randomized_response
@@ -166,8 +166,8 @@ def features(n: int) -> Features:
     return Features(rng.integers(0, 3, (n, 1)).astype(np.int32), numbers, 3, ("c",), ("a", "b"))
 
 
-def test_side_by_side_holds_all_fields_and_bins_of_numbers() -> None:
-    joined = side_by_side([features(200), features(200)])
+def test_joined_features_hold_all_fields_and_bins_of_numbers() -> None:
+    joined = with_bins(joined_features([features(200), features(200)]))
     assert joined.categorical_fields == ("c", "c", "a in bins", "b in bins", "a in bins", "b in bins")
     assert joined.numeric_fields == ("a", "b", "a", "b")
     assert all(np.bincount(joined.categorical[:, 2] - joined.categorical[:, 2].min()) <= 7)  # of 200 in 32 bins
@@ -190,7 +190,7 @@ def test_embeddings_stand_in_for_features() -> None:
 
 
 def test_no_record_is_scored_by_its_own_label() -> None:
-    held, rows = side_by_side([features(500)]), np.arange(500)
+    held, rows = with_bins(features(500)), np.arange(500)
     labels = (held.numeric[:, 0] > 0).astype(np.float64)
     estimates = np.stack([1 - labels, labels], axis=1)
     usable = np.ones(500, dtype=bool)

@@ -20,11 +20,13 @@ from tpsl.mechanisms import seeded_words
 from tpsl.party.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.job import Job
+from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages import hand_over
+from tpsl.training.vaults import RunVault
 from tpsl.transport.messages import TensorMessage
+from tpsl.vault import NoisyStatistic
 
 HEALTHY = [
     {"mechanism": "discrete", "epsilon": 1.0, "estimator": "posterior"},
@@ -150,3 +152,23 @@ def test_a_folder_in_use_is_refused(job: Callable[..., Job], tmp_path: Path) -> 
     (tmp_path / "file").write_text("mine")
     with pytest.raises(AuditError, match="file: exists already"):
         replay(job({"mechanism": "discrete", "epsilon": 1.0}), tmp_path / "file")
+
+
+def test_true_labels_in_the_sum_of_a_statistic_are_found(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is fitted on a sum that a true label has moved by one unit of 32,768 behind the vault's back."""
+    release = RunVault.statistic
+
+    def moved(vault: RunVault, *asked: Any) -> NoisyStatistic:
+        found = release(vault, *asked)
+        found.values.flags.writeable = True
+        found.values[0, 0] += int(reveal(vault._side.labels)[vault.records.train].sum()) % 7
+        return found
+
+    monkeypatch.setattr(RunVault, "statistic", moved)
+    content = job({"mechanism": "discrete", "epsilon": 1.0}, epochs=1).model_dump(exclude={"method"})
+    agreed = make_job({**content, "statistic": {"share": 1.0}}, {}, "test")
+    result = replay(agreed, tmp_path / "replay", seed=2)
+    assert not result.passed
+    assert "label/statistic_head.safetensors" in {difference.file for difference in result.differences}

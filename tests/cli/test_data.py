@@ -113,6 +113,9 @@ def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path)
     assert sound.status == 0
     assert "feature: 600 records" in sound.stdout and "labels: 0: " in sound.stdout
     assert "what is printed stays with the label party" in sound.stderr
+    assert "with training.exchange: labels these cross, noisy, and no embedding" in sound.stderr
+    split = tpsl("data", "check", tmp_path / "job.yaml", "--set", "training.head=local")
+    assert split.status == 0 and "training.exchange" not in split.stderr
     (told,) = re.findall(
         r"discrete \(ε = 1\): the noisy labels of the training records are worth (\d+) clean ones", sound.stdout
     )

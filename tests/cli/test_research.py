@@ -15,7 +15,7 @@ import yaml
 
 from tpsl.tuning.space import configuration
 from tpsl_research import paper
-from tpsl_research.frontier_cells import HANDED_OVER, NETWORK
+from tpsl_research.frontier_cells import HANDED_OVER, JOINED_LOGISTIC, NETWORK, TREES
 
 SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)
 
@@ -138,17 +138,27 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
     (tmp_path / "credit.yaml").write_text(yaml.safe_dump(job))
     command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilons", 2, "--parts", "private")
     assert "--not-private" in tpsl(*command, "--out", tmp_path / "out").error()
-    options = ("--not-private", "--methods", "network,hand-over", "--workers", 1, "--out", tmp_path / "out")
+    options = (
+        "--not-private",
+        "--methods",
+        "network,hand-over,trees,joined-logistic",
+        "--workers",
+        1,
+        "--out",
+        tmp_path / "out",
+    )
     found = tpsl(*command, *options, "--json").json()
     assert found["data"] == "credit"
-    without_noise, network, handed_over = (
+    without_noise, network, handed_over, trees, joined = (
         next(cell for cell in found["cells"] if (cell["algorithm"], cell["epsilon"]) == wanted)
-        for wanted in ((NETWORK, None), (NETWORK, 2.0), (HANDED_OVER, 2.0))
+        for wanted in ((NETWORK, None), *((name, 2.0) for name in (NETWORK, HANDED_OVER, TREES, JOINED_LOGISTIC)))
     )
     assert without_noise["results"]["committee"]["test_auc"] > 0.7
     assert network["results"]["best"]["epoch"] <= 3, "how long to train is not the job's"
-    assert handed_over["results"] == {}
-    assert "features" in handed_over["failed"]
+    for cell in (handed_over, trees):
+        assert cell["results"] == {}
+        assert "the label party has features of its own" in cell["failed"]
+    assert joined["results"]["run"]["test_auc"] > 0.7
     assert "## Without a result" in (tmp_path / "out" / "frontier.md").read_text()
 
 

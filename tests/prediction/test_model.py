@@ -10,6 +10,7 @@ from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel
+from tpsl.training import schedule
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder, epoch_folder
@@ -18,7 +19,7 @@ from tpsl.tuning.search import tune
 from tpsl.tuning.space import configuration
 
 
-def test_new_records_get_the_committee_s_probabilities(tmp_path: Path) -> None:
+def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {
         "data": {"source": "flights", "layout": "natural", "rows": 600},
         "model": {"embedding_dim": 2, "bottom": [8], "top": [8]},
@@ -39,6 +40,9 @@ def test_new_records_get_the_committee_s_probabilities(tmp_path: Path) -> None:
     assert evaluate(predicted, reveal(data.labels)[data.test]) == found.committee
     one = TrainedModel(tmp_path, model.members[:1]).halves()
     assert not np.array_equal(predicted, one.part(inputs, dict.fromkeys(inputs, data.test)))
+    monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 64)
+    assert [len(part) for part in schedule.in_parts(data.test, committee.networks)] == [16] * 7 + [8]
+    np.testing.assert_allclose(committee.probabilities(inputs, data.test), predicted, rtol=0, atol=1e-6)
     with pytest.raises(PredictionError, match="whose committee has no local head"):
         model.halves(local_head=True)
     (tmp_path / "runs" / found.candidates[1].run / "label" / "epochs" / "0002" / "top.safetensors").unlink()

@@ -9,9 +9,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tpsl.data.features import Features
 from tpsl.training.job import Job, make_job
+from tpsl.tuning.pool import load_once
 from tpsl.tuning.space import configuration
 from tpsl_research import frontier as module
 from tpsl_research import frontier_cells
@@ -20,9 +23,12 @@ from tpsl_research.frontier_cells import (
     AUTO,
     CEILING,
     HANDED_OVER,
+    JOINED_LOGISTIC,
+    JOINED_TREES,
     METHODS,
     NETWORK,
     STATISTIC,
+    TREES,
     Cell,
     Row,
     base_job,
@@ -42,6 +48,7 @@ from tpsl_research.frontier_report import (
     table,
     write_tables,
 )
+from tpsl_research.frontier_runs import as_auto, joined_features
 from tpsl_research.intervals import mean_estimate, ratio_estimate
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
@@ -204,6 +211,7 @@ def test_the_statistic_auto_and_clean_labels(base: Job, small_spaces: None, tmp_
     """At ε = 2 few noisy labels are worth little: auto takes the statistic, and few clean labels train a network."""
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(STATISTIC, AUTO, CEILING)))
     statistic, auto, ceiling = rows[2:]
+    assert auto["results"] == statistic["results"] and auto["seconds"] < statistic["seconds"], "not computed twice"
     assert (statistic["method"], auto["method"]) == ("statistic", "statistic")
     assert 0 < statistic["results"]["run"]["test_auc"] < 1
     assert 0 < auto["results"]["run"]["test_auc"] < 1
@@ -213,6 +221,29 @@ def test_the_statistic_auto_and_clean_labels(base: Job, small_spaces: None, tmp_
     text = markdown(rows, "synthetic")
     assert "`auto` chose: statistic at ε = 2" in text
     assert f"worth this many clean ones: {ceiling['clean_labels']} at ε = 2" in text
+
+
+def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spaces: None, tmp_path: Path) -> None:
+    chosen = (NETWORK, HANDED_OVER, TREES, JOINED_LOGISTIC, JOINED_TREES)
+    *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=chosen))
+    network, handed_over, *learned = rows[2:]
+    assert as_auto(network)["results"] == {"run": network["results"]["committee"]}
+    assert handed_over["results"] == network["results"], "to the last bit"
+    for row in learned:
+        assert 0.6 < row["results"]["run"]["test_auc"] < 1
+        assert row["exact_epsilon"] == network["exact_epsilon"]
+    assert "## Without a result" not in markdown(rows, "synthetic")
+
+
+def test_features_of_all_parties_are_joined() -> None:
+    data = load_once(make_job({"data": {"source": "flights", "rows": 200, "layout": "natural"}}, {}, "test"))
+    (feature,), label = data.feature_parties.values(), data.label_features
+    assert isinstance(feature, Features) and isinstance(label, Features)
+    joined = joined_features(data)
+    assert joined.numeric.shape[1] == len(feature.numeric_fields) + len(label.numeric_fields)
+    assert joined.embedding_rows == feature.embedding_rows + label.embedding_rows
+    assert np.array_equal(joined.categorical[:, : len(feature.categorical_fields)], feature.categorical)
+    assert joined.categorical[:, len(feature.categorical_fields) :].min() >= feature.embedding_rows
 
 
 def test_batches_are_smaller_on_small_data_and_the_same_for_all(base: Job, small_spaces: None) -> None:

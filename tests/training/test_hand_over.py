@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tpsl.data.dataset import load_feature_party
 from tpsl.mechanisms import MECHANISMS, build_mechanism
 from tpsl.training.agreement import agreement
 from tpsl.training.alone import require_alone
@@ -22,14 +23,19 @@ from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import in_memory, train, train_together
+from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.hand_over import FILE, handed_over, packed, packed_bytes, unpacked
+from tpsl.training.stages import attend_as_feature
+from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.channel import Channel
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Rewind, Start, TensorMessage, Verdict
 from tpsl.vault import Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
@@ -249,3 +255,48 @@ def test_nobody_trains_alone_what_needs_split_training(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="starts from an earlier one adds up ε in the label party's vault"):
         require_alone(job("gradients"), StartingPoint(tmp_path))
     require_alone(job("gradients"), None)
+
+
+def sent(tensor: torch.Tensor, part: int = 0, topic: str = NOISY_LABELS) -> TensorMessage:
+    return TensorMessage(topic, 0, part, tensor)
+
+
+HONEST = torch.full((1, 60), 0b01000001, dtype=torch.uint8)  # 240 records of three classes, two bits each
+HOSTILE = {
+    "too few bytes": ([sent(HONEST[:, 1:])], r"have shape \(1, 59\), not \(1, 60\)"),
+    "two draws": ([sent(HONEST.repeat(2, 1))], r"have shape \(2, 60\), not \(1, 60\)"),
+    "another part": ([sent(HONEST, part=1)], "sent noisy labels of step 0, part 1; expected was step 0, part 0"),
+    "an outcome that there is not": (
+        [sent(HONEST | 3)],
+        r"a noisy label that discrete \(ε = 1, 3 classes\) does not have",
+    ),
+    "gradients": ([sent(HONEST, topic="gradients")], "sent gradients; expected was noisy labels"),
+    "a verdict": ([Verdict(0, True, True)], "sent Verdict; expected was noisy labels"),
+    "other labels after a restart": (
+        [sent(HONEST), Rewind(2), Start(2, 0), sent(HONEST ^ 1)],
+        "label sent other noisy labels than before",
+    ),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_label_party_that_sends_something_else_stops_the_job(tmp_path: Path, hostile: str) -> None:
+    messages, sentence = HOSTILE[hostile]
+    agreed = job(data={"classes": 3, "rows": 300}, privacy={"mechanism": "discrete", "epsilon": 1.0})
+
+    async def label(channel: Channel) -> None:
+        for message in (Rewind(1), Start(1, 0), *messages):
+            await channel.send(message)
+
+    run = RunFolder(tmp_path / "run")
+    with run.started(agreed, ["feature"]):
+        role = FeatureRole(RunSetup(agreed, run), load_feature_party(agreed.data))
+        mine, theirs = pair(("feature", "label"), "uint8")
+        with pytest.raises(BadMessage, match=sentence):
+            run_together(attend_as_feature(role, InProcessMeeting({"label": mine})), label(theirs))
+
+
+def test_bits_after_the_last_outcome_are_refused() -> None:
+    mechanism = build_mechanism("discrete", 2, epsilon=1.0)[0]
+    with pytest.raises(BadMessage, match="label sent noisy labels with bits after the last one"):
+        unpacked(mechanism, torch.tensor([0b10100001], dtype=torch.uint8), 7, "label")

@@ -49,9 +49,15 @@ def test_it_chooses_by_what_the_noisy_labels_are_worth(epsilon: float, records: 
     assert resolve(found.model_copy(update={"method": "auto"}), records)[0].method == method
 
 
+def test_a_statistic_without_codes_is_for_the_smallest_epsilon() -> None:
+    assert [resolve(job(epsilon), 261_877)[0].method for epsilon in (0.1, 0.5)] == ["statistic", "network"]
+
+
 def test_with_many_classes_noisy_labels_are_worth_less() -> None:
-    assert resolve(job(2.0, model={"wide": False}), 261_877)[0].method == "network"
-    assert resolve(job(2.0, model={"wide": False}, data={"classes": 100}), 261_877)[0].method == "statistic"
+    codes = {"share_codes": True}
+    assert resolve(job(2.0, model={"wide": False}, statistic=codes), 261_877)[0].method == "network"
+    many = job(2.0, model={"wide": False}, statistic=codes, data={"classes": 100})
+    assert resolve(many, 261_877)[0].method == "statistic"
 
 
 def test_the_run_keeps_the_job_as_it_was_resolved_and_goes_on_with_it(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 import inspect
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tpsl.alignment import terms
 from tpsl.prediction import exchange
 from tpsl.training import stages
 from tpsl.training.stages import HAND_OVER, STAGES, TOPICS, early_stopping, evaluate
+from tpsl.transport.checks import NOT_FINITE, BadMessage
 
 ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate, early_stopping]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -34,3 +37,10 @@ def test_what_crosses_under_each_topic_is_written_down() -> None:
     both_ways = [terms.POINTS]  # it has a row for each direction
     known = [*TOPICS, terms.POINTS, terms.POSITIONS, terms.TUNNEL, *exchange.TOPICS]
     assert sorted(rows) == sorted([*known, *both_ways]) and len(set(known)) == len(known)
+
+
+def test_predictions_that_are_not_finite_end_a_run_as_such_messages_do() -> None:
+    """The sentence ends as that of a message with such numbers: a search knows a divergence by it, at every side."""
+    role: Any = SimpleNamespace(done=5)
+    with pytest.raises(BadMessage, match=f"^after step 5: the predictions {NOT_FINITE}$"):
+        evaluate.keep_predictions(role, 1, np.array([0.5, np.nan], np.float32))

@@ -15,14 +15,15 @@ from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
-from tpsl.training.one_process import train
+from tpsl.training.one_process import train, train_together
 from tpsl.training.role import LabelRole
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
 from tpsl.training.stages.statistic import STATISTIC_EMBEDDINGS, STATISTIC_HEAD
-from tpsl.training.vaults import RunVault
+from tpsl.training.vaults import RunVault, VaultChoice
+from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
@@ -88,11 +89,28 @@ def test_laplace_noise_promises_epsilon_alone(tmp_path: Path) -> None:
     assert result.total_epsilon <= 2.0
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_ten_classes(tmp_path: Path, share: float) -> None:
-    result = train(job(share, data={**DATA, "classes": 10, "rows": 4000}, privacy={"epsilon": 8.0}), tmp_path / "run")
+def test_ten_classes(tmp_path: Path) -> None:
+    result = train(job(0.5, data={**DATA, "classes": 10, "rows": 4000}, privacy={"epsilon": 8.0}), tmp_path / "run")
     assert result.classes == 10
     assert result.test_auc > 0.6
+
+
+def test_what_the_label_party_does_not_permit_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    for limits, reason in (
+        ({"max_epsilon": 1.9}, "ε = 2 in all, more than the ε = 1.9"),
+        ({"max_delta": 1e-7}, "δ = 1e-06 in all, more than 1e-07"),
+    ):
+        choice = VaultChoice(tmp_path / "vault", policy=ReleasePolicy(**limits))
+        with pytest.raises(ValueError, match=reason):
+            train(job(privacy={"noise_seed": None}), tmp_path / "run", vault=choice)
+    assert not Vault.exists(tmp_path / "vault")
+
+
+def test_training_does_not_start_from_a_run_with_a_statistic(tmp_path: Path) -> None:
+    train(job(), tmp_path / "run")
+    setup = RunSetup(job(), RunFolder(tmp_path / "next"), start=StartingPoint(tmp_path / "run"))
+    with pytest.raises(RunError, match="with a statistic"):
+        train_together(setup, VaultChoice())
 
 
 class Interrupted(Exception):
@@ -138,9 +156,8 @@ def test_the_same_job_on_the_same_vault_costs_nothing_and_another_map_is_refused
         train(job(codes=False, privacy=private), tmp_path / "third", vault=tmp_path / "vault")
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path, share: float) -> None:
-    result = replay(job(share, training={"pretrain": PRETRAIN}), tmp_path / "replay", seed=1)
+def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path) -> None:
+    result = replay(job(0.5, training={"pretrain": PRETRAIN}), tmp_path / "replay", seed=1)
     assert result.passed
     assert result.flipped > 500
     compared = {path.name for path in (tmp_path / "replay" / "before" / "label").iterdir()}

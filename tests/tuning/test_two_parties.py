@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def unwatched(trial: Trial) -> Iterator[Watching]:
+def unwatched(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
     yield UNWATCHED
 
 
@@ -64,14 +64,15 @@ class Killed(Exception):
     """Stands for a kill: nothing is written any more."""
 
 
-@dataclass
-class KilledAt(NullObserver):
-    """Ends a party when it has written the checkpoint of a step."""
+class Watcher(NullObserver):
+    """Notes the events of a party, and ends it when it has written the checkpoint of a step."""
 
-    step: int
+    def __init__(self, killed_at: int | None, events: list[str]) -> None:
+        self._killed_at, self._events = killed_at, events
 
     def event(self, name: str, **facts: Any) -> None:
-        if name == "checkpoint" and facts["step"] == self.step:
+        self._events.append(name)
+        if name == "checkpoint" and facts["step"] == self._killed_at:
             raise Killed
 
 
@@ -106,15 +107,17 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     """Both are interrupted in the second configuration, and go on."""
     office, job = Office(tmp_path, certificates), make()
 
+    events: list[str] = []
+
     @contextmanager
-    def until_killed(trial: Trial) -> Iterator[Watching]:
-        dying = replace(UNWATCHED, observer=KilledAt(6)) if trial.job.training.pretrain else UNWATCHED
-        yield dying
+    def until_killed(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
+        yield replace(UNWATCHED, observer=Watcher(6 if trial.job.training.pretrain else None, events))
 
     first = office.label(job, watched=until_killed), office.feature(job, watched=until_killed)
     for party in first:
         with pytest.raises((Killed, ValueError)):
             party.result(60)
+    assert events.count("wide part") == 1, "that of the first configuration is that of the second"
     assert not (tmp_path / "label" / "tune.json").exists()
     done = [RunFolder(path) for path in (tmp_path / "label" / "runs").iterdir() if RunFolder(path).result()]
     assert [set(entry) & set(TEST_METRICS) for run in done for entry in run.metrics()] == [set()] * 2, (
@@ -148,25 +151,6 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     assert office.label(job).result(20).as_dict() == result.as_dict()
 
 
-def test_what_is_shared_is_computed_once(certificates: Path, tmp_path: Path) -> None:
-    """The wide part of the first configuration is that of the second: the same file, and not fitted again."""
-    office, job = Office(tmp_path, certificates), make()
-    fitted: list[str] = []
-
-    class Listening(NullObserver):
-        def event(self, name: str, **facts: Any) -> None:
-            if name == "wide part":
-                fitted.append(name)
-
-    @contextmanager
-    def heard(trial: Trial) -> Iterator[Watching]:
-        yield replace(UNWATCHED, observer=Listening())
-
-    label, feature = office.label(job), office.feature(job, watched=heard)
-    feature.result(60), label.result(60)
-    assert fitted == ["wide part"]
-
-
 def test_a_configuration_that_diverges_is_none_of_the_committee_at_either_side(
     certificates: Path, tmp_path: Path
 ) -> None:
@@ -182,12 +166,12 @@ def test_a_configuration_that_diverges_is_none_of_the_committee_at_either_side(
 
 def test_other_spaces_are_refused(certificates: Path, tmp_path: Path) -> None:
     office, job = Office(tmp_path, certificates), make()
-    label, feature = office.label(job), office.feature(job, SPACE[:1])
+    label, feature = office.label(job, SPACE[:1]), office.feature(job, SPACE[1:])
     with pytest.raises(
         Refused, match=r"space of the search differs: .*; give all sides the same job and the same --space"
     ):
         feature.result(60)
-    again = office.feature(job)
+    again = office.feature(job, SPACE[:1])
     again.result(60), label.result(60)  # who has the same space is not kept from it
 
 

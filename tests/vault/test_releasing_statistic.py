@@ -56,6 +56,17 @@ def test_of_k_classes_each_has_a_sum(folder: Path, classes: int, count: int) -> 
         assert vault.statistic_problems(plan, np.arange(count), [rows]) == []
 
 
+def test_what_was_released_is_read_without_its_vectors(vault: Vault) -> None:
+    with pytest.raises(VaultError, match="no statistic of these records under this plan"):
+        vault.noisy_statistic(PLAN, ALL)
+    released = vault.release_statistic(PLAN, ALL, [ROWS])
+    head = vault.ledger().head
+    assert (vault.noisy_statistic(PLAN, ALL).values == released.values).all()
+    with pytest.raises(VaultError, match="no statistic of these records under this plan"):
+        vault.noisy_statistic(StatisticPlan(PLAN.noise, BOUND, 6), ALL)
+    assert vault.ledger().head == head
+
+
 def test_the_same_vectors_for_the_same_records_give_the_same_numbers_and_spend_nothing(
     vault: Vault, folder: Path
 ) -> None:

@@ -32,11 +32,11 @@ from tpsl.attacks.with_features import (
     best_combination,
     drawn_evidence,
     out_of_fold,
-    side_by_side,
+    with_bins,
 )
 from tpsl.data.dataset import load_label_party
 from tpsl.data.errors import DataError
-from tpsl.data.features import Features
+from tpsl.data.features import Features, joined_features
 from tpsl.mechanisms import Mechanism, auc_ceiling
 from tpsl.mechanisms.statistic_auc import statistic_ceiling
 from tpsl.registry import ExtensionError
@@ -136,4 +136,5 @@ class Ceilings:
             encoder = StartingPoint.begun_by(self._folder.path).encoders().get(LABEL_PARTY)
             own = load_label_party(run.job.data, source=source, encoder=encoder).records.features
             parties += [] if own is None else as_features({LABEL_PARTY: own}).values()
-        return Evaluated(run.rows, self._true_labels[run.rows], run.classes, side_by_side(parties), features_are, read)
+        features = with_bins(joined_features(parties))
+        return Evaluated(run.rows, self._true_labels[run.rows], run.classes, features, features_are, read)

@@ -24,7 +24,7 @@ from tpsl.attacks.scoring import AttackResult, Ceiling, Evaluation, Scores
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs
-from tpsl.mechanisms import DiscreteGaussian, clip_rows, secure_words, to_integers
+from tpsl.mechanisms import DiscreteGaussian, clip_rows, secure_words
 from tpsl.mechanisms.quantise import Norm
 from tpsl.mechanisms.statistic_auc import statistic_ceiling
 from tpsl.prediction.halves import TrainedHalves
@@ -58,8 +58,8 @@ class _Vectors:
     def of(self, rows: Rows) -> npt.NDArray[np.int32]:
         """Return the vectors of some rows."""
         shares = {name: bottom.embed(self.inputs[name], rows) for name, bottom in self.halves.bottoms.items()}
-        phi = self.head.head.map(self.head.inputs(shares)).numpy()
-        return clip_rows(to_integers(phi, self.bound), self.bound, self.norm)
+        vectors = self.head.head.map.integers(self.head.inputs(shares).numpy(), self.bound)
+        return clip_rows(np.concatenate(list(vectors)), self.bound, self.norm)
 
 
 class KnownOthers:

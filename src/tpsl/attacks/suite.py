@@ -52,9 +52,9 @@ from tpsl.attacks.known_labels import (
 from tpsl.attacks.known_others import KnownOthers
 from tpsl.attacks.scoring import AttackResult, Ceiling
 from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, evaluate_attacks
-from tpsl.attacks.with_features import noisy_label_with_features, side_by_side
+from tpsl.attacks.with_features import noisy_label_with_features, with_bins
 from tpsl.data.dataset import load_label_party
-from tpsl.data.features import Features
+from tpsl.data.features import Features, joined_features
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import PredictedAUC, predicted_auc
@@ -82,7 +82,9 @@ _BUILT_IN = {
     "fingerprint": _Reader(lambda run: run.reader.fingerprint),
     "noisy_label_with_features": Attack(
         "transcript+weights+features",
-        lambda run: noisy_label_with_features(run.read, side_by_side(run.features.values()), run.mechanism),
+        lambda run: noisy_label_with_features(
+            run.read, with_bins(joined_features(list(run.features.values()))), run.mechanism
+        ),
         many_classes=True,
         uses_gradients=False,
     ),

@@ -14,7 +14,7 @@ it would count twice. With k classes there is one such sum for each class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -103,23 +103,20 @@ def best_combination(parts: Sequence[Floats], labels: npt.NDArray[np.int64]) -> 
     return sum((weight * part for weight, part in zip(weights, parts, strict=True)), start=bias)
 
 
-def side_by_side(parties: Iterable[Features]) -> Features:
-    """Return the features of several parties as those of one, each number also in bins of equally many records."""
-    parties, size = list(parties), 0
-    categorical: list[npt.NDArray[np.int32]] = []
-    names: list[str] = []
-    for held in parties:
-        categorical.append(held.categorical + np.int32(size))
-        names += held.categorical_fields
-        size += held.embedding_rows
-    numeric = np.concatenate([held.numeric for held in parties], axis=1)
-    numbers = tuple(name for held in parties for name in held.numeric_fields)
-    for name, values in zip(numbers, numeric.T, strict=True):
+def with_bins(features: Features) -> Features:
+    """Return the features with each number also as a category: its bin, of equally many records."""
+    categorical, names, size = [features.categorical], list(features.categorical_fields), features.embedding_rows
+    for name, values in zip(features.numeric_fields, features.numeric.T, strict=True):
         edges = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS))
         categorical.append((size + np.searchsorted(edges, values, side="right")).astype(np.int32)[:, None])
         names.append(f"{name} in bins")
         size += len(edges) + 1
-    return Features(np.concatenate(categorical, axis=1), numeric, max(size, 1), tuple(names), numbers)
+    return replace(
+        features,
+        categorical=np.concatenate(categorical, axis=1),
+        embedding_rows=max(size, 1),
+        categorical_fields=tuple(names),
+    )
 
 
 def out_of_fold(features: Features, rows: Rows, estimates: Floats, usable: npt.NDArray[np.bool_]) -> Floats:

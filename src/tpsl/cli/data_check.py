@@ -37,6 +37,8 @@ def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, 
     answer(json, {**found.as_dict(), "effective_labels": worth}, _for_people(found, agreed, worth))
     if found.classes:
         notice("true labels were read: what is printed stays with the label party")
+    if not agreed.hands_over and agreed.needs_split_training() is None:
+        notice("the label party has labels alone: with training.exchange: labels these cross, noisy, and no embedding")
     if not found.passed:
         raise typer.Exit(1)
 

@@ -82,9 +82,8 @@ def _search(side: Side, space: Path | None, insecure_loopback: bool) -> JointSea
     from tpsl.tuning.space import load_space
     from tpsl.tuning.two_parties import JointSearch
 
-    configurations = load_space(space) if space else None
-    found = JointSearch.of(side.job, side.party, side.local, side.out, configurations)
-    return replace(found, insecure_loopback=insecure_loopback)
+    configurations, who = load_space(space) if space else None, (side.job, side.party, side.local, side.out)
+    return JointSearch.of(*who, configurations, insecure_loopback=insecure_loopback)
 
 
 class _Watched:
@@ -94,7 +93,7 @@ class _Watched:
         self._side, self._log, self._log_json = side, log, log_json
         self._names = [trial.name for trial in search.trials]
 
-    def __call__(self, trial: Trial) -> AbstractContextManager[Watching]:
+    def __call__(self, trial: Trial, *, alone: bool = False) -> AbstractContextManager[Watching]:
         if not self._log_json:
             notice(f"configuration {self._names.index(trial.name) + 1} of {len(self._names)}: {trial.name}")
-        return replace(self._side, job=trial.job, out=trial.run.path).watched(self._log, self._log_json)
+        return replace(self._side, job=trial.job, out=trial.run.path).watched(self._log, self._log_json, alone=alone)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, notice, progress_bar, warn
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
 from tpsl.cli.two_parties import Side
 
+if TYPE_CHECKING:
+    from tpsl.learners.learning import LearnResult
+
+NETWORK = "network"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -20,6 +25,7 @@ COMMAND = settings_command(
     seed="training.seed",
     party="local.party",
     out="local.out",
+    threads="local.threads",
 )
 
 
@@ -30,6 +36,13 @@ def learn(
     ca: Annotated[
         Path | None, typer.Option(help="The authority that both sides trust (ca.pem): it must vouch for the signer.")
     ] = None,
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="What learns: 'network' (the job's), or on the same noisy labels 'lightgbm', 'xgboost', 'logistic', "
+            "'auto' (a committee of trees)."
+        ),
+    ] = NETWORK,
     local: LocalOption = None,
     log: LogOption = None,
     json: JsonFlag = False,
@@ -40,12 +53,15 @@ def learn(
     no true labels here: noisy ones of held-out records judge (training.validation). Example:
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
+
+    With another learner no network is trained: boosted trees or a logistic regression, for `tpsl predict` here.
     """
     side = Side.of(context, job, local)
 
     import torch
 
     from tpsl.handover.learning import learn as run
+    from tpsl.learners.learning import learn_with
     from tpsl.training.alone import parts_of_both
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
@@ -63,5 +79,23 @@ def learn(
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        if learner != NETWORK:
+            _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
+            return
         result = run(setup, side.party, side.local, labels, ca)
     show_result(result, json)
+
+
+def _show_learned(result: LearnResult, json: bool) -> None:
+    from tpsl.report.words import spent_text
+
+    judged = result.validation
+    area = "–" if math.isnan(judged.validation_auc) else f"{judged.validation_auc:.4f}"
+    rows = {
+        "run": result.out,
+        "learner": f"{result.learner}: {result.setting}",
+        "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
+        "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
+        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+    }
+    answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))

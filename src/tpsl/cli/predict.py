@@ -48,6 +48,7 @@ def predict(
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
     from tpsl.data.dataset import class_names
+    from tpsl.learners.learning import learned_network
     from tpsl.prediction.model import TrainedModel
     from tpsl.prediction.one_process import predict_records
     from tpsl.prediction.records import read_records
@@ -57,7 +58,7 @@ def predict(
     aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
     place = place_of_scores(out, local_head=head == "local")
     model = TrainedModel.open(run)
-    network = model.halves(local_head=head == "local")
+    network = learned_network(model.run) or model.halves(local_head=head == "local")
     with progress_bar("predicting") as progress:
         found = {
             party: read_records(model.run, party, file, aligned.get(party), progress) for party, file in files.items()

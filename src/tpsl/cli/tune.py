@@ -46,11 +46,10 @@ def tune(
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
     from tpsl.tuning.search import tune as run_tune
-    from tpsl.tuning.space import load_space
+    from tpsl.tuning.space import load_space, refuse_start
 
     parties = Settings.of(context).load_parties(job, local)
-    if parties.label.start_from is not None:
-        raise ValueError("every configuration is trained from the job's seed: tuning takes no local.start_from")
+    refuse_start(parties.label)
     if trusted := taken_on_trust(parties.job.data):
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)

@@ -74,8 +74,8 @@ class Side:
         return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
     @contextmanager
-    def watched(self, log: list[str] | None, log_json: bool) -> Iterator[Watching]:
-        """Show how this side runs until the block ends, and tell the loggers."""
+    def watched(self, log: list[str] | None, log_json: bool, *, alone: bool = False) -> Iterator[Watching]:
+        """Show how this side runs until the block ends, and tell the loggers; `alone`: it waits for no peer."""
         from tpsl.cli.live import Live
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
@@ -85,7 +85,9 @@ class Side:
         epochs, port = self.job.training.epochs, self.local.metrics_port
         with (
             stoppable(f"the same command goes on where it stopped; the {others} for it", log_json=log_json),
-            Live(self.party, peers=self.peers, epochs=epochs, log_json=log_json, metrics_port=port) as live,
+            Live(
+                self.party, peers=[] if alone else self.peers, epochs=epochs, log_json=log_json, metrics_port=port
+            ) as live,
             run_logger(self.job, self.out, self.party, live.notice, log) as logger,
         ):
             live.loggers.append(logger)

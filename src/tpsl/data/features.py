@@ -1,5 +1,6 @@
 """One party's encoded features, as the network reads them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,3 +71,16 @@ class Features:
         """Take what was read of memory-mapped arrays out of this process's memory; it is read again when needed."""
         release_pages(self.categorical)
         release_pages(self.numeric)
+
+
+def joined_features(parties: Sequence[Features]) -> Features:
+    """Return the features of several parties, which have the same records in the same order, as those of one."""
+    starts = np.cumsum([0, *(held.embedding_rows for held in parties)])
+    categorical = [held.categorical + np.int32(start) for held, start in zip(parties, starts, strict=False)]
+    return Features(
+        np.concatenate(categorical, axis=1),
+        np.concatenate([held.numeric for held in parties], axis=1),
+        int(starts[-1]),
+        tuple(name for held in parties for name in held.categorical_fields),
+        tuple(name for held in parties for name in held.numeric_fields),
+    )

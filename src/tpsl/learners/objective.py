@@ -81,5 +81,6 @@ def _table(mechanism: Mechanism) -> Floats | None:
     """Return `P(o | y)`, a row for each class; None where that would be large."""
     if mechanism.outcome_shape or mechanism.outcomes > _MOST_OUTCOMES or len(mechanism.weights) != mechanism.classes:
         return None
-    weights: Floats = mechanism.weights.astype(np.float64)
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights = mechanism.weights.astype(np.float64)
+    table: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features
@@ -67,8 +68,23 @@ def predict(
     return halves.probabilities({**data.feature_parties, **label}, rows)
 
 
+class Network(Protocol):
+    """What predicts records of these parties: all halves of a network, or whatever else a run has learned."""
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties whose inputs are needed."""
+
+    @property
+    def networks(self) -> int:
+        """How many networks predict together, which bounds the records at once."""
+
+    def part(self, inputs: Mapping[str, Features | Inputs], rows: Mapping[str, Rows]) -> Probabilities:
+        """Return the probabilities of some records; `rows` are theirs in each party's inputs."""
+
+
 def predict_records(
-    network: TrainedHalves,
+    network: Network,
     records: Mapping[str, NewRecords],
     class_names: tuple[str, ...],
     progress: Progress = no_progress,

@@ -10,8 +10,11 @@ from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.progress import Notice
 from tpsl.training.job import Job, make_job
 
-_ENOUGH_FOR_A_NETWORK = 30_000
-"""Clean labels that the noisy ones must be worth: with fewer, one statistic gives the better head."""
+_ENOUGH, _ENOUGH_WITH_CODES = 4_000, 30_000
+"""Clean labels that the noisy ones must be worth: with fewer, one statistic gives the better head.
+
+A statistic of embeddings alone is better for the smallest ε only; with codes of all fields it has a map of its own.
+"""
 _POSITIVES = 0.24
 """The share of class 1 that is assumed of two classes; of more classes, all are assumed to be as frequent."""
 
@@ -30,17 +33,18 @@ def resolve(job: Job, records: int) -> tuple[Job, str]:
     whether feature parties show their codes among it, and has no wide part and one member: no network is trained.
     """
     worth = effective_labels(job.mechanism, _counts(job.classes, records))
+    has_codes = job.statistic is not None and job.statistic.share_codes
+    enough = worth >= (_ENOUGH_WITH_CODES if has_codes else _ENOUGH)
     content = job.model_dump(mode="json", exclude_none=True, exclude={"method"})
-    if worth >= _ENOUGH_FOR_A_NETWORK:
+    if enough:
         content |= {"method": "network", "statistic": None}
     else:
         section = {**content.get("statistic", {}), "share": 1.0}
         model = {**content["model"], "wide": False, "members": 1}
         content |= {"method": "statistic", "statistic": section, "model": model}
     why = f"{records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth about {worth:,.0f} clean ones"
-    enough = "enough" if worth >= _ENOUGH_FOR_A_NETWORK else "too few"
     found = make_job(content, {}, "method auto")
-    return found, f"method auto takes '{found.method}': {why}, {enough} for a network"
+    return found, f"method auto takes '{found.method}': {why}, {'enough' if enough else 'too few'} for a network"
 
 
 def _counts(classes: int, records: int) -> list[int]:

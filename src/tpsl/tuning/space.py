@@ -9,6 +9,7 @@ from typing import Any
 
 from tpsl.files import read_yaml
 from tpsl.training.job import Job, make_job
+from tpsl.training.local import Local
 
 _OPTIMIZERS = "feature_optimizer", "label_optimizer"
 _BOTH_OPTIMIZERS = tuple(f"training.{name}." for name in _OPTIMIZERS)
@@ -70,6 +71,12 @@ def load_space(path: Path) -> list[Any]:
     if not isinstance(content, list) or not content:
         raise ValueError(f"{path}: a space is a list, each entry the fields of a job that a configuration changes")
     return content
+
+
+def refuse_start(local: Local) -> None:
+    """Raise if a party says that training starts from an earlier run."""
+    if local.start_from is not None:
+        raise ValueError("every configuration is trained from the job's seed: tuning takes no local.start_from")
 
 
 def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:

@@ -8,11 +8,11 @@ shares of all members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -35,11 +35,15 @@ from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Released, Trial, TuneResult, compare, trials_of
 from tpsl.tuning.search_folder import check_release, write_members, write_result
 from tpsl.tuning.shared_parts import copy_from_earlier
-from tpsl.tuning.space import default_space, jobs_of
+from tpsl.tuning.space import default_space, jobs_of, refuse_start
 from tpsl.vault import Vault
 
-Watched = Callable[[Trial], AbstractContextManager[Watching]]
-"""Shows how a configuration is trained until the block ends."""
+
+class Watched(Protocol):
+    """Shows what is done with a configuration."""
+
+    def __call__(self, trial: Trial, *, alone: bool = False) -> AbstractContextManager[Watching]:
+        """Show it until the block ends; `alone`: no peer has a part in it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,14 @@ class JointSearch:
 
     @classmethod
     def of(
-        cls, job: Job, party: str, local: Local, out: Path, space: Sequence[Mapping[str, Any]] | None = None
+        cls,
+        job: Job,
+        party: str,
+        local: Local,
+        out: Path,
+        space: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        insecure_loopback: bool = False,
     ) -> JointSearch:
         """Return the search of a space (changes to the job; None: ours), whose runs are in a folder.
 
@@ -63,10 +74,9 @@ class JointSearch:
         """
         if job.hands_over:
             raise ValueError("with training.exchange 'labels' the feature party trains alone; there is nothing to join")
-        if local.start_from is not None:
-            raise ValueError("every configuration is trained from the job's seed: tuning takes no local.start_from")
+        refuse_start(local)
         jobs = jobs_of(job, default_space(job.classes, local.bottom is not None) if space is None else space)
-        return cls(party, job, local, tuple(trials_of(jobs, out)), out)
+        return cls(party, job, local, tuple(trials_of(jobs, out)), out, insecure_loopback)
 
     def steps(self) -> Iterator[tuple[Trial, SearchStep]]:
         """Yield the configurations that have not diverged, each with what the parties compare of it.
@@ -133,7 +143,7 @@ def _evaluated(search: JointSearch, side: LabelSide, watched: Watched) -> Releas
     for trial in search.trials:
         if trial.has_diverged:
             continue
-        with watched(trial) as watching, trial.run.started(trial.job, [LABEL_PARTY], moved=True, own=own):
+        with watched(trial, alone=True) as watching, trial.run.started(trial.job, [LABEL_PARTY], moved=True, own=own):
             setup = RunSetup(trial.job, trial.run, own, device, watching=watching)
             AfterTraining(setup, side, vault_for(setup, side, choice, releases=False)).complete()
         path = trial.run.vault()

@@ -244,10 +244,11 @@ class Vault:
     def noisy_statistic(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> NoisyStatistic:
         """The newest statistic of these records that was released under this plan; nothing is drawn."""
         with storage.reading(self._connection, self.path):
-            asked = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
-            if not (found := asked.alike()):
+            request = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            found = [entry for entry in request.candidates() if entry.details["width"] == plan.width]
+            if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
-            return asked.stored(found[-1])
+            return request.stored(found[-1])
 
     def check_statistic(
         self,

@@ -16,6 +16,7 @@ from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
 from tpsl.training.validation import noisy_validation
 from tpsl.training.versions import note_received, note_sent
+from tpsl.transport.checks import NOT_FINITE, BadMessage
 from tpsl.transport.messages import TensorMessage
 
 TEST_EMBEDDINGS = "test embeddings"
@@ -41,7 +42,7 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
     `facts` go beside it into the metrics.
     """
     if not np.isfinite(probabilities).all():
-        raise ValueError(f"after step {role.done:,} the network predicts numbers that are not finite")
+        raise BadMessage(f"after step {role.done:,}: the predictions {NOT_FINITE}")
     judges = role.schedule.held_out
     validation, test = probabilities[: len(judges)], probabilities[len(judges) :]
     role.run.write_predictions(epoch, validation, test)

@@ -1,0 +1,189 @@
+"""The feature party's side of a hand-over with another learner than the network: fitted here, kept here.
+
+RUN/PARTY/learner/      the model (`tpsl.learners.known.load`)
+RUN/PARTY/learned.json  what it is, and what noisy labels of held-out records say of it; written at last
+RUN/PARTY/encoder/      how the party's table was encoded
+RUN/test_scores.parquet scores of the test records, for the label party to judge
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tpsl.data.dataset import class_names, feature_party_names
+from tpsl.data.features import Features
+from tpsl.data.sides import FeatureSide
+from tpsl.data.source import Inputs
+from tpsl.data.split import Rows
+from tpsl.files import for_json, write_atomically
+from tpsl.handover.learning import labels_for, load_side
+from tpsl.learners.known import LEARNERS, fit, load, save
+from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
+from tpsl.learners.noisy_targets import NoisyTargets
+from tpsl.prediction.halves import Probabilities
+from tpsl.prediction.records import NewRecords
+from tpsl.prediction.scores import Scores
+from tpsl.training.alone import require_alone
+from tpsl.training.handed_labels import HandedLabels
+from tpsl.training.job import Job
+from tpsl.training.local import Local
+from tpsl.training.run_folder import RunFolder
+from tpsl.training.schedule import held_out
+from tpsl.training.setup import RunSetup
+from tpsl.training.validation import Validation, noisy_validation
+from tpsl.vault import NoisyLabels
+
+TEST_SCORES = "test_scores.parquet"
+_MODEL, _RESULT = "learner", "learned.json"
+_DEFAULT_VALIDATION = 0.1
+_TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
+
+
+@dataclass(frozen=True)
+class LearnResult:
+    """What came of it; no true label has a part in any number."""
+
+    out: str
+    learner: str
+    setting: str
+    """What the judges chose, in words."""
+    mechanism: str
+    epsilon: float
+    """The ε of the noisy labels; whatever is fitted on them, it stays the same."""
+    delta: float
+    total_epsilon: float
+    """The largest ε that any of the records has spent, as far as the card says."""
+    private: bool
+    records: int
+    judges: int
+    """Records of these that were kept apart to choose."""
+    validation: Validation
+    """What their noisy labels say of the same learner and setting, fitted without them."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data, flat."""
+        content = asdict(self)
+        judged = content.pop("validation")
+        found: dict[str, Any] = for_json({**content, **judged})
+        return found
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> LearnResult:
+        """Return what `as_dict` was made of."""
+        missing = {name: math.inf if name.endswith("epsilon") else math.nan for name in content}
+        given: dict[str, Any] = {name: missing[name] if value is None else value for name, value in content.items()}
+        judged = Validation(**{name: given.pop(name) for name in Validation.__dataclass_fields__})
+        return cls(**given, validation=judged)
+
+
+def learn_with(
+    learner: str, setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None
+) -> LearnResult:
+    """Fit a learner at a job's only feature party on handed-over `labels`, a file or its folder.
+
+    Guarantee: features and model stay here, and the model is post-processing of the labels. Of the job count its data,
+    its privacy, `training.seed` and `training.validation`. A finished run is only read.
+    """
+    LEARNERS.get(learner)
+    require_alone(setup.job, setup.start)
+    with setup.run.started(setup.job, [party], moved=True):
+        finished = _finished(setup.run, party, learner)
+        if finished is not None:
+            setup.say_finished()
+            return finished
+        side = load_side(setup, party, local)
+        handed = labels_for(setup.job, side, labels, authority)
+        setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
+        records = records_of(setup.job, side, handed.labels, local.threads or 1)
+        return _kept(setup, side, records, replace(fit(learner, records), name=learner), handed)
+
+
+def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1) -> LearnerRecords:
+    """Return a feature party's training records and their noisy labels for a learner; judges are those of training."""
+    if not isinstance(side.features, Features):
+        raise LearnerError(_TABLES_ONLY)
+    training = job.training
+    judges = held_out(len(side.train), training.validation or _DEFAULT_VALIDATION, training.seed)
+    targets = NoisyTargets(noisy.mechanism, noisy.draws)
+    return LearnerRecords(side.features, side.train, targets, judges, training.seed, threads)
+
+
+@dataclass(frozen=True)
+class LearnedNetwork:
+    """The model of a run, as what predicts new records."""
+
+    party: str
+    model: LearnedModel
+    networks: int = 1
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The party whose records are needed."""
+        return (self.party,)
+
+    def part(self, inputs: Mapping[str, Features | Inputs], rows: Mapping[str, Rows]) -> Probabilities:
+        """Return the probabilities of some records; `rows` are theirs in the party's inputs."""
+        held = inputs[self.party]
+        if not isinstance(held, Features):
+            raise LearnerError(_TABLES_ONLY)
+        return self.model.probabilities(held.take(rows[self.party]))
+
+
+def learned_network(run: RunFolder) -> LearnedNetwork | None:
+    """Return what a learner has made of a run; None where the run trained a network."""
+    for party in feature_party_names(run.job().data):
+        if (run.party(party) / _RESULT).exists():
+            return LearnedNetwork(party, load(run.party(party) / _MODEL))
+    return None
+
+
+def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
+    if run.label.exists():
+        raise LearnerError(f"{run.path}: holds a run that trains a network; choose another --out")
+    path = run.party(party) / _RESULT
+    if not path.exists():
+        return None
+    try:
+        found = LearnResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LearnerError(f"{path}: is damaged ({error})") from error
+    if found.learner != learner:
+        raise LearnerError(f"{run.path}: holds a model of {found.learner}, not of {learner}; choose another --out")
+    return found
+
+
+def _kept(
+    setup: RunSetup, side: FeatureSide, records: LearnerRecords, fitted: Fitted, handed: HandedLabels
+) -> LearnResult:
+    """Write everything that the run keeps, the result at last."""
+    run, judges = setup.run, records.targets.take(records.held_out)
+    save(fitted.model, run.party(side.party) / _MODEL)
+    if side.encoder is not None:
+        run.save_encoder(side.party, side.encoder)
+    tested, order = side.ids.take(pa.array(side.test)), np.arange(len(side.test), dtype=np.int64)
+    scores = Scores(class_names(setup.job.data))
+    scores.add(fitted.model.probabilities(records.features.take(side.test)))
+    scores.write(run.path / TEST_SCORES, NewRecords(TEST_SCORES, tested, None, order, tested))
+    result = LearnResult(
+        out=str(run.path),
+        learner=fitted.name,
+        setting=fitted.setting,
+        mechanism=judges.mechanism.name,
+        epsilon=handed.labels.epsilon,
+        delta=handed.labels.delta,
+        total_epsilon=handed.spent.epsilon,
+        private=handed.spent.private,
+        records=len(records.rows),
+        judges=len(judges),
+        validation=noisy_validation(judges.mechanism, judges.draws, fitted.judged),
+    )
+    write_atomically(run.party(side.party) / _RESULT, json.dumps(result.as_dict()).encode())
+    return result

@@ -1,0 +1,47 @@
+"""`tpsl learn --learner`: trees and others on handed-over labels, from the vault to scores of new records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+
+@pytest.fixture
+def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of two parties, a job, and labels that were handed over."""
+    monkeypatch.chdir(tmp_path)
+    tpsl("data", "synthetic", "--rows", 2000, "--out", tmp_path, "--json").json()
+    content = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, "privacy": {"epsilon": 3.0}}))
+    tpsl("vault", "create", "vault", "label.parquet", "--json").json()
+    tpsl("vault", "hand-over", "vault", "--epsilon", 3, "--out", "given", "--json").json()
+    return tmp_path
+
+
+@pytest.mark.parametrize("learner", ["lightgbm", "logistic"])
+def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: str) -> None:
+    learning = ("learn", "job.yaml", "--labels", "given", "--learner", learner, "--out", "run")
+    learned = tpsl(*learning, "--json").json()
+    assert (learned["learner"], learned["epsilon"], learned["records"], learned["judges"]) == (learner, 3.0, 1600, 160)
+    assert 0 < learned["validation_loss"] < 0.7
+    scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
+    assert scored["records"] == 2000
+    found = dict(zip(*pq.read_table("scores.parquet").to_pydict().values(), strict=True))
+    tested = dict(zip(*pq.read_table("run/test_scores.parquet").to_pydict().values(), strict=True))
+    assert len(tested) == 400 and all(found[one] == score for one, score in tested.items())
+    again = tpsl(*learning)
+    assert "run is a finished run; nothing to do" in again.stderr
+    assert f"learner            {learner}: " in again.stdout and "ε = 3" in again.stdout
+
+
+def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:
+    tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
+    learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--learner")
+    assert "holds a model of logistic, not of lightgbm" in tpsl(*learning, "lightgbm").error()
+    (office / "run" / "label").mkdir()
+    assert "holds a run that trains a network" in tpsl(*learning, "logistic").error()
+    assert "unknown learner 'forest'; known are lightgbm" in tpsl(*learning, "forest").error()
