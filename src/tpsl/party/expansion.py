@@ -103,7 +103,8 @@ class Expansion(nn.Module):
     def with_random(self, drawn: Tensor, read: Tensor) -> Self:
         """Return the same expansion with other random features, such that what is rectified has the variance 1."""
         scale = (read @ drawn).std(dim=0, correction=0).clamp(min=1e-6)
-        return type(self)({**self.state_dict(), "random": drawn / scale})
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        return type(self)({**kept, "random": drawn / scale})
 
 
 def _frequent(codes: npt.NDArray[np.float32]) -> list[tuple[int, float]]:
