@@ -194,9 +194,7 @@ def noise_from_spec(spec: Mapping[str, Any]) -> StatisticNoise:
         ) from error
 
 
-def fit_noise(
-    kind: str, epsilon: float, delta: float, bound: int, classes: int, releases: int = 1
-) -> StatisticNoise:
+def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int, releases: int = 1) -> StatisticNoise:
     """Return the least noise of this kind whose exact cost is at most (ε, δ); `delta` is for Gaussian noise alone.
 
     That is the cost of this number of `releases` together, each with such noise, each stated at its part of δ.

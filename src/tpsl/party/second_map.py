@@ -1,13 +1,13 @@
-"""The map of a second statistic of the same records: random features that look where the first head has found something.
+"""The map of a second statistic: random features that look where the first head has found something.
 
 The first head was fitted on features drawn at random, most of which read fields that tell little of the label. What it
 has learned is public from then on, so the second map may follow it: the logits f of the first head, as nearly as a sum
 over fields gives them, `f ≈ Σ_j e_j(x_j)`, say how much each field matters and which of its values are alike. Features
 are drawn again, as functions of
 
-    c·A  with  A_r = e_r·u_j + ½·s_j·v_r      for the feature r of field j, u and v standard normal, s_j the deviation of e_j
+    c·A  with  A_r = e_r·u_j + ½·s_j·v_r      for each of the numbers c_r that say which value the field j has
 
-in place of plain normal A: values that act alike are near each other, fields that act little have little weight. No
+with u and v standard normal and s_j the deviation of e_j, in place of plain normal A: values that act alike are near each other, fields that act little have little weight. No
 label has a part in it but through what was released.
 """
 
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from tpsl.models.seeds import seed_of
-from tpsl.party.expansion import Expansion
 from tpsl.party.feature_map import FeatureMap, Inputs, Purpose, sampled
 from tpsl.party.statistic_head import FirstHead
 

@@ -104,7 +104,9 @@ class FitReport:
 
     def __str__(self) -> str:
         which, otherwise = ("second ", "first head") if self.second else ("", "base rate")
-        worth = f"the {which}statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
+        worth = (
+            f"the {which}statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
+        )
         return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the {otherwise}"
 
 

@@ -144,7 +144,7 @@ class RunVault:
         return self._noisy
 
     def statistic(self, width: int, blocks: Iterable[npt.NDArray[np.integer]]) -> NoisyStatistic:
-        """Release the job's statistic, or the next one, of integer vectors of this width; the same ones cost nothing."""
+        """Release a statistic of the job, of integer vectors of this width; the same ones again cost nothing."""
         if not self._stored:
             self.store()
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)

@@ -186,9 +186,7 @@ def learn_head(role: LabelRole, records: _Records) -> None:
     keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
 
 
-def _fitted(
-    role: LabelRole, feature_map: FeatureMap, inputs: Floats, first: FirstHead | None = None
-) -> StatisticHead:
+def _fitted(role: LabelRole, feature_map: FeatureMap, inputs: Floats, first: FirstHead | None = None) -> StatisticHead:
     """Release the statistic of this map and return the head fitted on it, on top of the first one if there is one."""
     assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
     phi = RowStack(np.int32, feature_map.width)
