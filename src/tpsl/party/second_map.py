@@ -7,8 +7,8 @@ are drawn again, as functions of
 
     c·A  with  A_r = e_r·u_j + ½·s_j·v_r      for each of the numbers c_r that say which value the field j has
 
-with u and v standard normal and s_j the deviation of e_j, in place of plain normal A: values that act alike are near each other, fields that act little have little weight. No
-label has a part in it but through what was released.
+with u and v standard normal and s_j the deviation of e_j, in place of plain normal A: values that act alike are near
+each other, fields that act little have little weight. No label has a part in it but through what was released.
 """
 
 from __future__ import annotations
