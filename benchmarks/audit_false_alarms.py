@@ -14,6 +14,7 @@ import argparse
 import json
 import tempfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,25 @@ import pyarrow as pa
 from tpsl.audit import examine
 from tpsl.audit.canaries import plant_canaries
 from tpsl.audit.canary_bound import Claim, guess_coins
-from tpsl.audit.levels import CANARIES, RELEASES
+from tpsl.audit.levels import CANARIES, RELEASES, STATISTIC
 from tpsl.audit.repeated_releases import examine_draws
+from tpsl.audit.statistic_canaries import OneHotCanaries, examine_releases
 from tpsl.data.dataset import Dataset
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import Mechanism, laplace, randomized_response, secure_words, subset_selection
+from tpsl.mechanisms import (
+    DEFAULT_BOUND,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Mechanism,
+    StatisticNoise,
+    fit_noise,
+    laplace,
+    predicted_statistic_auc,
+    randomized_response,
+    secure_words,
+    subset_selection,
+)
 from tpsl.training.job import make_job
 from tpsl.vault.outcome_tests import Expected
 
@@ -40,6 +54,15 @@ MECHANISMS = (
     randomized_response(2.0, 5),
     subset_selection(0.5, 10),
 )
+STATISTICS: tuple[tuple[StatisticNoise, int, int], ...] = (
+    (fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, 2), DEFAULT_BOUND, 2),
+    (fit_noise("laplace", 1.0, 1e-6, DEFAULT_BOUND, 2), DEFAULT_BOUND, 2),
+    (fit_noise("gaussian", 4.0, 1e-6, DEFAULT_BOUND, 5), DEFAULT_BOUND, 5),
+    (fit_noise("laplace", 4.0, 1e-6, DEFAULT_BOUND, 5), DEFAULT_BOUND, 5),
+    (DiscreteGaussian(9, 1e-6), 4, 2),
+    (DiscreteLaplace(2), 3, 4),
+)
+"""Noise, bound and classes; the last two so small that the grid shows."""
 NOTICED = 0.01
 RECORDS, DRAWS = 400, 12
 CONFIDENCE = 0.95
@@ -65,6 +88,23 @@ def simulated_releases(mechanism: Mechanism, expected: Expected) -> float:
     return sum(entry.tests for entry in tested) * min(entry.p_value for entry in tested)
 
 
+@cache
+def right_guesses(noise: StatisticNoise, bound: int, classes: int) -> float:
+    """Return the share of coins that are guessed right on average."""
+    return predicted_statistic_auc(noise, bound, classes).likelier_class
+
+
+def simulated_statistic(noise: StatisticNoise, bound: int, classes: int) -> float:
+    """Return the p-value of two simulated releases of a statistic, all tests counted."""
+    words, found = secure_words(), []
+    for _ in range(2):
+        canaries = OneHotCanaries.draw(RECORDS // 2, classes, words)
+        sums = canaries.sums(bound)
+        found.append(canaries.read(sums + noise.sample(sums.size, words).reshape(sums.shape), noise, bound, words))
+    tested = examine_releases(found, noise, right_guesses(noise, bound, classes), words)
+    return sum(entry.tests for entry in tested) * min(entry.p_value for entry in tested)
+
+
 def simulate(audits: int) -> dict[str, Any]:
     """Return, for each part, how many p-values are small, and how many accuse."""
     found: Counter[str] = Counter()
@@ -77,6 +117,7 @@ def simulate(audits: int) -> dict[str, Any]:
         for part, p_value, level in (
             ("canaries", simulated_canaries(mechanism, data), CANARIES),
             ("releases", simulated_releases(mechanism, expected), RELEASES),
+            ("statistic", simulated_statistic(*STATISTICS[number % len(STATISTICS)]), STATISTIC),
         ):
             found[f"{part}: p below {NOTICED:g}"] += p_value < NOTICED
             found[f"{part}: accused"] += p_value < level

@@ -158,6 +158,13 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     chosen = {row["epsilon"]: row["method"] for row in rows if row["algorithm"] == AUTO and "method" in row}
     worth = {row["epsilon"]: row["clean_labels"] for row in rows if "clean_labels" in row}
     notes = []
+    networks = {(row["epsilon"], row["seed"]): row["results"] for row in rows if _is(row, NETWORK)}
+    pairs = [(row["results"], networks.get((row["epsilon"], row["seed"]))) for row in rows if _is(row, HANDED_OVER)]
+    if pairs:
+        equal = sum(handed_over == network for handed_over, network in pairs)
+        notes.append(
+            f"Labels handed over give the network of split training, bit for bit: {equal} of {len(pairs)} do.\n"
+        )
     if chosen:
         methods = (f"{method} at ε = {epsilon:g}" for epsilon, method in sorted(chosen.items()))
         notes.append(f"`{AUTO}` chose: {', '.join(methods)}.\n")
@@ -170,6 +177,10 @@ def _notes(rows: Sequence[Row]) -> list[str]:
             reasons.setdefault((row["algorithm"], row["failed"]), []).append(row)
     lines = [f"- {name} ({_where(cells)}): {reason}" for (name, reason), cells in reasons.items()]
     return [*notes, "## Without a result\n", *lines] if lines else notes
+
+
+def _is(row: Row, algorithm: str) -> bool:
+    return (row["part"], row["algorithm"]) == ("private", algorithm) and bool(row["results"])
 
 
 def _where(cells: Sequence[Row]) -> str:

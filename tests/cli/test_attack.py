@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tpsl.attacks import ATTACKS
 
@@ -62,6 +63,16 @@ def test_each_row_has_the_ceiling_of_its_own_attacker(
     explained = " ".join(shown.stderr.split())
     assert "Ceiling 0.8808: what ε allows an attacker who scores by the noisy label alone" in explained
     assert "noisy label and best prediction from features together" in explained
+
+
+def test_it_computes_with_as_many_threads_as_it_is_told(tpsl: Any, recorded: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert tpsl("attack", recorded, "--attack", "likelihood", "--threads", 2, "--json").status == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_errors_name_the_culprit(tpsl: Any, small_job: Path, recorded: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
     learned = tpsl(*learning, "--json").json()
     assert (learned["learner"], learned["epsilon"], learned["records"], learned["judges"]) == (learner, 3.0, 1600, 160)
     assert 0 < learned["validation_loss"] < 0.7
+    assert 800 < learned["effective_labels"] < 1300  # of 1,600 at ε = 3 and a quarter positive
     scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
     assert scored["records"] == 2000
     found = dict(zip(*pq.read_table("scores.parquet").to_pydict().values(), strict=True))
@@ -36,6 +38,15 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
     again = tpsl(*learning)
     assert "run is a finished run; nothing to do" in again.stderr
     assert f"learner            {learner}: " in again.stdout and "ε = 3" in again.stdout
+    assert "do not rely on it" not in again.stdout
+
+
+def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
+    tpsl("vault", "create", "other", "label.parquet", "--json").json()
+    tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--out", "noise", "--json").json()
+    learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
+    shown = tpsl(*learning)
+    assert re.search(r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.stdout)
 
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:

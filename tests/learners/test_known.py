@@ -24,7 +24,7 @@ RR = randomized_response(1.0)
 def test_a_learner_is_judged_saved_and_loaded(name: str, make_records: MakeRecords, tmp_path: Path) -> None:
     records, y = make_records(randomized_response(2.0), 5000)
     fitted = fit(name, records)
-    assert fitted.judged.shape == (500,)
+    assert fitted.judged.shape == (500,) and fitted.evidence > 3
     found = fitted.model.probabilities(records.features)
     assert found.dtype == np.float32
     assert auc(found[5000:], y[5000:]).value > 0.7
@@ -34,11 +34,11 @@ def test_a_learner_is_judged_saved_and_loaded(name: str, make_records: MakeRecor
 
 @pytest.mark.parametrize("name", ["lightgbm", "logistic"])
 def test_ten_classes(name: str, make_records: MakeRecords, tmp_path: Path) -> None:
-    records, y = make_records(randomized_response(4.0, 10), 3000)
+    records, y = make_records(randomized_response(4.0, 10), 2000)
     model = fit(name, records).model
     found = model.probabilities(records.features)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
-    assert accuracy(found[3000:], y[3000:]) > 1.15 * np.bincount(y[:3000]).max() / 3000
+    assert accuracy(found[2000:], y[2000:]) > 1.1 * np.bincount(y[:2000]).max() / 2000
     save(model, tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").probabilities(records.features), found)
 
@@ -66,13 +66,13 @@ def test_noise_that_hides_everything_leaves_the_shares(make_records: MakeRecords
 
 
 def test_trees_correct_what_the_additive_model_cannot_say(make_records: MakeRecords) -> None:
-    records, y = make_records(identity(), 8000)
+    records, y = make_records(identity(), 5000)
     trees, linear = fit("lightgbm", records), fit("logistic", records)
     rounds = int(trees.setting.split()[0])
     assert rounds > 20
     assert choose([linear, trees]) is trees
-    scores = [one.model.probabilities(records.features)[8000:] for one in (trees, linear)]
-    assert auc(scores[0], y[8000:]).value > auc(scores[1], y[8000:]).value + 0.02
+    scores = [one.model.probabilities(records.features)[5000:] for one in (trees, linear)]
+    assert auc(scores[0], y[5000:]).value > auc(scores[1], y[5000:]).value + 0.02
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("lightgbm", 0.1), ("logistic", 1.0)])

@@ -232,7 +232,9 @@ def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spa
     for row in learned:
         assert 0.6 < row["results"]["run"]["test_auc"] < 1
         assert row["exact_epsilon"] == network["exact_epsilon"]
-    assert "## Without a result" not in markdown(rows, "synthetic")
+    text = markdown(rows, "synthetic")
+    assert "give the network of split training, bit for bit: 1 of 1 do" in text
+    assert "## Without a result" not in text
 
 
 def test_features_of_all_parties_are_joined() -> None:

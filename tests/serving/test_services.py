@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
 from tpsl.data.row_encoder import RowEncoder
@@ -24,8 +26,11 @@ from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.one_process import predict
 from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
+from tpsl.training.job import make_job
+from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages.statistic import STATISTIC_HEAD
 from tpsl.tuning.search import tune
 
 Serve = Callable[..., Any]
@@ -120,6 +125,28 @@ def test_a_committee_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_
         async with serve(tmp_path / "tuned", "shop", feature_run=model.run.path) as served:
             reply = await served.score("shop", RECORDS, "one")
             assert "this service goes with" in reply.content["error"], "a member alone is another model"
+
+    asyncio.run(main())
+
+
+def test_the_head_of_a_statistic_is_served_as_the_private_head(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
+    content = RunFolder(served_runs / "joint").job().model_dump(mode="json", exclude={"method", "statistic"})
+    job = make_job(content | {"statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    train(job, tmp_path / "run")
+    head = tmp_path / "run" / "label" / STATISTIC_HEAD
+    tensors = load_file(head)  # these labels are independent of the features: the head is the base rate
+    tensors["weights"] = torch.randn(tensors["weights"].shape, generator=torch.Generator().manual_seed(0))
+    save_file(tensors, head)
+
+    async def main() -> None:
+        async with serve(tmp_path / "run", "shop", "bank") as served:
+            own = served.ask("label", "/v1/score", {"key": "k", "records": RECORDS})
+            label, _, _ = await asyncio.gather(
+                own, served.score("shop", RECORDS, "k"), served.score("bank", RECORDS, "k")
+            )
+            expected = predicted(tmp_path / "run", "shop", "bank", "label")
+            assert np.array_equal(floats(label.content["scores"]), expected)
+            assert expected.std() > 1e-2
 
     asyncio.run(main())
 

@@ -28,7 +28,7 @@ from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
-from tpsl.vault import ReleasePolicy, Vault
+from tpsl.vault import ReleasePolicy, Vault, VaultError
 
 WIDTH = 8
 FIELDS = 6
@@ -248,3 +248,23 @@ def test_a_later_release_of_the_statistics_records_shows_in_the_result(tmp_path:
         vault.release(again, policy=ReleasePolicy(compose=True))
     now = result_now(RunFolder(tmp_path / "run"), result)
     assert result.total_epsilon <= 2.0 < now.total_epsilon < result.total_epsilon + again.epsilon + 1e-9
+
+
+def test_a_run_releases_one_statistic_even_where_composing_is_permitted(tmp_path: Path) -> None:
+    """A malicious feature party comes back after the release with other vectors, again and again."""
+    agreed, run = job(privacy={"noise_seed": None}), RunFolder(tmp_path / "run")
+    side = load(agreed.data).label_side
+    setup, records = RunSetup(agreed, run), len(Schedule(agreed, side.records.train, side.records.test).statistic)
+    first, other = (np.full((records, 2), number, np.int32) for number in (1, 2))
+
+    def released(vectors: np.ndarray) -> np.ndarray:
+        vault = RunVault(setup, side, tmp_path / "vault", ReleasePolicy(compose=True))
+        return vault.statistic(2, [vectors]).values
+
+    with run.started(agreed, ["label"]):
+        values = released(first)
+        with pytest.raises(VaultError, match="released before"):
+            released(other)
+        assert (released(first) == values).all()
+    with Vault.open(tmp_path / "vault") as vault:
+        assert [entry.kind for entry in vault.ledger().entries].count("statistic") == 1

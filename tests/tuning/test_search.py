@@ -17,6 +17,7 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
+from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
@@ -311,3 +312,25 @@ def test_names_say_what_differs() -> None:
     assert describe([jobs[0], split]) == ["learning rate 0.001", "learning rate 0.5 and 0.001"]
     slower = make_job(content, configuration(1e-2, features=0.1), "test")
     assert describe([jobs[2], slower]) == ["wide on, learning rate 0.01", "wide off, learning rate 0.001 and 0.01"]
+
+
+def test_a_party_that_was_handed_labels_over_finds_the_same(
+    tuned: tuple[Path, TuneResult], data: Dataset, tmp_path: Path
+) -> None:
+    """The same candidates, weights and predictions, without a vault and without a true label."""
+    out, found = tuned
+    with Vault.open(out / "vault") as vault:
+        ids = data.ids.take(pa.array(data.train))
+        noisy = vault.noisy_labels(base_job().mechanism, ids, seed=1)
+        handed = HandedLabels(noisy, vault.total(ids), tmp_path / "labels.parquet")
+    alone = Dataset.of_one(data.feature_sides["feature"], ("0", "1"))
+    again = search.tune(RunSetup(base_job(), RunFolder(tmp_path / "alone")), SPACE, vault=handed, data=alone)
+    assert [(c.configuration, c.epoch, c.weight) for c in again.candidates] == [
+        (c.configuration, c.epoch, c.weight) for c in found.candidates
+    ]
+    assert (again.best.epoch, again.committee_validation) == (found.best.epoch, found.committee_validation)
+    assert math.isnan(again.committee.test_auc) and math.isnan(again.best.test.test_log_loss)
+    assert (again.epsilon, again.total_epsilon, again.vault) == (2.0, 2.0, str(tmp_path / "labels.parquet"))
+    for name, run in runs(out).items():
+        kept, then = run.predictions(2), runs(tmp_path / "alone")[name].predictions(2)
+        assert all((kept[records] == then[records]).all() for records in ("validation", "test"))

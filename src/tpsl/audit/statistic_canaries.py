@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,19 +88,16 @@ def audit_statistic(
     width = max(2, math.ceil(canaries / releases))
     found = []
     for number in range(releases):
-        canary = _Canaries.draw(width, classes, words)
-        values = _released(StatisticPlan(noise, plan.bound, width), classes, canary.labels, folder / "vault")
-        found.append(canary.read(values, noise, plan.bound))
+        canaries_of_release = OneHotCanaries.draw(width, classes, words)
+        wanted = StatisticPlan(noise, plan.bound, width)
+        values = _released(wanted, classes, canaries_of_release.labels, folder / "vault")
+        found.append(canaries_of_release.read(values, noise, plan.bound, words))
         progress(number + 1, releases, f"releasing a statistic of {width:,} canaries")
     evidence, right = (np.concatenate([getattr(read, name) for read in found]) for name in ("evidence", "right"))
     success = predicted_statistic_auc(noise, plan.bound, classes).likelier_class
-    tested = [
-        _guessed(int(right.sum()), len(right), success, noise),
-        *_noise_tests(noise, np.stack([read.added for read in found]), words),
-    ]
     cost = noise.cost(plan.bound, classes)
     guessed = worth_guessing(evidence, confidence) if cost.delta == 0 else np.ones(len(evidence), np.bool_)
-    accused = tuple(accusations(tested, STATISTIC))
+    accused = tuple(accusations(examine_releases(found, noise, success, words), STATISTIC))
     return StatisticResult(
         passed=not accused,
         claimed=cost.epsilon,
@@ -119,7 +116,7 @@ def audit_statistic(
 
 
 @dataclass(frozen=True)
-class _Read:
+class ReadRelease:
     """What one release says about its canaries."""
 
     evidence: Floats
@@ -130,7 +127,7 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Canaries:
+class OneHotCanaries:
     """Fair coins, each between two classes of its own: the label of canary i is `sides[i, coins[i]]`."""
 
     coins: Integers
@@ -138,7 +135,7 @@ class _Canaries:
     classes: int
 
     @classmethod
-    def draw(cls, width: int, classes: int, words: RandomWords) -> _Canaries:
+    def draw(cls, width: int, classes: int, words: RandomWords) -> OneHotCanaries:
         """Toss a coin for each canary; with k classes all classes have their turn."""
         coins = (words.words(width) & np.uint64(1)).astype(np.int64)
         first = np.zeros(width, np.int64) if classes == 2 else np.arange(width) % classes
@@ -150,17 +147,21 @@ class _Canaries:
         """The labels."""
         return self.sides[np.arange(len(self.coins)), self.coins]
 
-    def read(self, values: Integers, noise: StatisticNoise, bound: int) -> _Read:
+    def sums(self, bound: int) -> Integers:
+        """What is released of them, without the noise: `[vectors, width]`."""
+        counted = np.arange(self.classes) if self.classes > 2 else np.ones(1, np.int64)
+        sums: Integers = bound * (self.labels == counted[:, None]).astype(np.int64)
+        return sums
+
+    def read(self, values: Integers, noise: StatisticNoise, bound: int, words: RandomWords) -> ReadRelease:
         """Guess the coins from what was released; a coin decides where nothing speaks for either side."""
         ratio, canary = noise.log_ratio(values, bound), np.arange(len(self.coins))
         evidence = ratio[0]
         if self.classes > 2:
             evidence = ratio[self.sides[:, 1], canary] - ratio[self.sides[:, 0], canary]
-        counted = np.arange(self.classes) if self.classes > 2 else np.ones(1, np.int64)
-        added = values - bound * (self.labels == counted[:, None])
-        tossed = secure_words().words(len(evidence)) & np.uint64(1)
+        tossed = words.words(len(evidence)) & np.uint64(1)
         guess = np.where(evidence == 0, tossed, evidence > 0)
-        return _Read(evidence, guess == self.coins, added)
+        return ReadRelease(evidence, guess == self.coins, values - self.sums(bound))
 
 
 def _released(plan: StatisticPlan, classes: int, labels: Integers, path: Path) -> Integers:
@@ -178,6 +179,15 @@ def _released(plan: StatisticPlan, classes: int, labels: Integers, path: Path) -
         values = vault.release_statistic(plan, ids, vectors()).values
     shutil.rmtree(path)
     return values
+
+
+def examine_releases(
+    found: Sequence[ReadRelease], noise: StatisticNoise, success: float, words: RandomWords
+) -> list[Tested]:
+    """Test the guesses and the noise of all releases; a guess is right with probability `success`."""
+    right = sum(int(read.right.sum()) for read in found)
+    guesses = _guessed(right, sum(len(read.right) for read in found), success, noise)
+    return [guesses, *_noise_tests(noise, np.stack([read.added for read in found]), words)]
 
 
 def _guessed(right: int, canaries: int, success: float, noise: StatisticNoise) -> Tested:

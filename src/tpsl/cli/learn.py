@@ -12,12 +12,14 @@ from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
+from tpsl.cli.tune import show_tuned
 from tpsl.cli.two_parties import Side
 
 if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
 
-NETWORK = "network"
+NETWORK, TUNED = "network", "tuned"
+_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -39,8 +41,8 @@ def learn(
     learner: Annotated[
         str,
         typer.Option(
-            help="What learns: 'network' (the job's), or on the same noisy labels 'lightgbm', 'xgboost', 'logistic', "
-            "'auto' (a committee of trees)."
+            help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), or on the same "
+            "noisy labels 'lightgbm', 'xgboost', 'logistic', 'auto' (a committee of trees)."
         ),
     ] = NETWORK,
     local: LocalOption = None,
@@ -68,6 +70,7 @@ def learn(
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
+    from tpsl.tuning.alone import tune_alone
 
     if ca is None:
         warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
@@ -79,6 +82,9 @@ def learn(
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        if learner == TUNED:
+            show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
+            return
         if learner != NETWORK:
             _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
             return
@@ -97,5 +103,6 @@ def _show_learned(result: LearnResult, json: bool) -> None:
         "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
         "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
         "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+        "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
     }
     answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))

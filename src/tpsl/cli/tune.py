@@ -14,6 +14,7 @@ from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_co
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tpsl.training.evaluation import TestMetrics
     from tpsl.tuning.candidates import TuneResult
 
 COMMAND = settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")
@@ -81,13 +82,21 @@ def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
             str(candidate.epoch),
             f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}",
             f"{candidate.weight:.3f}",
-            f"{candidate.test.test_auc:.4f}",
+            _auc(candidate.test),
             style="bold" if candidate == result.best else None,
         )
     yield table
     best = result.best
-    yield f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {best.test.test_auc:.4f}"
-    yield f"committee             of all by weight: test AUC {result.committee.test_auc:.4f}"
+    yield f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {_auc(best.test)}"
+    yield f"committee             of all by weight: test AUC {_auc(result.committee)}"
     yield f"guarantee             {guarantee_text(result)}: one release for all of them"
     yield f"the best job          {out / 'best.yaml'}"
     yield f"use the committee     tpsl predict {out}, tpsl label score {out}, tpsl export {out}"
+
+
+def _auc(metrics: TestMetrics) -> str:
+    """The test AUC, if there are true labels of test records here."""
+    from tpsl.files import for_json
+    from tpsl.report.words import auc_text
+
+    return auc_text(for_json(metrics.test_auc))

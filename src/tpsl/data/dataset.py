@@ -15,9 +15,9 @@ from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, Own
 from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.rawtable import same_ids_or_error
+from tpsl.data.rawtable import NO_LABEL, same_ids_or_error
 from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
@@ -71,6 +71,13 @@ class Dataset:
     def label_features(self) -> Features | Inputs | None:
         """The label party's own features, if it has any."""
         return self.label_side.records.features
+
+    @classmethod
+    def of_one(cls, side: FeatureSide, class_names: tuple[str, ...]) -> Dataset:
+        """Return what a feature party knows that is alone: its own side, and no label of any record."""
+        records = LabelRecords(side.ids, None, class_names, side.train, side.test)
+        unknown = TrueLabels(np.full(len(side.ids), NO_LABEL, np.int64), class_names)
+        return cls({side.party: side}, LabelSide(records, unknown))
 
     def with_labels(self, labels: npt.NDArray[np.int64]) -> Dataset:
         """Return the same records with other labels of the same classes."""

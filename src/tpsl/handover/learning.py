@@ -56,4 +56,4 @@ def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None
             f"{handed.path}: was released with {card.mechanism}, {card.draws} draw(s), and privacy in the job says "
             f"{agreed}, {job.privacy.draws} draw(s)"
         )
-    return HandedLabels(handed.of(side.ids.take(pa.array(side.train))), card.spent)
+    return HandedLabels(handed.of(side.ids.take(pa.array(side.train))), card.spent, handed.path)

@@ -27,6 +27,8 @@ _RECORDS_OF_A_LEAF = 100
 _COLUMNS_OF_A_TREE = 0.5
 _BINS = 63
 _ROUNDS, _PATIENCE = 500, 30
+CLEAR_GAIN = 0.1
+"""Nats by which the judges must like it better within that patience; less is noise, and costs time."""
 _CATEGORY_PENALTY, _CATEGORY_SMOOTHING = 100.0, 50.0
 """LightGBM groups the categories of a column by their noisy labels, which finds noise unless it is held back."""
 
@@ -119,7 +121,7 @@ class LightGBM(Booster):
             valid_sets=[cls._data(library, judges, like=data)],
             valid_names=["judges"],
             feval=lambda scores, _: ("likelihood", float(objective.log_likelihoods(scores).sum()), True),
-            callbacks=[library.early_stopping(_PATIENCE, verbose=False)],
+            callbacks=[library.early_stopping(_PATIENCE, verbose=False, min_delta=CLEAR_GAIN)],
         )
         return int(grown.best_iteration), float(grown.best_score["judges"]["likelihood"])
 
@@ -196,8 +198,7 @@ class XGBoost(Booster):
             obj=task.objective.xgboost,
             evals=[(cls._data(library, judges), "judges")],
             custom_metric=lambda scores, _: ("likelihood", float(objective.log_likelihoods(scores).sum())),
-            maximize=True,
-            early_stopping_rounds=_PATIENCE,
+            callbacks=[library.callback.EarlyStopping(rounds=_PATIENCE, maximize=True, min_delta=CLEAR_GAIN)],
             verbose_eval=False,
         )
         return int(grown.best_iteration) + 1, float(grown.best_score)

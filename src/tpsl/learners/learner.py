@@ -89,6 +89,8 @@ class Fitted:
     """Probabilities of the held-out records, by the same learner and setting without them."""
     log_likelihood: float
     """What their noisy labels say of those: what learners are compared by."""
+    evidence: float
+    """How much more likely they are than under the shares of the classes alone, in nats."""
 
 
 def judged_by(records: LearnerRecords, name: str, setting: str, model: LearnedModel, judged: Floats) -> Fitted:
@@ -97,8 +99,10 @@ def judged_by(records: LearnerRecords, name: str, setting: str, model: LearnedMo
     `judged` are log-odds of the held-out records, by a model that was fitted without them.
     """
     targets, probabilities = records.targets.take(records.held_out), as_probabilities(judged)
-    said = record_log_likelihoods(targets.mechanism, targets.draws, probabilities)
-    return Fitted(name, setting, model, probabilities, float(said.sum()))
+    said = float(record_log_likelihoods(targets.mechanism, targets.draws, probabilities).sum())
+    shares = np.tile(records.targets.take(records.trained).class_shares(), (len(targets), 1))
+    of_shares = float(record_log_likelihoods(targets.mechanism, targets.draws, shares).sum())
+    return Fitted(name, setting, model, probabilities, said, said - of_shares)
 
 
 def as_probabilities(log_odds: Floats) -> npt.NDArray[np.float32]:

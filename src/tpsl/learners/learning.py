@@ -44,6 +44,8 @@ from tpsl.vault import NoisyLabels
 TEST_SCORES = "test_scores.parquet"
 _MODEL, _RESULT = "learner", "learned.json"
 _DEFAULT_VALIDATION = 0.1
+_CLEAR = 3.0
+"""Nats: labels that are e^3 times as likely."""
 _TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
 
 
@@ -63,10 +65,19 @@ class LearnResult:
     """The largest ε that any of the records has spent, as far as the card says."""
     private: bool
     records: int
+    effective_labels: float
+    """About how many clean labels their noisy labels are worth."""
     judges: int
     """Records of these that were kept apart to choose."""
+    evidence: float
+    """How much more likely their noisy labels are than under the shares of the classes alone, in nats."""
     validation: Validation
     """What their noisy labels say of the same learner and setting, fitted without them."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the judges can tell the model from the shares of the classes."""
+        return self.evidence > _CLEAR
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data, flat."""
@@ -182,7 +193,9 @@ def _kept(
         total_epsilon=handed.spent.epsilon,
         private=handed.spent.private,
         records=len(records.rows),
+        effective_labels=records.targets.effective_labels(),
         judges=len(judges),
+        evidence=fitted.evidence,
         validation=noisy_validation(judges.mechanism, judges.draws, fitted.judged),
     )
     write_atomically(run.party(side.party) / _RESULT, json.dumps(result.as_dict()).encode())

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.training.validation import debiased_labels
 
 Floats = npt.NDArray[np.float64]
@@ -58,6 +59,11 @@ class NoisyTargets:
         shares = np.clip(self.unbiased().mean(axis=0), _SMALLEST_SHARE, 1.0)
         found: Floats = shares / shares.sum()
         return found
+
+    def effective_labels(self) -> float:
+        """Return about how many clean labels these are worth: what any learner has to go on."""
+        counts = [round(share * len(self)) for share in self.class_shares()]
+        return effective_labels(self.mechanism, counts, len(self.draws))
 
 
 def mixture_log_likelihoods(log_likelihood: Floats, log_probabilities: Floats) -> Floats:

@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 
 from tpsl.data.features import Features
 from tpsl.data.split import Rows
-from tpsl.learners.boosting import BOOSTERS, Booster, BoostingInputs, BoostingTask
+from tpsl.learners.boosting import BOOSTERS, CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective
@@ -119,7 +119,7 @@ def train_trees(records: LearnerRecords, engine: str, *, plain: bool = False) ->
     judges = fitting.inputs(records.rows[records.held_out])
     task = fitting.task()
     rounds, found = library.judged(task, judges, objective)
-    if found <= float(objective.log_likelihoods(judges.start).sum()):
+    if found <= float(objective.log_likelihoods(judges.start).sum()) + CLEAR_GAIN:
         rounds = 0
     judged = judges.start + (library.grow(task, rounds).raise_by(judges) if rounds else 0.0)
     whole = _Fitting(records, np.arange(len(records.rows), dtype=np.int64), additive)

@@ -8,7 +8,6 @@ In one process there is nobody to measure; there each epoch is evaluated when it
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,11 +16,10 @@ import numpy.typing as npt
 from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.party.local_head import Columns, Judging, train_local_head
-from tpsl.training.evaluation import TEST_METRICS, evaluate
+from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
 from tpsl.training.job import Job
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
@@ -73,7 +71,9 @@ class AfterTraining:
             return
         labels = self._test_labels()
         for position in due:
-            entries[position] |= self._test_metrics(self._run.predictions(entries[position]["epoch"])["test"], labels)
+            entries[position] |= asdict(
+                evaluate_known(self._run.predictions(entries[position]["epoch"])["test"], labels)
+            )
         self._run.write_metrics(entries)
         for position in due:
             entry = entries[position]
@@ -83,12 +83,6 @@ class AfterTraining:
     def _test_labels(self) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
         return self._vault.completed(reveal(self._labels)[self._records.test])
-
-    def _test_metrics(self, predicted: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> dict[str, float]:
-        known = labels != NO_LABEL
-        if not known.any():
-            return dict.fromkeys(TEST_METRICS, math.nan)
-        return asdict(evaluate(predicted[known], labels[known]))
 
     def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpsl.data.dataset import class_names
-from tpsl.data.sides import FeatureSide, LabelRecords
+from tpsl.data.dataset import Dataset, class_names
+from tpsl.data.sides import FeatureSide
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, JobError
 from tpsl.training.observer import Observer
@@ -47,7 +47,7 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top
     """
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
-        records = LabelRecords(side.ids, None, class_names(setup.job.data), side.train, side.test)
+        records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
         attend_together(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)])
     result = setup.run.result()
     assert result is not None  # the farewell has written it

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl import metrics
+from tpsl.data.rawtable import NO_LABEL
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class TestMetrics:
 
 
 TEST_METRICS = tuple(field.name for field in fields(TestMetrics))
+
+
+def evaluate_known(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:
+    """Return the metrics of the records whose label is known; all are NaN if none is."""
+    known = labels != NO_LABEL
+    if not known.any():
+        return TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
+    return evaluate(probabilities[known], labels[known])
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
@@ -18,11 +19,13 @@ class HandedLabels:
 
     labels: NoisyLabels
     spent: LedgerTotal
+    origin: Path
+    """The file or folder that they were read from."""
 
     @classmethod
-    def of(cls, labels: NoisyLabels) -> HandedLabels:
+    def of(cls, labels: NoisyLabels, origin: Path) -> HandedLabels:
         """Return labels of which no more is known than their own release."""
-        return cls(labels, LedgerTotal(labels.epsilon, labels.delta, labels.private, len(labels)))
+        return cls(labels, LedgerTotal(labels.epsilon, labels.delta, labels.private, len(labels)), origin)
 
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels."""

@@ -98,7 +98,8 @@ class _Exchange:
         with received.run.started(self._job, [self._party], moved=True):
             if LABEL_PARTY not in received.run.confirmed_to(self._party):
                 self.train(received, side)
-            labels = HandedLabels.of(handed_over(self._job, received.run.party(self._party)))
+            folder = received.run.party(self._party)
+            labels = HandedLabels.of(handed_over(self._job, folder), folder)
         setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
         train_alone(setup, side, labels, at_top=NullObserver())
         result = setup.run.party_result(self._party)

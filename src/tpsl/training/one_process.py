@@ -138,7 +138,8 @@ def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault, couple: Couple) 
         if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
             roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
             attend_together(*roles, couple)
-        return HandedLabels(handed_over(setup.job, exchange.run.party(side.party)), vault.total())
+        received = exchange.run.party(side.party)
+        return HandedLabels(handed_over(setup.job, received), vault.total(), received)
 
 
 def load_records(

@@ -75,7 +75,8 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
-        self._statistics: list[str] = []
+        noted = setup.run.noted_ledger() or {}
+        self._statistics: list[str] = list(noted.get("statistics", []))
         self._total: LedgerTotal | None = None
 
     def store(self) -> None:
@@ -144,15 +145,20 @@ class RunVault:
         return self._noisy
 
     def statistic(self, width: int, blocks: Iterable[npt.NDArray[np.integer]]) -> NoisyStatistic:
-        """Release a statistic of the job, of integer vectors of this width; the same ones again cost nothing."""
+        """Release a statistic of the job, of integer vectors of this width; the same ones again cost nothing.
+
+        A run releases as many as its job says. A feature party that was restarted and sends something else does not get
+        another, whatever the policy permits to different runs.
+        """
         if not self._stored:
             self.store()
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
+        policy = replace(self.policy, compose=False) if self._statistics else self.policy
         with Vault.open(self.path) as vault:
-            found = vault.release_statistic(plan, ids, blocks, policy=self.policy)
-        description = PlannedStatistic(plan, self.records.classes).description
-        self._statistics.append(describe_release(description, 1, plan.seed))
-        self._notice(f"{description}, of {len(ids):,} labels, is released")
+            found = vault.release_statistic(plan, ids, blocks, policy=policy)
+        described = PlannedStatistic(plan, self.records.classes).description
+        self._notice(f"{described}, of {len(ids):,} labels, is released")
+        self._statistics = list(dict.fromkeys([*self._statistics, describe_release(described, 1, plan.seed)]))
         self.total()
         return found
 

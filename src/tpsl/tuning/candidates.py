@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, write_atomically
 from tpsl.prediction.committee import Mixture
-from tpsl.training.evaluation import TestMetrics, evaluate
+from tpsl.training.evaluation import TestMetrics, evaluate_known
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
@@ -119,6 +120,7 @@ class Released:
     noisy: NoisyLabels
     total: LedgerTotal
     vault: Path
+    """Where it comes from: the vault, or what a feature party was handed over."""
 
 
 def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Released, out: Path) -> TuneResult:
@@ -151,7 +153,7 @@ def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Relea
         job=changed(trials[best.number].job, final, "the best job"),
         candidates=tuple(candidates),
         best=best,
-        committee=evaluate(committees["test"].predict(), reveal(side.labels)[side.records.test]),
+        committee=evaluate_known(committees["test"].predict(), reveal(side.labels)[side.records.test]),
         committee_validation=noisy_validation(judges.mechanism, judges.draws, committees["validation"].predict()),
         diverged=tuple(trial.name for trial in trials if trial.has_diverged),
     )
@@ -163,6 +165,6 @@ def _candidates(trials: Sequence[Trial]) -> list[Candidate]:
     for number, trial in enumerate(trials):
         for entry in [] if trial.has_diverged else trial.run.metrics():
             judged = Validation(**{field.name: entry[field.name] for field in fields(Validation)})
-            test = TestMetrics(**{field.name: entry[field.name] for field in fields(TestMetrics)})
+            test = TestMetrics(**{field.name: entry.get(field.name, math.nan) for field in fields(TestMetrics)})
             found.append(Candidate(number, trial.name, entry["epoch"], trial.run.path.name, judged, test, 0.0))
     return found

@@ -18,7 +18,10 @@ import torch
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder
 from tpsl.progress import no_notice
+from tpsl.training.alone import train_alone
+from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.observer import NullObserver
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
@@ -45,7 +48,7 @@ def tune(
     setup: RunSetup,
     space: Sequence[Mapping[str, Any]] | None = None,
     *,
-    vault: VaultChoice | None = None,
+    vault: VaultChoice | HandedLabels | None = None,
     data: Dataset | None = None,
     workers: int = 1,
 ) -> TuneResult:
@@ -55,30 +58,42 @@ def tune(
     `one_process.train` finds it; if nothing is said of it, it is an experiment's own, in the set-up's folder. Test
     metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
     in the folder are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
+    A feature party that is alone gives labels that it was handed over for the vault, and its data (`Dataset.of_one`).
 
     Writes `tune.json` and `best.yaml`, the job of the best candidate, into the folder.
     """
     base, out, watching = setup.job, setup.run.path, setup.watching
-    given, vault = data if workers == 1 else None, vault or VaultChoice()
+    given = data if workers == 1 else None
     jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
     data = load_once(base, setup.own) if data is None else data
     own_networks = any(parts.bottom is not None for parts in setup.own.values())
     jobs = jobs or jobs_of(base, default_space(data.classes, own_networks))
-    if vault.named is None and (vault.place is None or Vault.exists(out / "vault")):
-        vault = replace(vault, named=out / "vault")
-    path = choose_vault(replace(setup, job=jobs[0]), data.label_side, vault).path
-    # The release comes first: workers that open the vault at the same time then only read it.
     make_private_folder(out)
-    noisy, total = noisy_labels_for(jobs[0], data.label_side, path, watching.notice, vault.policy)
-    check_release(out, noisy)
+    if isinstance(vault, HandedLabels):
+        released = Released(vault.noisy(), vault.total(), vault.origin)
+    else:
+        # The release comes first: workers that open the vault at the same time then only read it.
+        released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice())
+    check_release(out, released.noisy)
     trials = trials_of(jobs, out)
-    tasks = _Search(out, path, setup.own, setup.device, given).tasks(trials)
+    handed = vault if isinstance(vault, HandedLabels) else None
+    tasks = _Search(out, released.vault, setup.own, setup.device, given, handed).tasks(trials)
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
-    result = compare(base, trials, data.label_side, Released(noisy, total, path), out)
+    result = compare(base, trials, data.label_side, released, out)
     write_result(out, result)
     return result
+
+
+def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
+    """Return the one release of a search, from the vault that is found for it."""
+    own = setup.run.path / "vault"
+    if choice.named is None and (choice.place is None or Vault.exists(own)):
+        choice = replace(choice, named=own)
+    path = choose_vault(setup, data.label_side, choice).path
+    noisy, total = noisy_labels_for(setup.job, data.label_side, path, setup.watching.notice, choice.policy)
+    return Released(noisy, total, path)
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,8 @@ class _Search:
     device: torch.device | None
     given: Dataset | None
     """The data, where tasks are done in this process."""
+    handed: HandedLabels | None = None
+    """What a feature party that is alone was handed over; it then has no vault."""
 
     def tasks(self, trials: Sequence[Trial]) -> list[Task]:
         """Return the trials, after what several of them share."""
@@ -113,7 +130,10 @@ class _Search:
     def fit_wide(self, job: Job) -> None:
         """Fit the wide parts of a job."""
         data = self._data(job)
-        noisy, _ = noisy_labels_for(job, data.label_side, self.vault, no_notice)
+        if self.handed is not None:
+            noisy = self.handed.noisy()
+        else:
+            noisy, _ = noisy_labels_for(job, data.label_side, self.vault, no_notice)
         fit_wide_once(job, data, noisy, self.out / "wide")
 
     def train(self, trial: Trial, step: SearchStep) -> None:
@@ -121,14 +141,22 @@ class _Search:
         if trial.has_diverged:
             return
         job, run, data = trial.job, trial.run, self._data(trial.job)
+        setup = RunSetup(job, run, self.own, self.device, search=step)
         with run.started(job, [*data.feature_parties, LABEL_PARTY], own=self.own):
             copy_pretrained(job, self.out / "pretrained", run)
             copy_wide_parts(job, self.out / "wide", run)
         try:
-            setup = RunSetup(job, run, self.own, self.device, search=step)
-            train_together(setup, VaultChoice(self.vault), data)
+            if self.handed is not None:
+                self._train_alone(setup, data, self.handed)
+            else:
+                train_together(setup, VaultChoice(self.vault), data)
         except BadMessage as error:  # The learning rate is too large for this much noise.
             trial.mark_diverged(str(error))
+
+    def _train_alone(self, setup: RunSetup, data: Dataset, handed: HandedLabels) -> None:
+        (side,) = data.feature_sides.values()
+        with setup.run.started(setup.job, [side.party, LABEL_PARTY], own=self.own):
+            train_alone(setup, side, handed, at_top=NullObserver())
 
     def _data(self, job: Job) -> Dataset:
         return load_once(job, self.own) if self.given is None else self.given

@@ -20,7 +20,7 @@ from tpsl.prediction.model import TUNE
 from tpsl.tuning.candidates import Trial, TuneResult
 from tpsl.vault import NoisyLabels
 
-_HEAD = "# Chosen by noisy labels alone. On the vault {vault} this job gives the weights of the best candidate again.\n"
+_HEAD = "# Chosen by noisy labels alone. On those of {vault} this job gives the weights of the best candidate again.\n"
 
 
 def check_release(out: Path, noisy: NoisyLabels) -> None:

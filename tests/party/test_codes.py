@@ -1,0 +1,50 @@
+"""Codes of fields: categories as they are, numbers by their quantile, and nothing else of either."""
+
+import numpy as np
+import pytest
+import torch
+
+from tpsl.data.features import Features
+from tpsl.party.codes import LARGEST, CodeBook
+
+
+def features(rows: int = 1000, embedding_rows: int = 50) -> Features:
+    rng = np.random.default_rng(0)
+    numeric = np.stack([rng.normal(size=rows), np.full(rows, 3.0), rng.integers(0, 2, rows)], axis=1)
+    categorical = rng.integers(0, 50, (rows, 2)).astype(np.int32)
+    return Features(categorical, numeric.astype(np.float32), embedding_rows, ("a", "b"), ("x", "constant", "x missing"))
+
+
+def test_bins_hold_equal_shares_of_the_training_records_and_keep_their_order() -> None:
+    table = features()
+    train = np.arange(800)
+    codes = CodeBook.learn(table, train).embed(table, np.arange(1000)).numpy()
+    assert codes.shape == (1000, 5) and codes.dtype == np.float32
+    assert (codes[:, :2] == table.categorical).all()
+    bins = codes[:, 2].astype(int)
+    counts = np.bincount(bins[train], minlength=32)
+    assert (counts == 25).all()
+    assert (np.diff(bins[np.argsort(table.numeric[:, 0])]) >= 0).all()
+    assert len(np.unique(codes[:, 3])) == 1
+    assert len(np.unique(codes[:, 4])) == 2
+
+
+def test_numbers_outside_of_the_training_range_fall_into_the_outer_bins() -> None:
+    table = features()
+    book = CodeBook.learn(table, np.arange(1000))
+    extreme = torch.tensor([[-1e30, 0.0, 0.0], [1e30, 0.0, 0.0], [torch.inf, 0.0, 0.0]])
+    codes = book(torch.zeros(3, 2, dtype=torch.int32), extreme)
+    assert codes[:, 2].tolist() == [0.0, 31.0, 31.0]
+
+
+def test_a_book_is_its_state() -> None:
+    table = features()
+    book = CodeBook.learn(table, np.arange(1000))
+    again = CodeBook.of(book.state_dict())
+    assert again.width == book.width == 5
+    assert torch.equal(again.embed(table, np.arange(10)), book.embed(table, np.arange(10)))
+
+
+def test_categories_that_float32_cannot_tell_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match="codes are for at most 16,777,215 categories"):
+        CodeBook.learn(features(embedding_rows=LARGEST + 1), np.arange(10))
