@@ -21,7 +21,9 @@ def test_bins_hold_equal_shares_of_the_training_records_and_keep_their_order() -
     codes = CodeBook.learn(table, train).embed(table, np.arange(1000)).numpy()
     assert codes.shape == (1000, 5) and codes.dtype == np.float32
     assert (codes[:, :2] == table.categorical).all()
-    bins = codes[:, 2].astype(int)
+    bins = 32 * codes[:, 2] - 0.5  # the rank of a number is the middle of its bin
+    assert (bins == bins.round()).all()
+    bins = bins.astype(int)
     counts = np.bincount(bins[train], minlength=32)
     assert (counts == 25).all()
     assert (np.diff(bins[np.argsort(table.numeric[:, 0])]) >= 0).all()
@@ -34,7 +36,7 @@ def test_numbers_outside_of_the_training_range_fall_into_the_outer_bins() -> Non
     book = CodeBook.learn(table, np.arange(1000))
     extreme = torch.tensor([[-1e30, 0.0, 0.0], [1e30, 0.0, 0.0], [torch.inf, 0.0, 0.0]])
     codes = book(torch.zeros(3, 2, dtype=torch.int32), extreme)
-    assert codes[:, 2].tolist() == [0.0, 31.0, 31.0]
+    assert (32 * codes[:, 2] - 0.5).tolist() == [0.0, 31.0, 31.0]
 
 
 def test_a_book_is_its_state() -> None:

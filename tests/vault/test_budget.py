@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpsl.mechanisms import Cost, fit_noise
+from tpsl.mechanisms.cost import epsilon_of_rho
 from tpsl.vault import VaultError
-from tpsl.vault.budget import check_delta, times, total
+from tpsl.vault.budget import check_delta, of_group, times, total
 
 amounts = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 
@@ -46,3 +48,11 @@ def test_a_delta_above_one_in_all_records_needs_to_be_asked_for() -> None:
         check_delta(0.5, 1, 0.1)
     with pytest.raises(VaultError, match="from 0 to 1, not nan"):
         check_delta(0.0, 1, math.nan)
+
+
+def test_records_of_one_person_move_a_statistic_together() -> None:
+    gaussian = fit_noise("gaussian", 1.0, 1e-6, 1 << 15, 2).cost(1 << 15, 2)
+    assert gaussian.rho is not None
+    assert of_group(gaussian, 1) == gaussian, "a person with one record spends what the record spends"
+    assert of_group(gaussian, 3) == Cost(epsilon_of_rho(9 * gaussian.rho, 1e-6), 1e-6, 9 * gaussian.rho)
+    assert of_group(Cost(0.1), 3) == Cost(times(0.1, 3))

@@ -27,6 +27,7 @@ from tpsl.mechanisms import exact_sampling
 from tpsl.mechanisms.cost import Cost, compose, epsilon_of_rho
 from tpsl.mechanisms.exact import float_above, rounded_up
 from tpsl.mechanisms.exact_sampling import MAX_SCALE, MAX_VARIANCE, Integers
+from tpsl.mechanisms.gaussian_tradeoff import delta_of_gaussian, epsilon_of_gaussian
 from tpsl.mechanisms.mechanism import check_classes, check_delta, check_epsilon
 from tpsl.mechanisms.quantise import Norm, check_bound
 from tpsl.mechanisms.random_words import RandomWords
@@ -55,6 +56,10 @@ class StatisticNoise(abc.ABC):
     def cost(self, bound: int, classes: int) -> Cost:
         """Return what one release costs each label if no q_i has a norm above `bound`, in any number of dimensions."""
 
+    def keeps(self, epsilon: float, bound: int, classes: int, releases: int = 1) -> bool:
+        """Say whether the ε of a release, or of several together, is at most this."""
+        return compose([self.cost(bound, classes)] * releases).epsilon <= epsilon
+
     @abc.abstractmethod
     def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `ln P(noisy - moved) / P(noisy)`: what numbers with noise say for having been moved, against not."""
@@ -75,7 +80,8 @@ class DiscreteGaussian(StatisticNoise):
     """`P(y) ∝ e^{-y²/(2σ²)}` over the integers, with an integer σ², the `variance`.
 
     Guarantee: `Δ²/(2σ²)`-zCDP in any number of dimensions for a statistic that moves by at most Δ in the 2-norm
-    (Canonne, Kamath and Steinke 2020, Theorem 4; the ρ of independent coordinates add up), stated as (ε, δ) at `delta`.
+    (Canonne, Kamath and Steinke 2020, Theorem 4; the ρ of independent coordinates add up). The ε at `delta` is what
+    follows from ρ, or for wide noise the smaller one of the analytic Gaussian mechanism.
     """
 
     variance: int
@@ -98,9 +104,21 @@ class DiscreteGaussian(StatisticNoise):
 
     def cost(self, bound: int, classes: int) -> Cost:
         """Return ρ and, at δ, ε. With k > 2 classes q_i moves between two vectors: `Δ² = 2·bound²`."""
+        moved, rho = self._moved(bound, classes)
+        exact = epsilon_of_gaussian(self.delta, moved, self.variance)
+        return Cost(min(exact, epsilon_of_rho(rho, self.delta)), self.delta, rho)
+
+    def keeps(self, epsilon: float, bound: int, classes: int, releases: int = 1) -> bool:
+        """Say whether δ is kept at this ε; of several releases by the sum of their ρ."""
+        moved, rho = self._moved(bound, classes)
+        if epsilon_of_rho(releases * rho, releases * Fraction(self.delta)) <= epsilon:
+            return True
+        return releases == 1 and delta_of_gaussian(epsilon, moved, self.variance) <= self.delta
+
+    def _moved(self, bound: int, classes: int) -> tuple[int, Fraction]:
+        """Return Δ² and ρ."""
         moved = check_bound(bound) ** 2 * (1 if check_classes(classes) == 2 else 2)
-        rho = Fraction(moved, 2 * self.variance)
-        return Cost(epsilon_of_rho(rho, self.delta), self.delta, rho)
+        return moved, Fraction(moved, 2 * self.variance)
 
     def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
         """Return `moved·(2t - moved)/(2σ²)` of each number t."""
@@ -197,31 +215,35 @@ def noise_from_spec(spec: Mapping[str, Any]) -> StatisticNoise:
 def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int, releases: int = 1) -> StatisticNoise:
     """Return the least noise of this kind whose exact cost is at most (ε, δ); `delta` is for Gaussian noise alone.
 
-    That is the cost of this number of `releases` together, each with such noise, each stated at its part of δ.
+    That is the cost of this number of `releases` together, each with such noise and an equal part of δ.
     The parameters are integers, so the cost is a little below ε: above 0.999·ε for every bound of at least 1000·ε.
     """
     epsilon = check_epsilon(epsilon)
 
-    def spent(noise: StatisticNoise) -> float:
-        return compose([noise.cost(bound, classes)] * releases).epsilon
+    def keeps(noise: StatisticNoise) -> bool:
+        return noise.keeps(epsilon, bound, classes, releases)
 
     if kind == "gaussian":
-        return _least(partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE, spent, epsilon)
-    if kind == "laplace":
-        return _least(DiscreteLaplace, MAX_SCALE, spent, epsilon)
-    raise ValueError(f"unknown noise for a statistic {kind!r}; known are gaussian, laplace")
+        found = _least(partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE, keeps)
+    elif kind == "laplace":
+        found = _least(DiscreteLaplace, MAX_SCALE, keeps)
+    else:
+        raise ValueError(f"unknown noise for a statistic {kind!r}; known are gaussian, laplace")
+    if found is None:
+        raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
+    return found
 
 
 def _least(
-    make: Callable[[int], StatisticNoise], largest: int, spent: Callable[[StatisticNoise], float], epsilon: float
-) -> StatisticNoise:
-    """Return the noise with the least parameter up to the largest that spends at most ε, by bisection."""
+    make: Callable[[int], StatisticNoise], largest: int, keeps: Callable[[StatisticNoise], bool]
+) -> StatisticNoise | None:
+    """Return the noise with the least parameter up to the largest that keeps what it should, by bisection."""
     too_little, enough = 0, largest
-    if spent(make(enough)) > epsilon:
-        raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with this bound: use a smaller one")
+    if not keeps(make(enough)):
+        return None
     while enough - too_little > 1:
         middle = (too_little + enough) // 2
-        if spent(make(middle)) <= epsilon:
+        if keeps(make(middle)):
             enough = middle
         else:
             too_little = middle

@@ -32,10 +32,11 @@ def second_map(first: FirstHead, inputs: Inputs, purpose: Purpose) -> FeatureMap
     """Return the map for a second statistic of these records, of which the first head has the logits; deterministic."""
     generator = torch.Generator().manual_seed(seed_of("tpsl second map", purpose.seed))
     expansion = first.head.map.expansion
-    fields = expansion.read(sampled(inputs))
-    effects = _effects(fields, sampled(first.logits))
-    drawn = _drawn(effects, fields, expansion.fields, 3 * len(expansion.shift), generator)
-    again = expansion.with_random(drawn, fields)
+    device = expansion.shift.device
+    own = slice(expansion.kinds[0] if expansion.kinds[1] else 0, None)  # fields, or embeddings where there are none
+    fields, of_field = expansion.plain(sampled(inputs).to(device))[:, own].cpu(), expansion.fields[own].cpu()
+    drawn = _drawn(_effects(fields, sampled(first.logits)), fields, of_field, 3 * len(expansion.shift), generator)
+    again = expansion.with_random(drawn.to(device), fields.to(device))
     return FeatureMap.over(again, inputs, purpose, _SHARES, generator)
 
 

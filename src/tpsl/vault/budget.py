@@ -40,6 +40,8 @@ def of_group(cost: Cost, count: int) -> Cost:
     `count` labels that change together move a statistic `count` times as far: count·ε for pure ε, count²·ρ for zCDP
     (Bun and Steinke 2016, Proposition 1.9), stated at the same δ.
     """
+    if count == 1:
+        return cost
     if cost.rho is None:
         return Cost(times(cost.epsilon, count))
     rho = count**2 * cost.rho

@@ -111,7 +111,7 @@ async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int)
             widths[name] = _announced_width(role, name, shape)
         share = checked_tensor(message, name, role.done, part, (rows, widths[name]))
         codes = share[:, : widths[name] - role.job.head_width(name)]
-        if codes.numel() and not (codes.min() >= 0 and codes.max() <= LARGEST and bool((codes == codes.round()).all())):
+        if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST)).all()):
             raise BadMessage(f"step {role.done}: the {STATISTIC_EMBEDDINGS} from {name} have codes that are none")
         received.append(share)
     return received
@@ -176,12 +176,12 @@ def learn_head(role: LabelRole, records: _Records) -> None:
     inputs, predicted = records.finish()
     assert role.job.statistic is not None
     purpose = _purpose(role)
-    head = _fitted(role, FeatureMap.learn(inputs, records.columns, purpose), inputs)
+    head = _fitted(role, FeatureMap.learn(inputs, records.columns, purpose, role.setup.device), inputs)
     if role.job.statistic.releases == 2:
         first = FirstHead(head, head.logits(inputs))
         head = _fitted(role, second_map(first, inputs, purpose), inputs, first)
-    tensors = {**head.state_dict(), CODE_COLUMNS: torch.tensor(records.code_columns)}
-    write_atomically(role.folder / STATISTIC_HEAD, save(tensors))
+    state = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
+    write_atomically(role.folder / STATISTIC_HEAD, save({**state, CODE_COLUMNS: torch.tensor(records.code_columns)}))
     epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
     keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
 
@@ -214,4 +214,7 @@ def _purpose(role: LabelRole) -> Purpose:
 
 
 def _predicted(head: StatisticHead, inputs: Floats) -> Floats:
-    return np.concatenate([head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)])
+    device = head.weights.device
+    return np.concatenate(
+        [head.probabilities(torch.from_numpy(block).to(device)).cpu().numpy() for block in blocks(inputs)]
+    )
