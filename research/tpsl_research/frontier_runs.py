@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.data.features import Features
+from tpsl.data.features import Features, joined_features
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
@@ -37,7 +37,7 @@ from tpsl.tuning.search import tune
 from tpsl.tuning.shared_parts import copy_pretrained
 from tpsl_research.frontier_cells import CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
 
-_LEARNERS = {TREES: "lightgbm", JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
+_LEARNERS = {TREES: "auto", JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
 _FEWEST_LABELS = 100
 _STEPS, _MOST_EPOCHS = 300, 10
 
@@ -150,7 +150,7 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
         raise ValueError(f"labels cannot be handed over: {reason}")
     data, training = load_once(job), job.training
     noisy, _ = noisy_labels_for(job, data.label_side, place.work / "vault", no_notice)
-    features, targets = joined_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
+    features, targets = all_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
     judges = held_out(len(data.train), training.validation, training.seed)
     fitted = fit(_LEARNERS[cell.algorithm], LearnerRecords(features, data.train, targets, judges, cell.seed))
     found = evaluate(fitted.model.probabilities(features.take(data.test)), reveal(data.labels)[data.test])
@@ -162,20 +162,11 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
     }
 
 
-def joined_features(data: Dataset) -> Features:
+def all_features(data: Dataset) -> Features:
     """Return the features of all parties side by side, as nobody could have them who trains with a split."""
     own = data.label_features
-    parts = [*data.feature_parties.items(), *([] if own is None else [(LABEL_PARTY, own)])]
-    ready = [(party, part) for party, part in parts if isinstance(part, Features)]
+    parts = [*data.feature_parties.values(), *([] if own is None else [own])]
+    ready = [part for part in parts if isinstance(part, Features)]
     if len(ready) < len(parts):
         raise ValueError("records that a party brings itself are read by its own network alone")
-    first_rows = np.cumsum([0, *(part.embedding_rows for _, part in ready)])
-    return Features(
-        np.concatenate(
-            [part.categorical + np.int32(first) for (_, part), first in zip(ready, first_rows, strict=False)], axis=1
-        ),
-        np.concatenate([part.numeric for _, part in ready], axis=1),
-        int(first_rows[-1]),
-        tuple(f"{party} {name}" for party, part in ready for name in part.categorical_fields),
-        tuple(f"{party} {name}" for party, part in ready for name in part.numeric_fields),
-    )
+    return joined_features(ready)

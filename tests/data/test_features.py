@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpsl.data.arrays import is_mapped, mapped
-from tpsl.data.features import Features
+from tpsl.data.features import Features, joined_features
 
 
 def features() -> Features:
@@ -62,3 +62,12 @@ def test_a_batch_of_mapped_features_is_that_of_features_in_memory(tmp_path: Path
             assert np.array_equal(found[0], expected.categorical)
             assert np.array_equal(found[1], expected.numeric)
             assert not is_mapped(found[0]) and not is_mapped(found[1])
+
+
+def test_joined_features_keep_the_categories_of_parties_apart() -> None:
+    numbers = Features(np.empty((3, 0), np.int32), np.ones((3, 1), np.float32), 0, (), ("y",))
+    joined = joined_features([features(), numbers, features()])
+    assert joined.categorical.tolist() == [[0, 3, 5, 8], [1, 4, 6, 9], [2, 3, 7, 8]]
+    assert joined.numeric.tolist() == [[0.5, 1.0, 0.5], [1.5, 1.0, 1.5], [2.5, 1.0, 2.5]]
+    assert joined.embedding_rows == 10
+    assert (joined.categorical_fields, joined.numeric_fields) == (("a", "b", "a", "b"), ("x", "y", "x"))

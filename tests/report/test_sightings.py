@@ -45,3 +45,11 @@ def test_a_statistic_is_seen_by_the_label_party_alone_and_codes_by_both() -> Non
     assert shown["Category codes and bins of numbers"][0] == "its own, and sends them"
     assert shown["Noisy labels, gradients"][0].startswith("never")
     assert "Gradients at the cut" not in shown
+
+
+def test_where_labels_are_handed_over_no_embedding_is_seen() -> None:
+    shown = rows({"epsilon": 0.5}, exchange="labels")
+    assert "at most what ε = 0.5 allows" in shown["Noisy labels"][0]
+    assert shown["Features, embeddings"] == ("its own, and sends none", "never")
+    assert shown["Weights"] == ("of both halves", "never") and "Gradients at the cut" not in shown
+    assert "they show the labels" in rows({"mechanism": "none"}, exchange="labels")["Noisy labels"][0]

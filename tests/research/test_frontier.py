@@ -48,7 +48,7 @@ from tpsl_research.frontier_report import (
     table,
     write_tables,
 )
-from tpsl_research.frontier_runs import as_auto, joined_features
+from tpsl_research.frontier_runs import all_features, as_auto
 from tpsl_research.intervals import mean_estimate, ratio_estimate
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
@@ -241,7 +241,7 @@ def test_features_of_all_parties_are_joined() -> None:
     data = load_once(make_job({"data": {"source": "flights", "rows": 200, "layout": "natural"}}, {}, "test"))
     (feature,), label = data.feature_parties.values(), data.label_features
     assert isinstance(feature, Features) and isinstance(label, Features)
-    joined = joined_features(data)
+    joined = all_features(data)
     assert joined.numeric.shape[1] == len(feature.numeric_fields) + len(label.numeric_fields)
     assert joined.embedding_rows == feature.embedding_rows + label.embedding_rows
     assert np.array_equal(joined.categorical[:, : len(feature.categorical_fields)], feature.categorical)

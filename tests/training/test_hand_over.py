@@ -24,10 +24,11 @@ from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import in_memory, train, train_together
 from tpsl.training.role import FeatureRole
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
+from tpsl.training.shared_evaluation import evaluate_test_records
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
@@ -154,6 +155,8 @@ def test_over_a_network_the_label_party_is_done_when_training_begins(tmp_path: P
     alone = RunFolder(tmp_path / "feature").result()
     assert alone is not None and np.isfinite(alone.validation_loss) and np.isnan(alone.test_auc)
     assert (alone.epsilon, alone.private) == (1.0, True)
+    with pytest.raises(RunError, match="the labels were handed over, and the network is at the feature party"):
+        evaluate_test_records(RunFolder(tmp_path / "label"), None, None)  # type: ignore[arg-type]
     # A finished run needs nobody.
     again = join(
         agreed,
@@ -240,11 +243,13 @@ def test_what_was_received_is_checked_when_it_is_read(tmp_path: Path) -> None:
         ({"head": "local"}, "the local head is trained on true labels"),
         ({"labels": "arriving", "order": "arrival", "epochs": 1}, "labels that arrive late"),
         ({"data": {"source": "flights", "layout": "natural"}}, "the label party has features of its own"),
+        ({"method": "auto"}, "method 'auto' may choose a sum over embeddings"),
+        ({"method": "refit"}, "method 'refit' sums embeddings at the label party"),
     ],
 )
 def test_jobs_that_need_split_training_are_refused(changes: dict[str, Any], reason: str) -> None:
-    content = {"data": {"source": "synthetic"}, **{k: v for k, v in changes.items() if k == "data"}}
-    training = {"exchange": "labels", **{key: value for key, value in changes.items() if key != "data"}}
+    content = {"data": {"source": "synthetic"}, **{key: changes[key] for key in ("data", "method") if key in changes}}
+    training = {"exchange": "labels", **{key: value for key, value in changes.items() if key not in content}}
     with pytest.raises(JobError, match=f"'labels' is not possible: {reason}.*which needs split training"):
         make_job({**content, "training": training}, {}, "test")
 

@@ -28,6 +28,7 @@ RESULT = TrainResult(
     total_delta=0.0,
     classes=2,
     train_records=80,
+    statistic_records=0,
     test_records=20,
     epochs=2,
     kept_epoch=2,

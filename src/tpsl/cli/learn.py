@@ -42,7 +42,7 @@ def learn(
         str,
         typer.Option(
             help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), or on the same "
-            "noisy labels 'lightgbm', 'xgboost', 'logistic', 'auto' (a committee of trees)."
+            "noisy labels 'lightgbm', 'xgboost', 'logistic', 'auto' (a committee of them)."
         ),
     ] = NETWORK,
     local: LocalOption = None,

@@ -24,7 +24,7 @@ from tpsl.registry import Registry
 
 AUTO = "auto"
 """The name that stands for the committee of `IN_COMMITTEE`."""
-IN_COMMITTEE = ("lightgbm", "plain_lightgbm")
+IN_COMMITTEE = ("lightgbm", "plain_lightgbm", "logistic")
 
 Learner = Callable[[LearnerRecords], Fitted]
 LEARNERS: Registry[Learner] = Registry("learner")

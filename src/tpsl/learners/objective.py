@@ -53,12 +53,8 @@ class NoisyLabelObjective:
         # As LightGBM does without noise (Friedman 2001): the softmax has one degree of freedom fewer than scores.
         return gradient, hessian * (p.shape[1] / (p.shape[1] - 1))
 
-    def lightgbm(self, scores: npt.NDArray[np.floating], _: Any = None) -> tuple[Floats, Floats]:
-        """The objective for `lightgbm.train(params={"objective": …})`."""
-        return self.gradient_and_hessian(scores)
-
-    def xgboost(self, scores: npt.NDArray[np.floating], _: Any = None) -> tuple[Floats, Floats]:
-        """The objective for `xgboost.train(obj=…)`."""
+    def __call__(self, scores: npt.NDArray[np.floating], _: Any = None) -> tuple[Floats, Floats]:
+        """Return both: as `lightgbm.train(params={"objective": …})` and `xgboost.train(obj=…)` call an objective."""
         return self.gradient_and_hessian(scores)
 
     def _information(self, p: Floats, gradient: Floats) -> Floats:

@@ -23,11 +23,15 @@ from safetensors.torch import load, save
 
 from tpsl.data.features import Features
 from tpsl.data.split import Rows
-from tpsl.learners.boosting import BOOSTERS, CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
+from tpsl.learners.boosting import CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
+from tpsl.learners.lightgbm_trees import LightGBM
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective
+from tpsl.learners.xgboost_trees import XGBoost
 from tpsl.party.wide import AdditiveModel, cross_fit
+
+BOOSTERS: dict[str, type[Booster]] = {"lightgbm": LightGBM, "xgboost": XGBoost}
 
 _TREES, _START = "trees", "start.safetensors"
 _CALIBRATION_ROUNDS = 20
@@ -114,14 +118,13 @@ class TreeModel(LearnedModel):
 def train_trees(records: LearnerRecords, engine: str, *, plain: bool = False) -> Fitted:
     """Grow trees, as many as the judges like, and grow them again with the judges' records."""
     library, additive = BOOSTERS[engine], not plain and records.targets.classes == 2
-    objective = NoisyLabelObjective(records.targets.take(records.held_out))
+    said = NoisyLabelObjective(records.targets.take(records.held_out))
     fitting = _Fitting(records, records.trained, additive)
     judges = fitting.inputs(records.rows[records.held_out])
-    task = fitting.task()
-    rounds, found = library.judged(task, judges, objective)
-    if found <= float(objective.log_likelihoods(judges.start).sum()) + CLEAR_GAIN:
-        rounds = 0
-    judged = judges.start + (library.grow(task, rounds).raise_by(judges) if rounds else 0.0)
+    grown, rounds = library.grow_judged(fitting.task(), judges, said)
+    judged = judges.start + grown.raise_by(judges)
+    if said.log_likelihoods(judged).sum() <= said.log_likelihoods(judges.start).sum() + CLEAR_GAIN:
+        judged, rounds = judges.start, 0
     whole = _Fitting(records, np.arange(len(records.rows), dtype=np.int64), additive)
     model = TreeModel(whole.start, engine, library.grow(whole.task(), rounds) if rounds else None)
     name = f"plain_{engine}" if plain else engine

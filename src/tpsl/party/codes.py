@@ -1,8 +1,8 @@
 """Codes of a party's fields: which category a record has, and which bin a number falls into.
 
-A feature party shows them to the label party only where the job says `statistic.share_codes`. They are whole numbers
-that tell values apart and say nothing of their meaning: the row of a category in the party's embedding table, and the
-quantile bin of a number among the training records.
+A feature party shows them to the label party only where the job says `statistic.share_codes`. The code of a category is
+a whole number that tells it apart and says nothing of its meaning: its row in the party's embedding table. The code of
+a number is its rank: which quantile among the training records it falls into, between 0 and 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpsl.party.batches import Batches
 
 LARGEST = (1 << 24) - 1
 """Every whole number up to here is a float32."""
-_BINS = 32
+_BINS = 16
 _ROWS_READ = 1 << 18
 
 
@@ -59,9 +59,9 @@ class CodeBook(nn.Module):
         return cls(torch.tensor(len(features.categorical_fields)), torch.from_numpy(edges))
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
-        """Return the category of each categorical field and the bin of each number."""
+        """Return the category of each categorical field and the rank of each number: the middle of its bin."""
         bins = (numeric[:, :, None] >= self.edges).sum(dim=2)
-        return torch.cat([categorical, bins], dim=1).float()
+        return torch.cat([categorical.float(), (bins + 0.5) / _BINS], dim=1)
 
     @torch.no_grad()
     def embed(self, features: Features, rows: Rows) -> Tensor:

@@ -1,18 +1,20 @@
 """The feature map φ of a statistic: what the label party has of a record → a vector of norm 1.
 
-    φ = (κ, √(1-κ²)·z/|z|)      with z = (b - mean)·components and b the record's `Expansion`
+    z = (κ, (b - mean)·components)      with b the record's `Expansion`
+    φ = z/|z|
 
 It is learned from what parties sent of the statistic's records, without labels: what it is reveals nothing of them.
 
-The noise on `T = Σ_i y_i φ_i` is the same for every coordinate and |φ| is bounded, so coordinates share a budget. Before
-any label is seen the log-odds are taken for a random function `w·b` with independent normal weights, such that each
-kind of b has its share of the function's variance. Then the principal components of b are the independent parts of that
-function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the variance
-`s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave the least of the function unknown,
-`Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would drown get
-nothing and the others nearly equal shares. So the width follows from n and from the noise.
+The noise on `T = Σ_i y_i φ_i` is the same for every coordinate and |φ| is bounded, so coordinates share a budget.
+Before any label is seen the log-odds are taken for a random function `w·b` with independent normal weights, such that
+each kind of b has its share of the function's variance. Then the principal components of b are the independent parts of
+that function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the
+variance `s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave the least of the function
+unknown, `Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would
+drown get nothing and the others nearly equal shares. So the width follows from n and from the noise.
 
-Rows are scaled *up* to norm 1, too: what T gets from a record costs the same however short its vector is.
+Vectors are scaled *up* to norm 1, too: what T gets from a record costs the same however short its vector is. The head
+is linear in z, not in φ: the length of z says how rare a record's values are, and its log-odds must not depend on it.
 """
 
 from __future__ import annotations
@@ -35,14 +37,15 @@ Inputs = npt.NDArray[np.float32]
 AnyNumber = TypeVar("AnyNumber", bound=np.number)
 
 ROWS_AT_ONCE = 16_384
-MOST_COMPONENTS = 1024
+MOST_COMPONENTS = 2048
 _SAMPLE = 32_768  # records that the map is learned from
 _RECORDS_OF_A_FEATURE = 16  # at least, for each random feature of a kind
-_SHARES = (0.1, 0.2, 0.45, 0.25)
+_SHARES = (0.1, 0.45, 0.25, 0.2)
 """Of the variance that the log-odds are expected to have, by kind of b."""
 _VARIANCE = 1.0
 """That variance."""
-_CONSTANT = 0.06
+CONSTANT = 0.06
+"""κ: how much of the budget the base rate gets, as a length."""
 _JUST_INSIDE = 0.999  # so that rounding to integers does not lengthen a vector beyond the bound
 _EXPANSION = "expansion."
 _POWERS = 4  # of the covariance, by which its principal components are found
@@ -61,10 +64,13 @@ class Purpose:
     """At most, of each of the two kinds."""
     seed: int = 0
 
-    @property
-    def label_variance(self) -> float:
-        """That of the indicator of one class, if all are equally frequent."""
-        return (1 - 1 / self.classes) / self.classes
+    def information(self, records: int) -> float:
+        """Return n·v: v is the variance of the indicator of one class, if all are equally frequent."""
+        return records * (1 - 1 / self.classes) / self.classes
+
+    def blur(self, records: int) -> float:
+        """Return `σ²/(n·v)²`: how little the noise lets be known of a part that has the whole budget."""
+        return max((self.noise / self.information(records)) ** 2, 1e-12)
 
 
 class FeatureMap(nn.Module):
@@ -89,22 +95,22 @@ class FeatureMap(nn.Module):
         return 1 + self.components.shape[1]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return φ of records, float32 `[n, width]`, each of norm 1 up to rounding."""
-        z = (self.expansion(inputs) - self.centre) @ self.components
-        lengths = torch.linalg.vector_norm(z, ord=self._order, dim=1, keepdim=True).clamp(min=1e-12)
-        rest = (1 - _CONSTANT**self._order) ** (1 / self._order)
-        return torch.cat([torch.full_like(lengths, _CONSTANT), z * (rest / lengths)], dim=1)
+        """Return z of records, float32 `[n, width]`."""
+        parts = (self.expansion(inputs) - self.centre) @ self.components
+        return torch.cat([torch.full_like(inputs[:, :1], CONSTANT), parts], dim=1)
 
     @torch.no_grad()
     def integers(self, inputs: Inputs, bound: int) -> Iterator[npt.NDArray[np.int32]]:
         """Yield φ times the bound of these records as integers, block after block."""
         for block in blocks(inputs):
-            yield to_integers(_JUST_INSIDE * self(torch.from_numpy(block)).numpy(), bound)
+            z = self(torch.from_numpy(block).to(self.centre.device))
+            phi = _JUST_INSIDE * z / torch.linalg.vector_norm(z, ord=self._order, dim=1, keepdim=True)
+            yield to_integers(phi.cpu().numpy(), bound)
 
     def weight_covariances(self) -> list[Tensor]:
-        """Return for each kind of b the prior covariance of the weights of φ, if there were only this kind.
+        """Return for each kind of b the prior covariance of the weights of z, if there were only this kind.
 
-        With `u_j = √(λ_j/g_j)·U_jᵀw` as weights of z: `cov u = √(λ/g)·U_tᵀU_t·√(λ/g)`, of the rows t of U.
+        With the weights `√(λ_j/g_j)·U_jᵀw` it is `√(λ/g)·U_tᵀU_t·√(λ/g)`, of the rows t of the directions U.
         """
         found, begin = [], 0
         for count, scale in zip(self.expansion.kinds, self.kind_scales.tolist(), strict=True):
@@ -116,20 +122,22 @@ class FeatureMap(nn.Module):
 
     @classmethod
     @torch.no_grad()
-    def learn(cls, inputs: Inputs, columns: InputColumns, purpose: Purpose) -> Self:
+    def learn(cls, inputs: Inputs, columns: InputColumns, purpose: Purpose, device: torch.device | None = None) -> Self:
         """Learn the map for a statistic of these records; deterministic, and no label has a part in it."""
         generator = torch.Generator().manual_seed(seed_of("tpsl feature map", purpose.seed))
         sample = torch.from_numpy(np.array(inputs[:: -(-len(inputs) // _SAMPLE)]))
         random_features = min(purpose.random_features, len(inputs) // _RECORDS_OF_A_FEATURE)
         expansion = Expansion.learn(sample, columns, random_features, generator)
-        features = torch.cat([expansion(part) for part in sample.split(ROWS_AT_ONCE)])
+        expansion.to(device)
+        features = torch.cat([expansion(part.to(device)) for part in sample.split(ROWS_AT_ONCE)])
         centre = features.mean(dim=0)
         features -= centre
         kind_scales = torch.stack(
             [_scale(*kind) for kind in zip(features.split(expansion.kinds, 1), _SHARES, strict=True)]
         )
-        scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds))
-        variances, directions = _principal_components(features * scales, generator)
+        scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds)).to(device)
+        count = min(MOST_COMPONENTS, math.ceil(_VARIANCE / math.sqrt(purpose.blur(len(inputs)))))
+        variances, directions = _principal_components(features * scales, count, generator)
         gains = water_filled(variances, purpose, len(inputs))
         used = gains > _LEAST_GAIN * gains.amax() if len(gains) else gains > 0
         variances, gains, directions = variances[used], gains[used] / gains.sum(), directions[:, used]
@@ -149,11 +157,11 @@ def water_filled(variances: Tensor, purpose: Purpose, records: int) -> Tensor:
     Where the derivative is the same, -μ, for all that get anything: `g_j = (λ_j·√(k/μ) - k)/(λ_j + 1/(n·v))`, with
     `k = σ²/(n·v)²`. For the 1-norm, in which m equal coordinates are √m times as long, σ counts √m times.
     """
-    information = records * purpose.label_variance
+    information = purpose.information(records)
     gains = torch.full_like(variances, 1 / max(1, len(variances)))
     for _ in range(1 if purpose.norm == "l2" else 20):
         counted = 1.0 if purpose.norm == "l2" else 1 / max(float(gains.square().sum()), 1e-12)
-        k = max(counted * purpose.noise**2, 1e-6) / information**2
+        k = counted * purpose.blur(records)
         low, high = -80.0, 80.0  # ln √(1/μ)
         for _ in range(100):
             middle = (low + high) / 2
@@ -174,18 +182,18 @@ def _scale(features: Tensor, share: float) -> Tensor:
     return torch.tensor(math.sqrt(share * _VARIANCE / total) if total > 1e-12 else 0.0)
 
 
-def _principal_components(features: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _principal_components(features: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return variances, descending and above 0, and directions of the largest principal components.
 
     By subspace iteration: all eigenvectors of a covariance of some thousand features would take a minute.
     """
-    covariance = (features.T @ features).double() / len(features)
+    covariance = features.T @ features / len(features)
     size = len(covariance)
-    count = min(MOST_COMPONENTS, size)
-    basis = torch.randn(size, min(size, count + count // 8), generator=generator, dtype=torch.float64)
+    basis = torch.randn(size, min(size, count + count // 8 + 8), generator=generator).to(features.device)
     for _ in range(_POWERS):
         basis = torch.linalg.qr(covariance @ basis).Q
-    variances, inner = torch.linalg.eigh(basis.T @ covariance @ basis)
+    variances, inner = torch.linalg.eigh((basis.T @ covariance @ basis).double())
+    basis = basis.double()
     variances, directions = variances.flip(0)[:count], (basis @ inner.flip(1))[:, :count]
     known = variances > 1e-9 * variances.sum()
     return variances[known], directions[:, known]

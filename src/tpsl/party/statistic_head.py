@@ -1,15 +1,16 @@
-"""The private head that one noisy statistic gives: logistic regression on a feature map φ.
+"""The private head that one noisy statistic gives: logistic regression on a feature map.
 
-For `p_i = σ(w·φ_i)` the log-likelihood is `w·T - Σ_i ln(1 + e^{w·φ_i})`: labels enter through `T = Σ_i y_i φ_i` alone,
-and so do they for k classes with one such sum a class. T comes with noise of variance σ². Linearised at w (Newton's
-method), with the curvature `H = Σ_i p_i(1-p_i) φ_i φ_iᵀ`, it says
+The map gives a record i the vector z_i, and T sums `φ_i = c_i z_i` with `c_i = 1/|z_i|`. Logistic regression with the
+weights c_i, `p_i = σ(w·z_i)`, solves `T = Σ_i p_i φ_i`: labels enter through `T = Σ_i y_i φ_i` alone, and so do they
+for k classes with one such sum a class. T comes with noise of variance σ². Linearised at w (Newton's method) it says
 
-    r = T - Σ_i p_i φ_i + H·w  ~  N(H·w, H + σ²·I)
+    r = T - Σ_i p_i φ_i + M·w  ~  N(M·w, V),    M = Σ_i p_i(1-p_i) φ_i z_iᵀ,    V = Σ_i p_i(1-p_i) φ_i φ_iᵀ + σ²·I
 
-With the prior `w ~ N(0, Σ_t τ_t²·K_t)`, one K_t for each kind of features in φ, the posterior mean is the head. The τ_t²
-are those of maximum evidence (empirical Bayes), found by the algorithm of Zhou, Hu, Zhou and Lange (2019) for variance
-components. So features that tell nothing under this noise count nothing; where all of them together do not make what
-was released more likely than the base rate alone does, the head is the base rate. All of it is post-processing.
+With the prior `w ~ N(0, Σ_t τ_t²·K_t)`, one K_t for each kind of features in the map, the posterior mean is the head.
+The τ_t² are those of maximum evidence (empirical Bayes), found by the algorithm of Zhou, Hu, Zhou and Lange (2019) for
+variance components. So features that tell nothing under this noise count nothing; where all of them together do not
+make what was released more likely than the base rate alone does, the head is the base rate. All of it is
+post-processing of the release.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap
+from tpsl.party.feature_map import CONSTANT, ROWS_AT_ONCE, FeatureMap
 from tpsl.vault import NoisyStatistic
 
 Integers = npt.NDArray[np.integer]
 
 _ROUNDS = 6
-_ROUNDS_OF_EVIDENCE, _STEPS = 2, 15
+_FARTHEST = 2.0  # that a round moves the log-odds of a class, in the root mean square
+_ROUND_OF_EVIDENCE, _STEPS = 1, 12  # the first round starts from nothing, so it waits for the second
 _CURVED = 32_768  # records that the curvature is computed from
 _BASE_VARIANCE = 4.0  # of the base rate's log-odds, before the statistic is seen
+_SHORTEST = 1e-3  # of the constant in φ: a record whose z is longer than 60 counts as one of that length
 _RELIABLE = math.log(20)
 _MAP, _WEIGHTS = "map.", "weights"
 
@@ -70,7 +73,8 @@ class FitReport:
 
     records: int
     effective_labels: float
-    """The number of clean labels that would say as much: `n·tr(H(H + σ²I)⁻¹H)/tr(H)`, the mean over classes."""
+    """The number of clean labels that would say as much: n times the share of `tr(V⁻¹ V₀)` that the noise leaves, with
+    V₀ as V without σ²; the mean over classes."""
     evidence: float
     """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes."""
 
@@ -88,18 +92,12 @@ class FitReport:
 def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) -> tuple[StatisticHead, FitReport]:
     """Return the head that the statistic of these records gives, and what it was good for; deterministic.
 
-    `phi` are the integers that were summed, `[n, width]`; they may be a memory-mapped file.
+    `phi` are the integers that were summed, `[n, width]`; they may be a memory-mapped file. It is computed where the
+    feature map is.
     """
-    bound = statistic.plan.bound
-    fit = _Fit(
-        sums=torch.from_numpy(statistic.values.astype(np.float64) / bound),
-        variance=(statistic.plan.noise.deviation / bound) ** 2,
-        phi=phi,
-        bound=bound,
-        covariances=feature_map.weight_covariances(),
-    )
+    fit = _Fit(statistic, feature_map.weight_covariances(), phi)
     for number in range(_ROUNDS):
-        fit.round(find_evidence=number < _ROUNDS_OF_EVIDENCE)
+        fit.round(find_evidence=number == _ROUND_OF_EVIDENCE)
     report = fit.report()
     if not report.reliable:
         fit.keep_base_rate_only()
@@ -109,52 +107,56 @@ def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) 
 class _Fit:
     """Newton's method for all classes, one row of weights a class."""
 
-    def __init__(self, sums: Tensor, variance: float, phi: Integers, bound: int, covariances: Sequence[Tensor]) -> None:
-        self._phi, self._bound, self._covariances = phi, bound, covariances
-        self._classes = max(2, len(sums))
+    def __init__(self, statistic: NoisyStatistic, covariances: Sequence[Tensor], phi: Integers) -> None:
+        self._phi, self._bound, self._covariances = phi, statistic.plan.bound, covariances
+        self._device = covariances[0].device
         self._sample = self._rows(slice(None, None, -(-len(phi) // _CURVED)))
+        sums = torch.from_numpy(statistic.values.astype(np.float64) / self._bound).to(self._device)
+        variance, self._classes = (statistic.plan.noise.deviation / self._bound) ** 2, statistic.classes
         if self._classes > 2:
-            # What the noise adds to all classes together is known, since their sums are Σ_i φ_i without it.
-            every = sum(self._rows(part).double().sum(dim=0) for part in self._blocks())
+            # What the noise adds to all classes together is known, since their sums add up to Σ_i φ_i without it.
+            every = sum((self._rows(part).double().sum(dim=0) for part in self._blocks()), torch.zeros_like(sums[0]))
             sums = sums + (every - sums.sum(dim=0)) / len(sums)
             variance *= 1 - 1 / len(sums)
         self._sums, self._variance = sums, variance
         self.weights = torch.zeros_like(sums)
-        self._components = [torch.ones(len(covariances), dtype=torch.float64) for _ in sums]
+        self._components = [sums.new_ones(len(covariances)) for _ in sums]
         self._worth, self._evidence = [0.0] * len(sums), [0.0] * len(sums)
 
     def round(self, *, find_evidence: bool) -> None:
-        """Take a step of Newton's method for every class; the first ones find the variances of the prior, too."""
+        """Take a step of Newton's method for every class; one of them finds the variances of the prior, too."""
         left = self._sums - self._expected()
-        probabilities = self._probabilities(self._sample)
+        probabilities, z = self._probabilities(self._sample), _unscaled(self._sample)
         for number, residual in enumerate(left):
             p = probabilities[:, number]
             # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
             steepness = p * (1 - p) * (1.0 if self._classes == 2 else self._classes / (self._classes - 1))
-            curvature = (self._sample.T @ (self._sample * steepness[:, None].float())).double()
-            curvature *= len(self._phi) / len(self._sample)
-            self._step(number, curvature, residual + curvature @ self.weights[number], find_evidence)
+            weighted = (self._sample * steepness[:, None].float()).T * (len(self._phi) / len(self._sample))
+            self._step(number, (weighted @ z).double(), (weighted @ self._sample).double(), residual, find_evidence)
 
-    def _step(self, number: int, curvature: Tensor, seen: Tensor, find_evidence: bool) -> None:
-        noise = curvature + self._variance * torch.eye(len(curvature), dtype=torch.float64)
-        noise.diagonal().add_(1e-9 * noise.diagonal().mean())
-        root = torch.linalg.cholesky(noise)
-        response = torch.linalg.solve_triangular(root, curvature, upper=False)
+    def _step(self, number: int, slope: Tensor, spread: Tensor, residual: Tensor, find_evidence: bool) -> None:
+        """Set the weights of a class to their posterior mean; `slope` is M, `spread` V without the noise."""
+        identity = torch.eye(len(spread), dtype=torch.float64, device=self._device)
+        tiny = 1e-9 * float(spread.diagonal().mean()) + 1e-12
+        root = torch.linalg.cholesky(spread + (self._variance + tiny) * identity)
+        response = torch.linalg.solve_triangular(root, slope, upper=False)
+        seen = residual + slope @ self.weights[number]
         observed = torch.linalg.solve_triangular(root, seen[:, None], upper=False)[:, 0]
-        base = torch.zeros_like(curvature)
-        base[0, 0] = _BASE_VARIANCE / float(self._sample[0, 0]) ** 2
+        base = torch.zeros_like(spread)
+        base[0, 0] = _BASE_VARIANCE / CONSTANT**2
         if find_evidence:
             parts = [response @ covariance @ response.T for covariance in self._covariances]
-            ignorance = torch.eye(len(base), dtype=torch.float64) + response @ base @ response.T
+            ignorance = identity + response @ base @ response.T
             self._components[number], evidence = variance_components(observed, ignorance, parts)
             self._evidence[number] = evidence - _log_density(observed, ignorance)
-            self._worth[number] = float((response**2).sum() / curvature.diagonal().sum())
-        prior = base + sum(
-            v * covariance for v, covariance in zip(self._components[number], self._covariances, strict=True)
+            self._worth[number] = float(torch.cholesky_solve(spread, root).diagonal().mean())
+        prior = _total(base, self._components[number], self._covariances)
+        solved = torch.cholesky_solve(
+            observed[:, None], torch.linalg.cholesky(identity + response @ prior @ response.T)
         )
-        spread = torch.eye(len(base), dtype=torch.float64) + response @ prior @ response.T
-        solved = torch.cholesky_solve(observed[:, None], torch.linalg.cholesky(spread))
-        self.weights[number] = (prior @ (response.T @ solved))[:, 0]
+        change = (prior @ (response.T @ solved))[:, 0] - self.weights[number]
+        moved = float((_unscaled(self._sample) @ change.float()).square().mean().sqrt())
+        self.weights[number] += change * min(1.0, _FARTHEST / max(moved, 1e-12))
 
     def report(self) -> FitReport:
         """Return what the statistic was good for."""
@@ -175,24 +177,29 @@ class _Fit:
             found += (self._probabilities(rows).T.float() @ rows).double()
         return found
 
-    def _probabilities(self, rows: Tensor) -> Tensor:
-        logits = (rows @ self.weights.T.float()).double()
+    def _probabilities(self, phi: Tensor) -> Tensor:
+        logits = (_unscaled(phi) @ self.weights.T.float()).double()
         return torch.sigmoid(logits) if self._classes == 2 else torch.softmax(logits, dim=1)
 
     def _rows(self, which: slice) -> Tensor:
-        return torch.from_numpy(self._phi[which].astype(np.float32)) / self._bound
+        return torch.from_numpy(self._phi[which].astype(np.float32)).to(self._device) / self._bound
 
     def _blocks(self) -> list[slice]:
         return [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(self._phi), ROWS_AT_ONCE)]
 
 
+def _unscaled(phi: Tensor) -> Tensor:
+    """Return z of records from φ: the first coordinate of z is a constant, so that of φ tells the length of z."""
+    return phi * (CONSTANT / phi[:, :1].clamp(min=_SHORTEST))
+
+
 def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]) -> tuple[Tensor, float]:
     """Return the v_t that make `observed ~ N(0, known + Σ_t v_t·parts_t)` most likely, about, and the log-density.
 
-    Each step multiplies v_t by `√(aᵀ P_t a / tr(S⁻¹ P_t))`, with S the covariance and `a = S⁻¹·observed`: it never makes
-    them less likely (Zhou, Hu, Zhou and Lange 2019, "MM algorithms for variance components models").
+    Each step multiplies v_t by `√(aᵀ P_t a / tr(S⁻¹ P_t))`, with S the covariance and `a = S⁻¹·observed`: it never
+    makes them less likely (Zhou, Hu, Zhou and Lange 2019, "MM algorithms for variance components models").
     """
-    v = torch.ones(len(parts), dtype=torch.float64)
+    v = observed.new_ones(len(parts))
     for _ in range(_STEPS):
         inverse = torch.linalg.inv(_total(known, v, parts))
         solved = inverse @ observed
@@ -203,7 +210,7 @@ def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]
 
 
 def _total(known: Tensor, v: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    return known + sum(share * part for share, part in zip(v, parts, strict=True))
+    return sum((share * part for share, part in zip(v, parts, strict=True)), known)
 
 
 def _log_density(observed: Tensor, covariance: Tensor) -> float:

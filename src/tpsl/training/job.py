@@ -330,7 +330,8 @@ class Job(_Model):
             "the local head is trained on true labels": self.training.head == "local",
             "labels that arrive late are released step by step": self.has_late_labels,
             "with privacy.gradients 'none' nothing is released": not self.releases,
-            f"method '{self.method}' sums embeddings at the label party": self.method != "network",
+            "method 'auto' may choose a sum over embeddings": self.method == "auto",
+            f"method '{self.method}' sums embeddings at the label party": self.method in ("statistic", "refit"),
         }
         return next((f"{reason}, which needs split training" for reason, holds in reasons.items() if holds), None)
 

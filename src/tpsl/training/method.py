@@ -10,11 +10,13 @@ from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.progress import Notice
 from tpsl.training.job import Job, make_job
 
-_ENOUGH, _ENOUGH_WITH_CODES = 4_000, 30_000
-"""Clean labels that the noisy ones must be worth: with fewer, one statistic gives the better head.
+_LABEL_WORTH = 0.1
+"""Of a clean label, what a noisy one must be worth: if less, one statistic with codes of all fields is better.
 
-A statistic of embeddings alone is better for the smallest ε only; with codes of all fields it has a map of its own.
+Measured with 24,000 to 236,000 records: where the two meet depends on ε, hardly on the number of records.
 """
+_ENOUGH_WITHOUT_CODES = 4_000
+"""Or what all of them together must be worth, where the statistic would be one of embeddings alone."""
 _POSITIVES = 0.24
 """The share of class 1 that is assumed of two classes; of more classes, all are assumed to be as frequent."""
 
@@ -34,7 +36,7 @@ def resolve(job: Job, records: int) -> tuple[Job, str]:
     """
     worth = effective_labels(job.mechanism, _counts(job.classes, records))
     has_codes = job.statistic is not None and job.statistic.share_codes
-    enough = worth >= (_ENOUGH_WITH_CODES if has_codes else _ENOUGH)
+    enough = worth >= _LABEL_WORTH * records or (not has_codes and worth >= _ENOUGH_WITHOUT_CODES)
     content = job.model_dump(mode="json", exclude_none=True, exclude={"method"})
     if enough:
         content |= {"method": "network", "statistic": None}

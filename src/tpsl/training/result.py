@@ -33,6 +33,8 @@ class TrainResult:
     """False if any release of the training records had seeded noise or none."""
     classes: int
     train_records: int
+    statistic_records: int
+    """Training records whose labels left in one noisy statistic, all others as noisy labels; 0 if there was none."""
     test_records: int
     epochs: int
     """Epochs that were trained."""
@@ -52,8 +54,6 @@ class TrainResult:
     test_calibration_error: float
     samples_per_second: float
     seconds: float
-    statistic_records: int = 0
-    """Training records whose labels left in one noisy statistic; 0 if there was none."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
@@ -67,8 +67,6 @@ class TrainResult:
             raise ValueError("it is no mapping")
         values: dict[str, Any] = {}
         for name, kind in _fields().items():
-            if name not in content and name == "statistic_records":  # added later; before, there was no statistic
-                continue
             if name not in content:
                 raise ValueError(f"it has no {name}: another version of tpsl wrote it")
             value = content[name]

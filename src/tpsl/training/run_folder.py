@@ -16,10 +16,13 @@
     RUN/<any party>/start/    what the run has begun with, if it started from an earlier one: weights, encoder and
                               origin.json, which says from which
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
+    RUN/hand-over/            the exchange in which noisy labels crossed, if the job says so: a run folder of its own,
+                              with <feature party>/noisy_labels.safetensors
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
 With two organisations each has a run folder of its own, with the folder of its own party in it and no other.
-Everything under RUN/label depends on the label party's data and stays there.
+Everything under RUN/label depends on the label party's data and stays there; where a feature party has trained alone,
+it is the top half and what noisy labels say of it.
 """
 
 from __future__ import annotations

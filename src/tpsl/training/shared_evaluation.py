@@ -142,6 +142,11 @@ def _finished(run: RunFolder) -> TrainResult:
     result = run.result()
     if result is None:
         raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
+    if run.job().hands_over and not result.epochs:
+        raise RunError(
+            f"{run.path}: the labels were handed over, and the network is at the feature party: there is nothing to "
+            "evaluate here"
+        )
     if not run.job().releases:
         raise RunError(
             f"{run.path}: has a local head alone (gradients: none), and what it predicts tells of true labels: it "

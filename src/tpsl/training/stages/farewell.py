@@ -98,6 +98,7 @@ def _label_result(role: LabelRole) -> TrainResult:
         private=total.private,
         classes=role.records.classes,
         train_records=len(role.records.train),
+        statistic_records=len(role.schedule.statistic),
         test_records=len(role.records.test),
         epochs=_epochs(role),
         kept_epoch=kept.get("epoch", 0),
@@ -106,7 +107,6 @@ def _label_result(role: LabelRole) -> TrainResult:
         seconds=time.perf_counter() - role.begun,
         **{name: kept.get(name, math.nan) for name in ("validation_loss", "validation_auc")},
         **dict.fromkeys(TEST_METRICS, math.nan),  # `AfterTraining` adds them
-        statistic_records=len(role.schedule.statistic),
     )
 
 

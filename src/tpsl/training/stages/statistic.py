@@ -110,7 +110,7 @@ async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int)
             widths[name] = _announced_width(role, name, shape)
         share = checked_tensor(message, name, role.done, part, (rows, widths[name]))
         codes = share[:, : widths[name] - role.job.head_width(name)]
-        if codes.numel() and not (codes.min() >= 0 and codes.max() <= LARGEST and bool((codes == codes.round()).all())):
+        if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST)).all()):
             raise BadMessage(f"step {role.done}: the {STATISTIC_EMBEDDINGS} from {name} have codes that are none")
         received.append(share)
     return received
@@ -174,14 +174,15 @@ def learn_head(role: LabelRole, records: _Records) -> None:
     """Release the statistic, fit the head on it and keep both the head and what it predicts."""
     inputs, predicted = records.finish()
     assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
-    feature_map = FeatureMap.learn(inputs, records.columns, _purpose(role))
+    feature_map = FeatureMap.learn(inputs, records.columns, _purpose(role), role.setup.device)
     phi = RowStack(np.int32, feature_map.width)
     for block in feature_map.integers(inputs, DEFAULT_BOUND):
         phi.add(block)
     integers = phi.finish()
     statistic = role.vault.statistic(feature_map.width, blocks(integers))
     head, report = fit_head(statistic, feature_map, integers)
-    tensors = {**head.state_dict(), CODE_COLUMNS: torch.tensor(records.code_columns)}
+    state = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
+    tensors = {**state, CODE_COLUMNS: torch.tensor(records.code_columns)}
     write_atomically(role.folder / STATISTIC_HEAD, save(tensors))
     role.setup.watching.notice(str(report))
     role.observer.event("statistic", **asdict(report), reliable=report.reliable)
@@ -203,4 +204,7 @@ def _purpose(role: LabelRole) -> Purpose:
 
 
 def _predicted(head: StatisticHead, inputs: Floats) -> Floats:
-    return np.concatenate([head.probabilities(torch.from_numpy(block)).numpy() for block in blocks(inputs)])
+    device = head.weights.device
+    return np.concatenate(
+        [head.probabilities(torch.from_numpy(block).to(device)).cpu().numpy() for block in blocks(inputs)]
+    )
