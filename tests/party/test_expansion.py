@@ -1,4 +1,4 @@
-"""The expansion of a record: cells of frequent values, ranks, random features; the same numbers for every input kind."""
+"""The expansion of a record: cells of frequent values, ranks and random features, finite for every input."""
 
 import numpy as np
 import pytest

@@ -192,7 +192,7 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
     return {
         "contain numbers that are not finite": [torch.full((1080, width), torch.nan)],
         "have codes that are none": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
-        "have codes that are none ": [torch.cat([torch.full((1080, FIELDS), 0.5), cut], dim=1)],
+        "have codes that are none ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
         "have codes that are none  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
         "have shape \\(1080, 7\\), not \\(1080, 8\\)": [torch.zeros(1080, 7)],
         "have shape \\(1080, 1033\\), not \\(1080, 1032\\)": [torch.zeros(1080, 1033)],
