@@ -133,7 +133,7 @@ class FeatureMap(nn.Module):
         centre = features.mean(dim=0)
         features -= centre
         kind_scales = torch.stack(
-            [_scale(*kind) for kind in zip(torch.split(features, expansion.kinds, 1), _SHARES, strict=True)]
+            [_scale(*kind) for kind in zip(torch.split(features, list(expansion.kinds), 1), _SHARES, strict=True)]
         )
         scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds)).to(device)
         count = min(MOST_COMPONENTS, math.ceil(_VARIANCE / math.sqrt(purpose.blur(len(inputs)))))
