@@ -135,7 +135,11 @@ def frontier(
     epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
     parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
     methods: Annotated[
-        str | None, typer.Option(help="Algorithms of private heads, separated by commas. Default: all.")
+        str | None,
+        typer.Option(
+            help="What to compare with training without noise, separated by commas: laplace, discrete, gaussian, "
+            "network, hand-over, trees, statistic, auto, joined-logistic, joined-trees, ceiling. Default: all.",
+        ),
     ] = None,
     workers: WorkersOption = None,
     out: OutOption = Path("runs/frontier"),

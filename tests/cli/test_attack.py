@@ -82,3 +82,18 @@ def test_errors_name_the_culprit(tpsl: Any, small_job: Path, recorded: Path, tmp
     assert "record one with --record-transcript" in tpsl("attack", tmp_path / "plain").error()
     (recorded / "feature" / "transcript" / "gradients.f32").write_bytes(b"12345")
     assert "gradients.f32" in tpsl("attack", recorded).error()
+
+
+def test_of_a_statistic_alone_one_attack_exists_and_its_attacker_is_described(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    given = ("--set", "method=statistic", "--set", "privacy.mechanism=discrete", "--epsilon", 1, "--rows", 1000)
+    assert tpsl("train", small_job, *given, "--record-transcript", "--out", run, "--json").status == 0
+    shown = tpsl("attack", run)
+    assert shown.status == 0, shown.stderr
+    assert "statistic + all other labels" in " ".join(shown.stdout.split())
+    explained = " ".join(shown.stderr.split())
+    assert "granted the noisy sum, all vectors and every label but one" in explained
+    assert "No gradients were sent, so no other attack exists." in explained
+    assert "noisy label alone" not in explained

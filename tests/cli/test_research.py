@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 
 from tpsl.tuning.space import configuration
 from tpsl_research import paper
-from tpsl_research.frontier_cells import HANDED_OVER, JOINED_LOGISTIC, NETWORK, TREES
+from tpsl_research.frontier_cells import HANDED_OVER, JOINED_LOGISTIC, METHODS, NETWORK, TREES
 
 SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)
 
@@ -86,6 +87,8 @@ def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> N
     frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
     assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
     assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
+    described = re.sub(r"[\s│]", "", tpsl("research", "frontier", "--help").stdout)  # names are wrapped, too
+    assert ",".join(METHODS) in described
     assert "'magic' is none of laplace, " in tpsl(*frontier, "--methods", "laplace,magic").error()
     assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
     assert "data.path: Field required" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()

@@ -23,6 +23,7 @@ from tpsl.mechanisms import (
     NoNoise,
     StatisticNoise,
     clip_rows,
+    compose,
     fit_noise,
     noise_from_spec,
     seeded_words,
@@ -58,7 +59,7 @@ def worst_rows(width: int, bound: int, noise: StatisticNoise) -> np.ndarray:
 def test_what_the_integers_cost_is_at_most_what_was_asked_for_and_at_least_0_999_of_it(
     kind: str, bound: int, classes: int
 ) -> None:
-    for epsilon, width in product(EPSILONS, WIDTHS):
+    for epsilon, width in product([0.01, 0.1, 1.0, 8.0], WIDTHS):
         noise = fitted(kind, epsilon, bound, classes)
         cost = noise.cost(bound, classes)
         assert 0.999 * epsilon <= cost.epsilon <= epsilon
@@ -72,6 +73,17 @@ def test_what_the_integers_cost_is_at_most_what_was_asked_for_and_at_least_0_999
             assert isinstance(noise, DiscreteLaplace)
             pure = max(Fraction(int(size) * vectors, noise.scale) for size in np.abs(moved).sum(axis=1))
             assert Fraction(cost.epsilon) >= pure >= Fraction(math.nextafter(cost.epsilon, 0))
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("releases", [2, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_releases_together_cost_what_was_asked_for(kind: str, releases: int, classes: int) -> None:
+    for epsilon in EPSILONS:
+        noise = fit_noise(kind, epsilon, DELTA, DEFAULT_BOUND, classes, releases)
+        together = compose([noise.cost(DEFAULT_BOUND, classes)] * releases)
+        assert 0.999 * epsilon <= together.epsilon <= epsilon
+        assert together.delta == (pytest.approx(DELTA, rel=1e-12) if kind == "gaussian" else 0.0)
 
 
 @pytest.mark.parametrize("variance", [1, 3, 20])

@@ -21,10 +21,11 @@ def test_bins_hold_equal_shares_of_the_training_records_and_keep_their_order() -
     codes = CodeBook.learn(table, train).embed(table, np.arange(1000)).numpy()
     assert codes.shape == (1000, 5) and codes.dtype == np.float32
     assert (codes[:, :2] == table.categorical).all()
-    bins = codes[:, 2].astype(int)
-    counts = np.bincount(bins[train], minlength=32)
-    assert (counts == 25).all()
-    assert (np.diff(bins[np.argsort(table.numeric[:, 0])]) >= 0).all()
+    ranks = codes[:, 2]
+    middles, counts = np.unique(ranks[train], return_counts=True)
+    assert (middles == (np.arange(16) + 0.5) / 16).all()
+    assert (counts == 50).all()
+    assert (np.diff(ranks[np.argsort(table.numeric[:, 0])]) >= 0).all()
     assert len(np.unique(codes[:, 3])) == 1
     assert len(np.unique(codes[:, 4])) == 2
 
@@ -34,7 +35,7 @@ def test_numbers_outside_of_the_training_range_fall_into_the_outer_bins() -> Non
     book = CodeBook.learn(table, np.arange(1000))
     extreme = torch.tensor([[-1e30, 0.0, 0.0], [1e30, 0.0, 0.0], [torch.inf, 0.0, 0.0]])
     codes = book(torch.zeros(3, 2, dtype=torch.int32), extreme)
-    assert codes[:, 2].tolist() == [0.0, 31.0, 31.0]
+    assert codes[:, 2].tolist() == [1 / 32, 31 / 32, 31 / 32]
 
 
 def test_a_book_is_its_state() -> None:

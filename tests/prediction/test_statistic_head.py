@@ -33,9 +33,9 @@ def inputs(data: Dataset) -> dict[str, Any]:
     return {**data.feature_parties, **label}
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_a_run_scores_its_own_test_records_again(tmp_path: Path, share: float) -> None:
-    agreed = job(share, training={"head": "local"})
+@pytest.mark.parametrize(("share", "releases"), [(1.0, 2), (0.5, 1)])
+def test_a_run_scores_its_own_test_records_again(tmp_path: Path, share: float, releases: int) -> None:
+    agreed = job(share, training={"head": "local"}, statistic={"releases": releases})
     data = load(agreed.data)
     result = train(agreed, tmp_path / "run", data=data)
     run = RunFolder(tmp_path / "run")

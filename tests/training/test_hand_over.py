@@ -146,8 +146,18 @@ def test_over_a_network_the_label_party_is_done_when_training_begins(tmp_path: P
     """The feature party ends with both halves, equal to those of split training; the label party with its ledger."""
     agreed = job(**EVERYTHING)
     notices: list[str] = []
-    at_label, at_feature = over_a_network(agreed, tmp_path, watching=Watching(notice=notices.append))
-    assert "1,200 noisy labels received; training goes on without the label party" in notices
+
+    class Watched(NullObserver):
+        def event(self, name: str, **facts: Any) -> None:
+            notices.append(name)
+
+        def waiting_for(self, peer: str | None) -> None:
+            notices.append(f"waiting for {peer}")
+
+    at_label, at_feature = over_a_network(agreed, tmp_path, watching=Watching(Watched(), notice=notices.append))
+    received = notices.index("1,200 noisy labels received; training goes on without the label party")
+    assert "waiting for label" in notices[:received] and "waiting for label" not in notices[received:]
+    assert notices.count("finished") == 1 and notices[-1] == "finished"
     train(job("gradients", **EVERYTHING), tmp_path / "split", vault=tmp_path / "vault")
     assert same(tmp_path / "split", tmp_path / "feature")
     assert (at_label.steps, at_label.epsilon, at_label.total_epsilon, at_label.private) == (0, 1.0, 1.0, True)

@@ -43,8 +43,20 @@ def test_it_chooses_by_what_the_noisy_labels_are_worth(epsilon: float, records: 
         assert (found.statistic.share, found.statistic.share_codes, found.statistic.delta) == (1.0, True, 1e-7)
         assert (found.model.wide, found.model.members) == (False, 1)
     else:
-        assert found == make_job({**asked.model_dump(mode="json"), "statistic": None, "method": "network"}, {}, "test")
+        changes = {"method": "network", "training": {"averaging": 0.995}}
+        assert found == make_job({**asked.model_dump(mode="json"), "statistic": None}, changes, "test")
     assert resolve(found.model_copy(update={"method": "auto"}), records)[0].method == method
+
+
+def test_a_network_gets_a_wide_part_and_averaged_weights_unless_the_job_names_them() -> None:
+    plain = make_job({"privacy": {"epsilon": 4.0}, "method": "auto"}, {}, "test")
+    found = resolve(plain, 261_877)[0]
+    assert (found.method, found.model.wide, found.training.averaging) == ("network", True, 0.995)
+    named = {"model": {"wide": False}, "training": {"averaging": 0.5}}
+    found = resolve(make_job({"privacy": {"epsilon": 4.0}, "method": "auto", **named}, {}, "test"), 261_877)[0]
+    assert (found.method, found.model.wide, found.training.averaging) == ("network", False, 0.5)
+    several = make_job({"data": {"source": "synthetic", "classes": 4}, "method": "auto"}, {}, "test")
+    assert not resolve(several, 10_000_000)[0].model.wide
 
 
 def test_a_statistic_without_codes_is_for_the_smallest_epsilon() -> None:

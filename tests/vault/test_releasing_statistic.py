@@ -147,6 +147,57 @@ def test_what_a_record_spends_over_both_kinds_is_composed_and_rounded_up(vault: 
     assert vault.ledger().epsilon_per_record == total.epsilon
 
 
+def plan_of_two(epsilon: float, kind: str = "gaussian", seed: int | None = None) -> StatisticPlan:
+    return StatisticPlan(fit_noise(kind, epsilon, 1e-6, BOUND, 2, 2), BOUND, 5, seed, releases=2)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_two_releases_of_one_plan_are_permitted_together_and_a_third_is_not(vault: Vault, kind: str) -> None:
+    plan, limits = plan_of_two(1.0, kind), ReleasePolicy(max_epsilon=1.0)
+    first = vault.release_statistic(plan, ALL, [ROWS], policy=limits)
+    assert 0.49 < vault.total(ALL).epsilon < 0.75
+    second = vault.release_statistic(plan, ALL, [-ROWS], policy=limits)
+    total = vault.total(ALL)
+    assert total.epsilon == plan.total(2).epsilon == vault.ledger().epsilon_per_record
+    assert 0.999 <= total.epsilon <= 1.0
+    assert total.delta == (1e-6 if kind == "gaussian" else 0.0)
+    for rows, found in ((ROWS, first), (-ROWS, second)):
+        assert (vault.release_statistic(plan, ALL, [rows], policy=limits).values == found.values).all()
+    with pytest.raises(VaultError, match=r"to ε = .* more than the ε = 1 that the label party permits"):
+        vault.release_statistic(plan, ALL, [ROWS // 2], policy=limits)
+    with pytest.raises(VaultError, match=r"^1000 records were released before"):
+        vault.release_statistic(plan, ALL, [ROWS // 2], policy=ReleasePolicy(max_delta=0.1))
+    assert [entry.kind for entry in vault.ledger().entries] == ["created", "added", "statistic", "statistic"]
+    assert vault.verify() == []
+
+
+def test_the_cost_of_all_releases_of_a_plan_is_asked_for_with_the_first(vault: Vault) -> None:
+    plan = plan_of_two(1.0)
+    assert plan.cost(2).epsilon < 0.8
+    for ask in (
+        lambda policy: vault.check_statistic(plan, ALL, policy=policy),
+        lambda policy: vault.release_statistic(plan, ALL, [ROWS], policy=policy),
+    ):
+        with pytest.raises(VaultError, match=r"to ε = 0\.99\d+ in all, more than the ε = 0.8"):
+            ask(ReleasePolicy(max_epsilon=0.8))
+        with pytest.raises(VaultError, match=r"δ = 1e-06 in all, more than 6e-07"):
+            ask(ReleasePolicy(max_delta=6e-7))
+    assert vault.ledger().released_records == 0
+
+
+def test_a_single_release_with_the_same_noise_is_not_the_first_of_two(vault: Vault) -> None:
+    plan = plan_of_two(1.0)
+    vault.release_statistic(StatisticPlan(plan.noise, BOUND, 5), ALL, [ROWS])
+    with pytest.raises(VaultError, match=r"^1000 records were released before"):
+        vault.release_statistic(plan, ALL, [-ROWS])
+
+
+def test_seeded_noise_of_two_releases_is_independent(vault: Vault, labels: np.ndarray) -> None:
+    plan = plan_of_two(1.0, seed=4)
+    noise = [vault.release_statistic(plan, ALL, [rows]).values[0] - labels @ rows for rows in (ROWS, -ROWS)]
+    assert not np.isin(noise[0], noise[1]).any()
+
+
 def test_the_policy_is_asked_before_a_vector_is_read(vault: Vault) -> None:
     def never() -> Iterator[np.ndarray]:
         raise AssertionError("a vector was read")

@@ -101,7 +101,7 @@ class Ceilings:
         self.epsilon, self.delta = self._draws * run.mechanism.epsilon, self._draws * run.mechanism.delta
         self.ceiling = auc_ceiling(self.epsilon, self.delta)
         if not run.step_count:  # what is released is a statistic
-            cost = statistic_plan(run.job, run.classes).cost(run.classes)
+            cost = statistic_plan(run.job, run.classes).total(run.classes)
             self.epsilon, self.delta, self.ceiling = cost.epsilon, cost.delta, statistic_ceiling(cost)
 
     @property

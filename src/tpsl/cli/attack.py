@@ -85,7 +85,7 @@ def _table(report: AttackReport) -> Table:
 
 def _explanations(report: AttackReport) -> Iterator[str]:
     """Say what the ceilings are, which attack lies above its own by more than chance, and which was not run."""
-    if math.isfinite(report.epsilon):
+    if math.isfinite(report.epsilon) and report.steps:
         proved = f"Ceiling {report.ceiling:.4f}: what ε allows an attacker who scores by the noisy label alone"
         yield f"{proved}, on average over the noise."
     if any(result.scored_by == "statistic" for result in report.attacks):
@@ -104,5 +104,8 @@ def _explanations(report: AttackReport) -> Iterator[str]:
             yield f"{result.name} predicts better from features than that estimate: take its AUC for the ceiling."
         elif result.above_ceiling:
             yield f"{result.name} is above what ε allows by more than chance: run tpsl audit, this may be a bug."
+    if not report.steps:
+        yield "No gradients were sent, so no other attack exists."
+        return
     for name, reason in report.not_run.items():
         yield f"{name}: not run, it {reason}"

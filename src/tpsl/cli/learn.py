@@ -55,15 +55,13 @@ def learn(
     no true labels here: noisy ones of held-out records judge (training.validation). Example:
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
-
-    With another learner no network is trained: boosted trees or a logistic regression, for `tpsl predict` here.
     """
     side = Side.of(context, job, local)
 
     import torch
 
     from tpsl.handover.learning import learn as run
-    from tpsl.learners.learning import learn_with
+    from tpsl.learners.learning import learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
@@ -82,6 +80,8 @@ def learn(
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        if learner in (NETWORK, TUNED):
+            require_no_learner(setup.run)
         if learner == TUNED:
             show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
             return

@@ -156,6 +156,12 @@ def learned_network(run: RunFolder) -> LearnedNetwork | None:
     return None
 
 
+def require_no_learner(run: RunFolder) -> None:
+    """Raise if a learner's model is in this folder: a network needs a folder of its own."""
+    if run.path.is_dir() and any(run.path.glob(f"*/{_RESULT}")):
+        raise LearnerError(f"{run.path}: holds the model of a learner, not a network; choose another --out")
+
+
 def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
     if run.label.exists():
         raise LearnerError(f"{run.path}: holds a run that trains a network; choose another --out")

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import exact_sampling
-from tpsl.mechanisms.cost import Cost, epsilon_of_rho
+from tpsl.mechanisms.cost import Cost, compose, epsilon_of_rho
 from tpsl.mechanisms.exact import float_above, rounded_up
 from tpsl.mechanisms.exact_sampling import MAX_SCALE, MAX_VARIANCE, Integers
 from tpsl.mechanisms.gaussian_tradeoff import delta_of_gaussian, epsilon_of_gaussian
@@ -56,9 +56,9 @@ class StatisticNoise(abc.ABC):
     def cost(self, bound: int, classes: int) -> Cost:
         """Return what one release costs each label if no q_i has a norm above `bound`, in any number of dimensions."""
 
-    def keeps(self, epsilon: float, bound: int, classes: int) -> bool:
-        """Say whether the ε of a release is at most this."""
-        return self.cost(bound, classes).epsilon <= epsilon
+    def keeps(self, epsilon: float, bound: int, classes: int, releases: int = 1) -> bool:
+        """Say whether the ε of a release, or of several together, is at most this."""
+        return compose([self.cost(bound, classes)] * releases).epsilon <= epsilon
 
     @abc.abstractmethod
     def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
@@ -108,12 +108,12 @@ class DiscreteGaussian(StatisticNoise):
         exact = epsilon_of_gaussian(self.delta, moved, self.variance)
         return Cost(min(exact, epsilon_of_rho(rho, self.delta)), self.delta, rho)
 
-    def keeps(self, epsilon: float, bound: int, classes: int) -> bool:
-        """Say whether δ is kept at this ε."""
+    def keeps(self, epsilon: float, bound: int, classes: int, releases: int = 1) -> bool:
+        """Say whether δ is kept at this ε; of several releases by the sum of their ρ."""
         moved, rho = self._moved(bound, classes)
-        if epsilon_of_rho(rho, self.delta) <= epsilon:
+        if epsilon_of_rho(releases * rho, releases * Fraction(self.delta)) <= epsilon:
             return True
-        return delta_of_gaussian(epsilon, moved, self.variance) <= self.delta
+        return releases == 1 and delta_of_gaussian(epsilon, moved, self.variance) <= self.delta
 
     def _moved(self, bound: int, classes: int) -> tuple[int, Fraction]:
         """Return Δ² and ρ."""
@@ -212,29 +212,38 @@ def noise_from_spec(spec: Mapping[str, Any]) -> StatisticNoise:
         ) from error
 
 
-def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int) -> StatisticNoise:
+def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int, releases: int = 1) -> StatisticNoise:
     """Return the least noise of this kind whose exact cost is at most (ε, δ); `delta` is for Gaussian noise alone.
 
+    That is the cost of this number of `releases` together, each with such noise and an equal part of δ.
     The parameters are integers, so the cost is a little below ε: above 0.999·ε for every bound of at least 1000·ε.
     """
     epsilon = check_epsilon(epsilon)
+
+    def keeps(noise: StatisticNoise) -> bool:
+        return noise.keeps(epsilon, bound, classes, releases)
+
     if kind == "gaussian":
-        return _least(partial(DiscreteGaussian, delta=delta), MAX_VARIANCE, epsilon, bound, classes)
-    if kind == "laplace":
-        return _least(DiscreteLaplace, MAX_SCALE, epsilon, bound, classes)
-    raise ValueError(f"unknown noise for a statistic {kind!r}; known are gaussian, laplace")
+        found = _least(partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE, keeps)
+    elif kind == "laplace":
+        found = _least(DiscreteLaplace, MAX_SCALE, keeps)
+    else:
+        raise ValueError(f"unknown noise for a statistic {kind!r}; known are gaussian, laplace")
+    if found is None:
+        raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
+    return found
 
 
 def _least(
-    make: Callable[[int], StatisticNoise], largest: int, epsilon: float, bound: int, classes: int
-) -> StatisticNoise:
-    """Return the noise with the least parameter up to the largest whose cost is at most ε, by bisection."""
+    make: Callable[[int], StatisticNoise], largest: int, keeps: Callable[[StatisticNoise], bool]
+) -> StatisticNoise | None:
+    """Return the noise with the least parameter up to the largest that keeps what it should, by bisection."""
     too_little, enough = 0, largest
-    if not make(enough).keeps(epsilon, bound, classes):
-        raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
+    if not keeps(make(enough)):
+        return None
     while enough - too_little > 1:
         middle = (too_little + enough) // 2
-        if make(middle).keeps(epsilon, bound, classes):
+        if keeps(make(middle)):
             enough = middle
         else:
             too_little = middle

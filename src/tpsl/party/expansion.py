@@ -66,12 +66,13 @@ class Expansion(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return b of records, float32 `[n, features]`; finite for every input."""
-        x = self._fields(inputs)
+        x = self.plain(inputs)
         rectified, one, other = (x[:, -len(self.random) :] @ self.random).chunk(3, dim=1)
         products = (one * other).clamp(-_FAR, _FAR)
         return torch.cat([x, torch.relu(rectified + self.shift), products], dim=1)
 
-    def _fields(self, inputs: Tensor) -> Tensor:
+    def plain(self, inputs: Tensor) -> Tensor:
+        """Return x of records."""
         read = torch.nan_to_num(inputs.index_select(1, torch.cat([self.numbers, self.ranks])))
         numbers = ((read - self.mean) / self.scale).clamp(-_FAR, _FAR)
         embeddings, ranks = torch.split(numbers, [len(self.numbers), len(self.ranks)], dim=1)
@@ -99,13 +100,24 @@ class Expansion(nn.Module):
                 "shift": _SHIFT * torch.randn(random_features, generator=generator),
             }
         )
-        read = known._fields(sample)
+        read = known.plain(sample)
         skipped = len(columns.numbers) + known._cells_of_ranks
         read = read[:, skipped:] if read.shape[1] > skipped else read
-        drawn = torch.randn(read.shape[1], 3 * random_features, generator=generator)
-        # What is rectified or multiplied has the variance 1.
-        known.register_buffer("random", drawn / _deviation(read @ drawn).clamp(min=1e-6))
-        return known
+        return known.with_random(torch.randn(read.shape[1], 3 * random_features, generator=generator), read)
+
+    @property
+    def fields(self) -> Tensor:
+        """The column of the inputs that each feature of x belongs to."""
+        split = self._cells_of_ranks
+        return torch.cat([self.numbers, self.cell_columns[:split], self.ranks, self.cell_columns[split:]])
+
+    def with_random(self, drawn: Tensor, read: Tensor) -> Self:
+        """Return the expansion with these random features, scaled so that what is rectified has the variance 1.
+
+        They read the last features of x, as many as `drawn` has rows, which are `read` of some records.
+        """
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        return type(self)({**kept, "random": drawn / _deviation(read @ drawn).clamp(min=1e-6)})
 
 
 def _deviation(columns: Tensor) -> Tensor:

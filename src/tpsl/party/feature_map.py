@@ -125,15 +125,27 @@ class FeatureMap(nn.Module):
     def learn(cls, inputs: Inputs, columns: InputColumns, purpose: Purpose, device: torch.device | None = None) -> Self:
         """Learn the map for a statistic of these records; deterministic, and no label has a part in it."""
         generator = torch.Generator().manual_seed(seed_of("tpsl feature map", purpose.seed))
-        sample = torch.from_numpy(np.array(inputs[:: -(-len(inputs) // _SAMPLE)]))
         random_features = min(purpose.random_features, len(inputs) // _RECORDS_OF_A_FEATURE)
-        expansion = Expansion.learn(sample, columns, random_features, generator)
-        expansion.to(device)
-        features = torch.cat([expansion(part.to(device)) for part in torch.split(sample, ROWS_AT_ONCE)])
+        expansion = Expansion.learn(sampled(inputs), columns, random_features, generator)
+        return cls.over(expansion.to(device), inputs, purpose, _SHARES, generator)
+
+    @classmethod
+    @torch.no_grad()
+    def over(
+        cls,
+        expansion: Expansion,
+        inputs: Inputs,
+        purpose: Purpose,
+        shares: tuple[float, ...],
+        generator: torch.Generator,
+    ) -> Self:
+        """Learn principal components of an expansion and their gains; `shares` are those of the kinds of b."""
+        device = expansion.shift.device
+        features = torch.cat([expansion(part.to(device)) for part in torch.split(sampled(inputs), ROWS_AT_ONCE)])
         centre = features.mean(dim=0)
         features -= centre
         kind_scales = torch.stack(
-            [_scale(*kind) for kind in zip(torch.split(features, list(expansion.kinds), 1), _SHARES, strict=True)]
+            [_scale(*kind) for kind in zip(torch.split(features, list(expansion.kinds), 1), shares, strict=True)]
         )
         scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds)).to(device)
         count = min(MOST_COMPONENTS, math.ceil(_VARIANCE / math.sqrt(purpose.blur(len(inputs)))))
@@ -174,6 +186,11 @@ def blocks(rows: npt.NDArray[AnyNumber]) -> Iterator[npt.NDArray[AnyNumber]]:
     """Yield rows in blocks of bounded size, the same ones each time."""
     for start in range(0, len(rows), ROWS_AT_ONCE):
         yield np.array(rows[start : start + ROWS_AT_ONCE])
+
+
+def sampled(rows: Inputs) -> Tensor:
+    """Return the rows of the records that a map is learned from: evenly spaced ones, the same each time."""
+    return torch.from_numpy(np.array(rows[:: -(-len(rows) // _SAMPLE)]))
 
 
 def _scale(features: Tensor, share: float) -> Tensor:

@@ -11,13 +11,15 @@ The τ_t² are those of maximum evidence (empirical Bayes), found by the algorit
 variance components. So features that tell nothing under this noise count nothing; where all of them together do not
 make what was released more likely than the base rate alone does, the head is the base rate. All of it is
 post-processing of the release.
+
+A second statistic of the same records starts from the first head: its logits are added to those of w.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -25,7 +27,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.party.feature_map import CONSTANT, ROWS_AT_ONCE, FeatureMap
+from tpsl.data.arrays import RowStack
+from tpsl.party.feature_map import CONSTANT, ROWS_AT_ONCE, FeatureMap, Inputs, blocks
 from tpsl.vault import NoisyStatistic
 
 Integers = npt.NDArray[np.integer]
@@ -37,23 +40,35 @@ _CURVED = 32_768  # records that the curvature is computed from
 _BASE_VARIANCE = 4.0  # of the base rate's log-odds, before the statistic is seen
 _SHORTEST = 1e-3  # of the constant in φ: a record whose z is longer than 60 counts as one of that length
 _RELIABLE = math.log(20)
-_MAP, _WEIGHTS = "map.", "weights"
+_MAP, _WEIGHTS, _FIRST = "map.", "weights", "first."
 
 
 class StatisticHead(nn.Module):
-    """A feature map and weights of its coordinates: one column for two classes, k for k."""
+    """A feature map and weights of its coordinates, one column for two classes, k for k, on top of a `first` head.
+
+    The head of the first statistic has none.
+    """
 
     weights: Tensor
 
-    def __init__(self, feature_map: FeatureMap, weights: Tensor) -> None:
+    def __init__(self, feature_map: FeatureMap, weights: Tensor, first: StatisticHead | None = None) -> None:
         super().__init__()
-        self.map = feature_map
+        self.map, self.first = feature_map, first
         self.register_buffer(_WEIGHTS, weights)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of records: `[n]` for two classes, `[n, k]` for k."""
         logits: Tensor = self.map(inputs) @ self.weights
-        return logits.squeeze(1) if self.weights.shape[1] == 1 else logits
+        logits = logits.squeeze(1) if self.weights.shape[1] == 1 else logits
+        return logits if self.first is None else logits + self.first(inputs)
+
+    @torch.no_grad()
+    def logits(self, inputs: Inputs) -> Inputs:
+        """Return the logits of many records, block after block, `[n, 1]` for two classes."""
+        found = RowStack(np.float32, self.weights.shape[1])
+        for block in blocks(inputs):
+            found.add(self(torch.from_numpy(block).to(self.weights.device)).cpu().numpy())
+        return found.finish()
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
@@ -63,8 +78,12 @@ class StatisticHead(nn.Module):
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> Self:
         """Return the head whose `state_dict` this is."""
-        feature_map = {name.removeprefix(_MAP): part for name, part in state.items() if name.startswith(_MAP)}
-        return cls(FeatureMap(feature_map), state[_WEIGHTS])
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+        first = part(_FIRST)
+        return cls(FeatureMap(part(_MAP)), state[_WEIGHTS], cls.of(first) if first else None)
 
 
 @dataclass(frozen=True)
@@ -76,46 +95,90 @@ class FitReport:
     """The number of clean labels that would say as much: n times the share of `tr(V⁻¹ V₀)` that the noise leaves, with
     V₀ as V without σ²; the mean over classes."""
     evidence: float
-    """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes."""
+    """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes.
+
+    Of a second statistic: than with the first head and a base rate.
+    """
+    second: bool = False
 
     @property
     def reliable(self) -> bool:
-        """Whether anything besides the base rate could be learned."""
+        """Whether anything could be learned, besides the base rate and what a first head says."""
         return self.evidence > _RELIABLE
 
     def __str__(self) -> str:
-        worth = f"the statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
-        return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the base rate"
+        which, otherwise = ("second ", "first head") if self.second else ("", "base rate")
+        worth = (
+            f"the {which}statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
+        )
+        return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the {otherwise}"
+
+
+@dataclass(frozen=True)
+class FirstHead:
+    """A head that a second statistic starts from."""
+
+    head: StatisticHead
+    logits: Inputs
+    """Its logits of the statistic's records: `[n, 1]` for two classes, `[n, k]` for k."""
 
 
 @torch.no_grad()
-def fit_head(statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers) -> tuple[StatisticHead, FitReport]:
+def fit_head(
+    statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers, first: FirstHead | None = None
+) -> tuple[StatisticHead, FitReport]:
     """Return the head that the statistic of these records gives, and what it was good for; deterministic.
 
     `phi` are the integers that were summed, `[n, width]`; they may be a memory-mapped file. It is computed where the
     feature map is.
     """
-    fit = _Fit(statistic, feature_map.weight_covariances(), phi)
+    covariances = feature_map.weight_covariances()
+    rows = _Rows(phi, statistic.plan.bound, None if first is None else first.logits, covariances[0].device)
+    fit = _Fit(statistic, covariances, rows)
     for number in range(_ROUNDS):
         fit.round(find_evidence=number == _ROUND_OF_EVIDENCE)
-    report = fit.report()
+    report = replace(fit.report(), second=first is not None)
     if not report.reliable:
         fit.keep_base_rate_only()
-    return StatisticHead(feature_map, fit.weights.T.float().contiguous()), report
+    weights = fit.weights.T.float().contiguous()
+    return StatisticHead(feature_map, weights, None if first is None else first.head), report
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """φ of the statistic's records as integers, and their logits by a first head, if there is one."""
+
+    integers: Integers
+    bound: int
+    logits: Inputs | None
+    device: torch.device
+
+    def at(self, which: slice) -> tuple[Tensor, Tensor]:
+        """Return φ of some records, and their logits by the first head, or zero."""
+        phi = torch.from_numpy(self.integers[which].astype(np.float32)).to(self.device) / self.bound
+        before = torch.zeros(1) if self.logits is None else torch.from_numpy(np.array(self.logits[which]))
+        return phi, before.to(self.device)
+
+    def __len__(self) -> int:
+        return len(self.integers)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            yield self.at(slice(start, start + ROWS_AT_ONCE))
 
 
 class _Fit:
     """Newton's method for all classes, one row of weights a class."""
 
-    def __init__(self, statistic: NoisyStatistic, covariances: Sequence[Tensor], phi: Integers) -> None:
-        self._phi, self._bound, self._covariances = phi, statistic.plan.bound, covariances
-        self._device = covariances[0].device
-        self._sample = self._rows(slice(None, None, -(-len(phi) // _CURVED)))
-        sums = torch.from_numpy(statistic.values.astype(np.float64) / self._bound).to(self._device)
-        variance, self._classes = (statistic.plan.noise.deviation / self._bound) ** 2, statistic.classes
+    def __init__(self, statistic: NoisyStatistic, covariances: Sequence[Tensor], rows: _Rows) -> None:
+        self._rows, self._covariances, self._device = rows, covariances, rows.device
+        self._sample, self._sample_logits = rows.at(slice(None, None, -(-len(rows) // _CURVED)))
+        bound = statistic.plan.bound
+        sums = torch.from_numpy(statistic.values.astype(np.float64) / bound).to(self._device)
+        variance, self._classes = (statistic.plan.noise.deviation / bound) ** 2, statistic.classes
         if self._classes > 2:
             # What the noise adds to all classes together is known, since their sums add up to Σ_i φ_i without it.
-            every = sum((self._rows(part).double().sum(dim=0) for part in self._blocks()), torch.zeros_like(sums[0]))
+            every = sum((phi.double().sum(dim=0) for phi, _ in rows), torch.zeros_like(sums[0]))
             sums = sums + (every - sums.sum(dim=0)) / len(sums)
             variance *= 1 - 1 / len(sums)
         self._sums, self._variance = sums, variance
@@ -126,12 +189,12 @@ class _Fit:
     def round(self, *, find_evidence: bool) -> None:
         """Take a step of Newton's method for every class; one of them finds the variances of the prior, too."""
         left = self._sums - self._expected()
-        probabilities, z = self._probabilities(self._sample), _unscaled(self._sample)
+        probabilities, z = self._probabilities(self._sample, self._sample_logits), _unscaled(self._sample)
         for number, residual in enumerate(left):
             p = probabilities[:, number]
             # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
             steepness = p * (1 - p) * (1.0 if self._classes == 2 else self._classes / (self._classes - 1))
-            weighted = (self._sample * steepness[:, None].float()).T * (len(self._phi) / len(self._sample))
+            weighted = (self._sample * steepness[:, None].float()).T * (len(self._rows) / len(self._sample))
             self._step(number, (weighted @ z).double(), (weighted @ self._sample).double(), residual, find_evidence)
 
     def _step(self, number: int, slope: Tensor, spread: Tensor, residual: Tensor, find_evidence: bool) -> None:
@@ -160,7 +223,7 @@ class _Fit:
 
     def report(self) -> FitReport:
         """Return what the statistic was good for."""
-        records, classes = len(self._phi), len(self._worth)
+        records, classes = len(self._rows), len(self._worth)
         return FitReport(records, records * sum(self._worth) / classes, sum(self._evidence) / classes)
 
     def keep_base_rate_only(self) -> None:
@@ -172,20 +235,13 @@ class _Fit:
     def _expected(self) -> Tensor:
         """Return `Σ_i p_i φ_i` of each class under the weights as they are."""
         found = torch.zeros_like(self._sums)
-        for part in self._blocks():
-            rows = self._rows(part)
-            found += (self._probabilities(rows).T.float() @ rows).double()
+        for phi, logits in self._rows:
+            found += (self._probabilities(phi, logits).T.float() @ phi).double()
         return found
 
-    def _probabilities(self, phi: Tensor) -> Tensor:
-        logits = (_unscaled(phi) @ self.weights.T.float()).double()
+    def _probabilities(self, phi: Tensor, before: Tensor) -> Tensor:
+        logits = (_unscaled(phi) @ self.weights.T.float() + before).double()
         return torch.sigmoid(logits) if self._classes == 2 else torch.softmax(logits, dim=1)
-
-    def _rows(self, which: slice) -> Tensor:
-        return torch.from_numpy(self._phi[which].astype(np.float32)).to(self._device) / self._bound
-
-    def _blocks(self) -> list[slice]:
-        return [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(self._phi), ROWS_AT_ONCE)]
 
 
 def _unscaled(phi: Tensor) -> Tensor:

@@ -133,8 +133,8 @@ def _description(job: Job, classes: int) -> str:
 
 
 def _noted_releases(noted: Mapping[str, Any]) -> set[str]:
-    """Return what a run has noted of its releases, in the words of the ledger: noisy labels, and a statistic if any."""
-    return {noted[kind] for kind in ("release", "statistic") if kind in noted}
+    """Return what a run has noted of its releases, in the words of the ledger: noisy labels, and statistics if any."""
+    return {*([noted["release"]] if "release" in noted else []), *noted.get("statistics", [])}
 
 
 def _total_of(run: RunFolder, vault: Vault, released: set[str]) -> LedgerTotal | None:

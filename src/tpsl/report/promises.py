@@ -38,7 +38,7 @@ def promise_of(
     facts = _facts(job.privacy, classes)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     if result is None and job.statistic is not None:
-        delta = max(delta, statistic_plan(job, classes).cost(classes).delta)
+        delta = max(delta, statistic_plan(job, classes).total(classes).delta)
     private = math.isfinite(epsilon) and (job.privacy.noise_seed is None if result is None else result.private)
     spent = LedgerTotal(epsilon, delta, private)
     if result is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.method import settled
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import Fact, NullObserver, Observer, Watching
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
@@ -25,7 +26,7 @@ from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import handed_over
-from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
+from tpsl.transport.channel import Channel, JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms
@@ -72,6 +73,23 @@ def join(
         return with_space(act, [setup.run.path], local.wait, watching.notice)
 
 
+class _UntilTheEnd(NullObserver):
+    """Tells an observer all of an exchange but that it has finished: the run goes on."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def gathered(self, channels: Mapping[str, Channel]) -> None:
+        self._observer.gathered(channels)
+
+    def waiting_for(self, peer: str | None) -> None:
+        self._observer.waiting_for(peer)
+
+    def event(self, name: str, **facts: Fact) -> None:
+        if name != "finished":
+            self._observer.event(name, **facts)
+
+
 class _Exchange:
     """What a feature party does with the label party, over a network."""
 
@@ -94,7 +112,8 @@ class _Exchange:
 
     def learn(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
         """Receive the noisy labels, after which the label party is not needed any more, and train alone."""
-        received = replace(setup, run=RunFolder(setup.run.path / HAND_OVER))
+        watched = setup.watched_by(_UntilTheEnd(setup.watching.observer))
+        received = replace(watched, run=RunFolder(setup.run.path / HAND_OVER))
         with received.run.started(self._job, [self._party], moved=True):
             if LABEL_PARTY not in received.run.confirmed_to(self._party):
                 self.train(received, side)

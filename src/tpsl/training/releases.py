@@ -78,14 +78,14 @@ def statistic_ids(job: Job, records: LabelRecords) -> Any:
 def statistic_plan(job: Job, classes: int, width: int = 1) -> StatisticPlan:
     """Return the job's statistic of vectors of this width: the least noise whose exact cost is at most ε and δ.
 
-    What it costs does not depend on the width.
+    That is the cost of all its releases together; it does not depend on the width.
     """
     section, epsilon = job.statistic, job.privacy.epsilon
     if section is None or epsilon is None:
         raise ValueError("the job has no statistic")
     delta = section.delta if section.noise == "gaussian" else 0.0
-    noise = fit_noise(section.noise, epsilon, delta, DEFAULT_BOUND, classes)
-    return StatisticPlan(noise, DEFAULT_BOUND, width, job.privacy.noise_seed)
+    noise = fit_noise(section.noise, epsilon, delta, DEFAULT_BOUND, classes, section.releases)
+    return StatisticPlan(noise, DEFAULT_BOUND, width, job.privacy.noise_seed, section.releases)
 
 
 def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
@@ -96,7 +96,7 @@ def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
         found[mechanism.name] = Planned(mechanism, job.privacy.draws, job.privacy.noise_seed)
     if job.statistic is not None:
         plan = statistic_plan(job, classes)
-        found[f"{plan.noise.kind} statistic"] = PlannedStatistic(plan, classes)
+        found[f"{plan.noise.kind} statistic"] = PlannedStatistic(plan, classes, plan.releases)
     return found
 
 

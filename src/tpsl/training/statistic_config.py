@@ -1,4 +1,4 @@
-"""The section `statistic` of a job: labels that leave in one noisy sum instead of one by one."""
+"""The section `statistic` of a job: labels that leave in one noisy sum, or two, instead of one by one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class StatisticConfig(BaseModel):
         "gaussian", description="The noise on the sum: 'gaussian' promises (ε, δ), 'laplace' ε alone and adds far more."
     )
     delta: float = Field(1e-6, gt=0, lt=1, description="The δ of gaussian noise; laplace has none.")
+    releases: Literal[1, 2] = Field(
+        1,
+        description="2: a second sum of the same records, over a map that looks closer where the first head has found "
+        "something; each has half the budget. Worth it for many records.",
+    )
     share_codes: bool = Field(
         False, description="Feature parties also show category codes and bins of numbers: cells for the map."
     )

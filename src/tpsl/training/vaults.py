@@ -75,8 +75,8 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
-        noted = setup.run.noted_ledger()
-        self._statistic: str | None = None if noted is None else noted.get("statistic")
+        noted = setup.run.noted_ledger() or {}
+        self._statistics: list[str] = list(noted.get("statistics", []))
         self._total: LedgerTotal | None = None
 
     def store(self) -> None:
@@ -145,20 +145,20 @@ class RunVault:
         return self._noisy
 
     def statistic(self, width: int, blocks: Iterable[npt.NDArray[np.integer]]) -> NoisyStatistic:
-        """Release the job's statistic of integer vectors of this width; the same ones again cost nothing.
+        """Release a statistic of the job, of integer vectors of this width; the same ones again cost nothing.
 
-        A run releases one. A feature party that was restarted and sends something else does not get another, whatever
-        the policy permits to different runs.
+        A run releases as many as its job says. A feature party that was restarted and sends something else does not get
+        another, whatever the policy permits to different runs.
         """
         if not self._stored:
             self.store()
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
-        policy = self.policy if self._statistic is None else replace(self.policy, compose=False)
+        policy = replace(self.policy, compose=False) if self._statistics else self.policy
         with Vault.open(self.path) as vault:
             found = vault.release_statistic(plan, ids, blocks, policy=policy)
         described = PlannedStatistic(plan, self.records.classes).description
         self._notice(f"{described}, of {len(ids):,} labels, is released")
-        self._statistic = describe_release(described, 1, plan.seed)
+        self._statistics = list(dict.fromkeys([*self._statistics, describe_release(described, 1, plan.seed)]))
         self.total()
         return found
 
@@ -190,7 +190,7 @@ class RunVault:
             head = vault.head()
         content = {
             "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
-            **({"statistic": self._statistic} if self._statistic else {}),
+            **({"statistics": self._statistics} if self._statistics else {}),
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,

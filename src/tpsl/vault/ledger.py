@@ -68,6 +68,7 @@ _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
         "rho": (str, NoneType),
         "noise": (str,),
         "seed": (int, NoneType),
+        "releases": (int,),
         "records": (int,),
         "ids_digest": (str,),
         "phi_digest": (str,),

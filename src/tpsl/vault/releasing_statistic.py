@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -46,28 +47,30 @@ class StatisticRequest:
             self._ids.update(ids)
 
     def release(
-        self, blocks: Iterable[Rows], permit: Callable[[], None], progress: Progress = no_progress
+        self, blocks: Iterable[Rows], permit: Callable[[PlannedStatistic], None], progress: Progress = no_progress
     ) -> NoisyStatistic:
         """The statistic as it was released before, if it was; otherwise it is drawn and stored, if `permit` lets it.
 
         Whether it was is known only when all q_i are. Where it cannot have been, `permit` is asked before any is read.
+        It is asked for all that are left of the plan's releases: for all of them if this is the first.
         """
-        candidates = self.candidates()
+        candidates, releases = self.candidates(), self._planned.plan.releases
+        left = replace(self._planned, releases=releases - len(candidates) % releases)
         if not candidates:
-            permit()
+            permit(left)
         sums, phi_digest = self.sum(blocks, progress)
         for entry in candidates:
             if entry.details["phi_digest"] == phi_digest:
                 return self.stored(entry)
         if candidates:
-            permit()
-        return self._draw(sums, phi_digest)
+            permit(left)
+        return self._draw(sums, phi_digest, len(candidates))
 
     def candidates(self) -> list[Entry]:
-        """The releases that this may be, if the q_i are the same: the same records, noise and bound."""
+        """The releases that this may be, if the q_i are the same: of the same records under the same plan."""
         plan, ids_digest = self._planned.plan, self._ids.hexdigest()
-        asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, ids_digest)
-        names = ("mechanism", "noise_digest", "bound", "seed", "ids_digest")
+        asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, plan.releases, ids_digest)
+        names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
         return [
             entry
             for entry in ledger.read_entries(self._connection)
@@ -114,11 +117,12 @@ class StatisticRequest:
         shape = self._planned.plan.shape(self._planned.classes)
         return self._released(decode_values(read_values(self._connection, entry), shape))
 
-    def _draw(self, sums: Sums, phi_digest: str) -> NoisyStatistic:
-        """Add the noise, and store what is released with its ledger entry."""
+    def _draw(self, sums: Sums, phi_digest: str, earlier: int) -> NoisyStatistic:
+        """Add the noise, and store what is released with its ledger entry; `earlier` ones have the same plan."""
         plan = self._planned.plan
         ids_digest = self._ids.hexdigest()
-        words = secure_words() if plan.seed is None else seeded_words(plan.seed, plan.noise.digest, ids_digest)
+        context = (plan.noise.digest, ids_digest, *([earlier] if earlier else []))
+        words = secure_words() if plan.seed is None else seeded_words(plan.seed, *context)
         values = sums + plan.noise.sample(sums.size, words).reshape(sums.shape)
         blob = values.astype("<i8", copy=False).tobytes()
         details = self._planned.details(len(self.positions), ids_digest, phi_digest, sha256(blob).hexdigest())

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from tpsl.mechanisms import Cost, StatisticNoise
+from tpsl.mechanisms import Cost, StatisticNoise, compose
 from tpsl.mechanisms.exact import rounded_up
 from tpsl.mechanisms.quantise import check_bound
 from tpsl.vault.budget import of_group
@@ -28,6 +28,9 @@ class StatisticPlan:
     """The number of coordinates of each q_i."""
     seed: int | None = None
     """None: secure noise. Any other makes the noise repeatable, and the release NOT PRIVATE."""
+    releases: int = 1
+    """How many such sums of the same records belong together, each over vectors that may be chosen in view of those
+    before. All of them are asked for with the first: the others are no composition that would have to be permitted."""
 
     def __post_init__(self) -> None:
         try:
@@ -38,14 +41,20 @@ class StatisticPlan:
             raise VaultError(f"the width of a statistic must be a whole number from 1, not {self.width!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise VaultError(f"the seed must be a whole number, not {self.seed!r}")
+        if isinstance(self.releases, bool) or not isinstance(self.releases, int) or self.releases < 1:
+            raise VaultError(f"the releases of a statistic must be a whole number from 1, not {self.releases!r}")
 
     def shape(self, classes: int) -> tuple[int, int]:
         """(number of vectors, width): one vector says all of two classes."""
         return (1 if classes == 2 else classes), self.width
 
     def cost(self, classes: int) -> Cost:
-        """What it costs each record, whatever the q_i are."""
+        """What one release costs each record, whatever the q_i are."""
         return self.noise.cost(self.bound, classes)
+
+    def total(self, classes: int) -> Cost:
+        """What all its releases together cost each record, however later q_i were chosen."""
+        return compose([self.cost(classes)] * self.releases)
 
     @property
     def private(self) -> bool:
@@ -55,10 +64,12 @@ class StatisticPlan:
 
 @dataclass(frozen=True)
 class PlannedStatistic:
-    """A statistic of the labels of a vault that is asked for."""
+    """A statistic of the labels of a vault that is asked for, or all that are left of the releases of its plan."""
 
     plan: StatisticPlan
     classes: int
+    releases: int = 1
+    """How many of them."""
 
     def __post_init__(self) -> None:
         if math.prod(self.plan.shape(self.classes)) > MOST_NUMBERS:
@@ -70,11 +81,11 @@ class PlannedStatistic:
     @property
     def cost(self) -> Cost:
         """What it costs each of its records."""
-        return self.plan.cost(self.classes)
+        return compose([self.plan.cost(self.classes)] * self.releases)
 
     def cost_of(self, records: int) -> Cost:
         """What it costs a unit of which it covers this number of records, which share its noise."""
-        return of_group(self.cost, records)
+        return compose([of_group(self.plan.cost(self.classes), records)] * self.releases)
 
     @property
     def private(self) -> bool:
@@ -88,7 +99,7 @@ class PlannedStatistic:
     @property
     def description(self) -> str:
         """What is released, in words."""
-        plan, cost = self.plan, self.cost
+        plan, cost = self.plan, self.plan.cost(self.classes)
         vectors, width = plan.shape(self.classes)
         guarantee = f"ε = {rounded_up(cost.epsilon)}" + (f", δ = {rounded_up(cost.delta)}" if cost.delta else "")
         size = f"{width:,} numbers" if vectors == 1 else f"{vectors:,} × {width:,} numbers"
@@ -96,7 +107,7 @@ class PlannedStatistic:
 
     def details(self, records: int, ids_digest: str, phi_digest: str, values_digest: str) -> dict[str, object]:
         """The details of its ledger entry."""
-        plan, cost = self.plan, self.cost
+        plan, cost = self.plan, self.plan.cost(self.classes)
         return {
             "mechanism": plan.noise.spec(),
             "description": self.description,
@@ -109,6 +120,7 @@ class PlannedStatistic:
             "rho": None if cost.rho is None else str(cost.rho),
             "noise": "secure" if plan.seed is None else "seeded",
             "seed": plan.seed,
+            "releases": plan.releases,
             "records": records,
             "ids_digest": ids_digest,
             "phi_digest": phi_digest,

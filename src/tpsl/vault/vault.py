@@ -234,12 +234,12 @@ class Vault:
         vault itself keeps them within the bound. The same vectors for the same records, under the same plan, give what
         was stored the first time: nothing is drawn, nothing spent. Other vectors are another release. Records with any
         release before are refused unless the policy permits composing; what it does not permit is an error before
-        anything is drawn.
+        anything is drawn. A plan of several releases is asked for as a whole with the first one.
         """
         planned = PlannedStatistic(plan, self.classes)
         with storage.writing(self._connection, self.path):
             request = StatisticRequest(self._connection, planned, self._positions(ids))
-            return request.release(blocks, lambda: self._permit(request, planned, policy), progress)
+            return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
 
     def noisy_statistic(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> NoisyStatistic:
         """The newest statistic of these records that was released under this plan; nothing is drawn."""
@@ -263,7 +263,7 @@ class Vault:
         Where the vault has a statistic of these records with this noise and bound, its vectors may be the same, and
         nothing is raised. The width plays no part.
         """
-        planned = PlannedStatistic(plan, self.classes)
+        planned = PlannedStatistic(plan, self.classes, plan.releases)
         with storage.reading(self._connection, self.path):
             positions = self._find(ids)
             if (positions >= 0).all() and StatisticRequest(self._connection, planned, positions).candidates():
@@ -378,9 +378,11 @@ class Vault:
         releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
 
     def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
-        """Raise a `VaultError` unless this statistic may be drawn."""
+        """Raise a `VaultError` unless this statistic may be drawn, and what is left of its plan's releases after it."""
         policy.check(self._total(request.positions, planned), storage.count_records(self._connection))
-        releasing.check_conflicts(self._connection, request.positions, None, policy.compose)
+        permitted_with_the_first = planned.releases < planned.plan.releases
+        compose = policy.compose or permitted_with_the_first
+        releasing.check_conflicts(self._connection, request.positions, None, compose)
         if self.counts_people:
             request.require_one_alignment()
         if not policy.allow_lookalikes:

@@ -39,7 +39,8 @@ def statistic_problems(connection: sqlite3.Connection, entries: Sequence[Entry],
 def _claims(entry: Entry, blob: bytes, classes: int) -> list[str]:
     """Where the entry of a statistic does not say what follows from its noise, its bound and its numbers."""
     details = entry.details
-    plan = StatisticPlan(noise_from_spec(details["mechanism"]), details["bound"], details["width"], details["seed"])
+    noise = noise_from_spec(details["mechanism"])
+    plan = StatisticPlan(noise, details["bound"], details["width"], details["seed"], details["releases"])
     planned, found = PlannedStatistic(plan, details["classes"]), []
     decode_values(blob, plan.shape(planned.classes))
     if planned.classes != classes:

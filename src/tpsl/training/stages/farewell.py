@@ -118,5 +118,5 @@ def _released(role: LabelRole) -> dict[str, Cost]:
         found[noisy.mechanism.name] = Cost(noisy.epsilon, noisy.delta)
     if role.job.statistic is not None:
         plan = statistic_plan(role.job, role.records.classes)
-        found[f"{plan.noise.kind} statistic"] = plan.cost(role.records.classes)
+        found[f"{plan.noise.kind} statistic"] = plan.total(role.records.classes)
     return found

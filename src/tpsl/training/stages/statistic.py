@@ -26,7 +26,8 @@ from tpsl.mechanisms import DEFAULT_BOUND
 from tpsl.party.codes import LARGEST, CodeBook
 from tpsl.party.expansion import InputColumns
 from tpsl.party.feature_map import FeatureMap, Purpose, blocks
-from tpsl.party.statistic_head import StatisticHead, fit_head
+from tpsl.party.second_map import second_map
+from tpsl.party.statistic_head import FirstHead, StatisticHead, fit_head
 from tpsl.training.receiving import receive
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRole, LabelRole, Role
@@ -173,21 +174,30 @@ class _Records:
 def learn_head(role: LabelRole, records: _Records) -> None:
     """Release the statistic, fit the head on it and keep both the head and what it predicts."""
     inputs, predicted = records.finish()
+    assert role.job.statistic is not None
+    purpose = _purpose(role)
+    head = _fitted(role, FeatureMap.learn(inputs, records.columns, purpose, role.setup.device), inputs)
+    if role.job.statistic.releases == 2:
+        first = FirstHead(head, head.logits(inputs))
+        head = _fitted(role, second_map(first, inputs, purpose), inputs, first)
+    state = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
+    write_atomically(role.folder / STATISTIC_HEAD, save({**state, CODE_COLUMNS: torch.tensor(records.code_columns)}))
+    epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
+    keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
+
+
+def _fitted(role: LabelRole, feature_map: FeatureMap, inputs: Floats, first: FirstHead | None = None) -> StatisticHead:
+    """Release the statistic of this map and return the head fitted on it, on top of the first one if there is one."""
     assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
-    feature_map = FeatureMap.learn(inputs, records.columns, _purpose(role), role.setup.device)
     phi = RowStack(np.int32, feature_map.width)
     for block in feature_map.integers(inputs, DEFAULT_BOUND):
         phi.add(block)
     integers = phi.finish()
     statistic = role.vault.statistic(feature_map.width, blocks(integers))
-    head, report = fit_head(statistic, feature_map, integers)
-    state = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
-    tensors = {**state, CODE_COLUMNS: torch.tensor(records.code_columns)}
-    write_atomically(role.folder / STATISTIC_HEAD, save(tensors))
+    head, report = fit_head(statistic, feature_map, integers, first)
     role.setup.watching.notice(str(report))
     role.observer.event("statistic", **asdict(report), reliable=report.reliable)
-    epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
-    keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
+    return head
 
 
 def _purpose(role: LabelRole) -> Purpose:
