@@ -38,7 +38,7 @@ AnyNumber = TypeVar("AnyNumber", bound=np.number)
 
 ROWS_AT_ONCE = 16_384
 MOST_COMPONENTS = 2048
-_SAMPLE = 32_768  # records that the map is learned from
+_SAMPLE = 65_536  # records that the map is learned from
 _RECORDS_OF_A_FEATURE = 16  # at least, for each random feature of a kind
 _SHARES = (0.1, 0.45, 0.25, 0.2)
 """Of the variance that the log-odds are expected to have, by kind of b."""
