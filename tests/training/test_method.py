@@ -48,6 +48,18 @@ def test_it_chooses_by_what_the_noisy_labels_are_worth(epsilon: float, records: 
     assert resolve(found.model_copy(update={"method": "auto"}), records)[0].method == method
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "records", "named", "releases"),
+    [(0.5, 261_877, {}, 2), (0.5, 96_000, {}, 1), (0.1, 261_877, {}, 1), (0.5, 261_877, {"releases": 1}, 1)],
+)
+def test_many_records_get_a_second_statistic_unless_the_job_names_it(
+    epsilon: float, records: int, named: dict[str, int], releases: int
+) -> None:
+    found = resolve(job(epsilon, statistic={"share_codes": True, **named}), records)[0]
+    assert found.statistic is not None
+    assert found.statistic.releases == releases
+
+
 def test_a_network_gets_a_wide_part_and_averaged_weights_unless_the_job_names_them() -> None:
     plain = make_job({"privacy": {"epsilon": 4.0}, "method": "auto"}, {}, "test")
     found = resolve(plain, 261_877)[0]

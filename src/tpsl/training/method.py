@@ -19,6 +19,8 @@ Measured with 24,000 to 236,000 records: where the two meet depends on ε, hardl
 """
 _ENOUGH_WITHOUT_CODES = 4_000
 """Or what all of them together must be worth, where the statistic would be one of embeddings alone."""
+_ENOUGH_FOR_TWO = 100_000
+"""Records times ε from which on two statistics with codes give a better head than one does."""
 _POSITIVES = 0.24
 """The share of class 1 that is assumed of two classes; of more classes, all are assumed to be as frequent."""
 _AVERAGING = 0.995
@@ -35,7 +37,8 @@ def resolve(job: Job, records: int) -> tuple[Job, str]:
     """Return the job with the method that is best for its ε, its classes and this number of records, and why.
 
     A network gets a wide part and averaged weights, unless the job names these keys itself. A statistic keeps the job's
-    section of that name, and has no wide part and one member: no network is trained.
+    section of that name, with a second release where that is better, and has no wide part and one member: no network is
+    trained.
     """
     worth = effective_labels(job.mechanism, _counts(job.classes, records))
     has_codes = job.statistic is not None and job.statistic.share_codes
@@ -44,12 +47,20 @@ def resolve(job: Job, records: int) -> tuple[Job, str]:
     if enough:
         content |= {"method": "network", "statistic": None, **_recommended(job, content)}
     else:
-        section = {**content.get("statistic", {}), "share": 1.0}
+        section = {**content.get("statistic", {}), "share": 1.0, **_releases(job, records)}
         model = {**content["model"], "wide": False, "members": 1}
         content |= {"method": "statistic", "statistic": section, "model": model}
     why = f"{records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth about {worth:,.0f} clean ones"
     found = make_job(content, {}, "method auto")
     return found, f"method auto takes '{found.method}': {why}, {'enough' if enough else 'too few'} for a network"
+
+
+def _releases(job: Job, records: int) -> dict[str, int]:
+    """Return how many statistics are best, unless the job names it itself."""
+    section, epsilon = job.statistic, job.privacy.epsilon
+    if section is None or not section.share_codes or epsilon is None or "releases" in section.model_fields_set:
+        return {}
+    return {"releases": 2 if records * epsilon >= _ENOUGH_FOR_TWO else 1}
 
 
 def _recommended(job: Job, content: dict[str, Any]) -> dict[str, Any]:
