@@ -27,7 +27,7 @@ SMALL = [DiscreteGaussian(1, DELTA), DiscreteGaussian(7, DELTA), DiscreteLaplace
 
 def by_definition(noise: StatisticNoise, bound: int, classes: int) -> tuple[float, float]:
     """The two AUCs from the probabilities of all outcomes: `½ (1 + total variation)`, and the likelihood ratio's."""
-    reach = 30 if isinstance(noise, DiscreteGaussian) else 100
+    reach = 20 if isinstance(noise, DiscreteGaussian) else 100
     y = np.arange(-reach, reach + 1, dtype=np.float64)
 
     def mass(shift: int) -> np.ndarray:

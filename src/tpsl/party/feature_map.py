@@ -38,7 +38,7 @@ AnyNumber = TypeVar("AnyNumber", bound=np.number)
 
 ROWS_AT_ONCE = 16_384
 MOST_COMPONENTS = 2048
-_SAMPLE = 32_768  # records that the map is learned from
+_SAMPLE = 65_536  # records that the map is learned from
 _RECORDS_OF_A_FEATURE = 16  # at least, for each random feature of a kind
 _SHARES = (0.1, 0.45, 0.25, 0.2)
 """Of the variance that the log-odds are expected to have, by kind of b."""
@@ -145,7 +145,7 @@ class FeatureMap(nn.Module):
         centre = features.mean(dim=0)
         features -= centre
         kind_scales = torch.stack(
-            [_scale(*kind) for kind in zip(torch.split(features, expansion.kinds, 1), shares, strict=True)]
+            [_scale(*kind) for kind in zip(torch.split(features, list(expansion.kinds), 1), shares, strict=True)]
         )
         scales = kind_scales.repeat_interleave(torch.tensor(expansion.kinds)).to(device)
         count = min(MOST_COMPONENTS, math.ceil(_VARIANCE / math.sqrt(purpose.blur(len(inputs)))))

@@ -45,13 +45,14 @@ def _effects(fields: Tensor, logits: Tensor) -> Tensor:
     centred = (fields - fields.mean(dim=0)).double()
     gram = centred.T @ centred
     gram.diagonal().add_(_RIDGE * len(fields))
-    return torch.linalg.solve(gram, centred.T @ (logits - logits.mean(dim=0)).double()).float()
+    effects: Tensor = torch.linalg.solve(gram, centred.T @ (logits - logits.mean(dim=0)).double())
+    return effects.float()
 
 
 def _drawn(effects: Tensor, fields: Tensor, of_field: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return random weights of the features of fields, `[features, count]`."""
     drawn = torch.empty(len(effects), count)
-    for field in of_field.unique():
+    for field in sorted(set(of_field.tolist())):
         own = of_field == field
         effect = effects[own]
         alike = effect @ torch.randn(effect.shape[1], count, generator=generator)

@@ -36,7 +36,8 @@ Integers = npt.NDArray[np.integer]
 _ROUNDS = 6
 _FARTHEST = 2.0  # that a round moves the log-odds of a class, in the root mean square
 _ROUND_OF_EVIDENCE, _STEPS = 1, 12  # the first round starts from nothing, so it waits for the second
-_CURVED = 32_768  # records that the curvature is computed from
+_STILL = 0.01  # that much a round moves the log-odds when there is nothing left to do
+_CURVED, _CURVED_FOR_A_COORDINATE = 32_768, 64  # records, at least, that the curvature is computed from
 _BASE_VARIANCE = 4.0  # of the base rate's log-odds, before the statistic is seen
 _SHORTEST = 1e-3  # of the constant in φ: a record whose z is longer than 60 counts as one of that length
 _RELIABLE = math.log(20)
@@ -136,7 +137,9 @@ def fit_head(
     rows = _Rows(phi, statistic.plan.bound, None if first is None else first.logits, covariances[0].device)
     fit = _Fit(statistic, covariances, rows)
     for number in range(_ROUNDS):
-        fit.round(find_evidence=number == _ROUND_OF_EVIDENCE)
+        moved = fit.round(find_evidence=number == _ROUND_OF_EVIDENCE)
+        if number > _ROUND_OF_EVIDENCE and moved < _STILL:
+            break
     report = replace(fit.report(), second=first is not None)
     if not report.reliable:
         fit.keep_base_rate_only()
@@ -162,9 +165,10 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.integers)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            yield self.at(slice(start, start + ROWS_AT_ONCE))
+    def parts(self, stride: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all records, or one of `stride` each, in parts of bounded size."""
+        for start in range(0, len(self), stride * ROWS_AT_ONCE):
+            yield self.at(slice(start, start + stride * ROWS_AT_ONCE, stride))
 
 
 class _Fit:
@@ -172,13 +176,16 @@ class _Fit:
 
     def __init__(self, statistic: NoisyStatistic, covariances: Sequence[Tensor], rows: _Rows) -> None:
         self._rows, self._covariances, self._device = rows, covariances, rows.device
-        self._sample, self._sample_logits = rows.at(slice(None, None, -(-len(rows) // _CURVED)))
+        # With few records for each coordinate the curvature would look far from what it is, up in some directions and
+        # down in others.
+        self._stride = max(1, len(rows) // max(_CURVED, _CURVED_FOR_A_COORDINATE * rows.integers.shape[1]))
+        self._some = rows.at(slice(None, None, -(-len(rows) // ROWS_AT_ONCE)))[0]
         bound = statistic.plan.bound
         sums = torch.from_numpy(statistic.values.astype(np.float64) / bound).to(self._device)
         variance, self._classes = (statistic.plan.noise.deviation / bound) ** 2, statistic.classes
         if self._classes > 2:
             # What the noise adds to all classes together is known, since their sums add up to Σ_i φ_i without it.
-            every = sum((phi.double().sum(dim=0) for phi, _ in rows), torch.zeros_like(sums[0]))
+            every = sum((phi.double().sum(dim=0) for phi, _ in rows.parts()), torch.zeros_like(sums[0]))
             sums = sums + (every - sums.sum(dim=0)) / len(sums)
             variance *= 1 - 1 / len(sums)
         self._sums, self._variance = sums, variance
@@ -186,19 +193,36 @@ class _Fit:
         self._components = [sums.new_ones(len(covariances)) for _ in sums]
         self._worth, self._evidence = [0.0] * len(sums), [0.0] * len(sums)
 
-    def round(self, *, find_evidence: bool) -> None:
-        """Take a step of Newton's method for every class; one of them finds the variances of the prior, too."""
-        left = self._sums - self._expected()
-        probabilities, z = self._probabilities(self._sample, self._sample_logits), _unscaled(self._sample)
-        for number, residual in enumerate(left):
-            p = probabilities[:, number]
-            # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
-            steepness = p * (1 - p) * (1.0 if self._classes == 2 else self._classes / (self._classes - 1))
-            weighted = (self._sample * steepness[:, None].float()).T * (len(self._rows) / len(self._sample))
-            self._step(number, (weighted @ z).double(), (weighted @ self._sample).double(), residual, find_evidence)
+    def round(self, *, find_evidence: bool) -> float:
+        """Take a step of Newton's method for every class; one of them finds the variances of the prior, too.
 
-    def _step(self, number: int, slope: Tensor, spread: Tensor, residual: Tensor, find_evidence: bool) -> None:
-        """Set the weights of a class to their posterior mean; `slope` is M, `spread` V without the noise."""
+        Return how far it moved the log-odds of a class at most, in the root mean square.
+        """
+        left, moved = self._sums - self._expected(), 0.0
+        probabilities = [self._probabilities(*part).float() for part in self._rows.parts(self._stride)]
+        for number, residual in enumerate(left):
+            slope, spread = self._curvature([part[:, number] for part in probabilities])
+            moved = max(moved, self._step(number, slope, spread, residual, find_evidence))
+        return moved
+
+    def _curvature(self, probabilities: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return M of a class, and V without the noise, from its probabilities of some records."""
+        slope, read = self._sums.new_zeros(2 * [self._sums.shape[1]]), 0
+        spread = slope.clone()
+        for p, (phi, _) in zip(probabilities, self._rows.parts(self._stride), strict=True):
+            weighted = (phi * (p * (1 - p))[:, None]).T
+            slope += (weighted @ _unscaled(phi)).double()
+            spread += (weighted @ phi).double()
+            read += len(phi)
+        # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
+        scale = len(self._rows) / read * (1.0 if self._classes == 2 else self._classes / (self._classes - 1))
+        return scale * slope, scale * spread
+
+    def _step(self, number: int, slope: Tensor, spread: Tensor, residual: Tensor, find_evidence: bool) -> float:
+        """Set the weights of a class to their posterior mean; `slope` is M, `spread` V without the noise.
+
+        Return how far that moves the log-odds; a step that is too long is cut.
+        """
         identity = torch.eye(len(spread), dtype=torch.float64, device=self._device)
         tiny = 1e-9 * float(spread.diagonal().mean()) + 1e-12
         root = torch.linalg.cholesky(spread + (self._variance + tiny) * identity)
@@ -218,8 +242,9 @@ class _Fit:
             observed[:, None], torch.linalg.cholesky(identity + response @ prior @ response.T)
         )
         change = (prior @ (response.T @ solved))[:, 0] - self.weights[number]
-        moved = float((_unscaled(self._sample) @ change.float()).square().mean().sqrt())
+        moved = float((_unscaled(self._some) @ change.float()).square().mean().sqrt())
         self.weights[number] += change * min(1.0, _FARTHEST / max(moved, 1e-12))
+        return moved
 
     def report(self) -> FitReport:
         """Return what the statistic was good for."""
@@ -235,7 +260,7 @@ class _Fit:
     def _expected(self) -> Tensor:
         """Return `Σ_i p_i φ_i` of each class under the weights as they are."""
         found = torch.zeros_like(self._sums)
-        for phi, logits in self._rows:
+        for phi, logits in self._rows.parts():
             found += (self._probabilities(phi, logits).T.float() @ phi).double()
         return found
 

@@ -121,7 +121,7 @@ class StatisticRequest:
         """Add the noise, and store what is released with its ledger entry; `earlier` ones have the same plan."""
         plan = self._planned.plan
         ids_digest = self._ids.hexdigest()
-        context = (plan.noise.digest, ids_digest, *([earlier] if earlier else []))
+        context = [plan.noise.digest, ids_digest, *([str(earlier)] if earlier else [])]
         words = secure_words() if plan.seed is None else seeded_words(plan.seed, *context)
         values = sums + plan.noise.sample(sums.size, words).reshape(sums.shape)
         blob = values.astype("<i8", copy=False).tobytes()
