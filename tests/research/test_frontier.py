@@ -208,19 +208,24 @@ def test_a_cell_that_fails_is_a_row_with_its_reason_and_is_tried_again(
 
 
 def test_the_statistic_auto_and_clean_labels(base: Job, small_spaces: None, tmp_path: Path) -> None:
-    """At ε = 2 few noisy labels are worth little: auto takes the statistic, and few clean labels train a network."""
-    *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(STATISTIC, AUTO, CEILING)))
-    statistic, auto, ceiling = rows[2:]
-    assert auto["results"] == statistic["results"] and auto["seconds"] < statistic["seconds"], "not computed twice"
-    assert (statistic["method"], auto["method"]) == ("statistic", "statistic")
+    """At ε = 0.5 auto stands for the statistic, at ε = 2 for the network; neither is computed twice."""
+    chosen = wanted(parts=["private"], epsilons=[0.5, 2.0], algorithms=(NETWORK, STATISTIC, AUTO, CEILING))
+    *_, rows = frontier(base, tmp_path, chosen)
+    found = {(row["algorithm"], row["epsilon"]): row for row in rows}
+    statistic, auto, other = (found[name, epsilon] for name, epsilon in ((STATISTIC, 0.5), (AUTO, 0.5), (AUTO, 2.0)))
+    assert (statistic["method"], auto["method"], other["method"]) == ("statistic", "statistic", "network")
     assert 0 < statistic["results"]["run"]["test_auc"] < 1
-    assert 0 < auto["results"]["run"]["test_auc"] < 1
-    assert statistic["exact_epsilon"] <= 2 and statistic["delta"] > 0
+    assert auto["results"] == statistic["results"] and auto["cpu_seconds"] < statistic["cpu_seconds"]
+    assert other["results"] == {"run": found[NETWORK, 2.0]["results"]["committee"]}
+    assert other["cpu_seconds"] < found[NETWORK, 2.0]["cpu_seconds"]
+    assert statistic["exact_epsilon"] <= 0.5 and statistic["delta"] > 0
+    ceiling = found[CEILING, 2.0]
     assert 100 <= ceiling["clean_labels"] < 800
     assert 0 < ceiling["results"]["committee"]["test_auc"] < 1
     text = markdown(rows, "synthetic")
-    assert "`auto` chose: statistic at ε = 2" in text
+    assert "`auto` chose: statistic at ε = 0.5, network at ε = 2" in text
     assert f"worth this many clean ones: {ceiling['clean_labels']} at ε = 2" in text
+    assert "clean ones, too few to train a network" in text
 
 
 def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spaces: None, tmp_path: Path) -> None:
