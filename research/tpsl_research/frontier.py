@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -96,10 +96,9 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
 
 
 def _names_before(cell: Cell, base: Job) -> set[str]:
-    """Return the cell whose row a cell can take over."""
+    """Return the cells whose rows a cell can take over."""
     with suppress(ValueError):  # the cell's row says so
-        if (same := cell.same_as(base)) is not None:
-            return {same.name}
+        return {other.name for other in cell.stands_for(base)}
     return set()
 
 
@@ -121,8 +120,7 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
     begun, computed = time.perf_counter(), time.process_time()
     work = out / "work" / cell.key(base)
     try:
-        found = _found_before(cell, base, out) or compute(cell, base, Workplace(work, out / "pretrained", device))
-        found = as_auto(found) if cell.algorithm == AUTO else found
+        found = _found(cell, base, out, Workplace(work, out / "pretrained", device))
     except Exception as error:  # whatever it is: the other cells are to be computed all the same
         found = {"results": {}, "failed": shortened(" ".join(f"{error or type(error).__name__}".split()), 300)}
     took = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - computed}
@@ -131,8 +129,15 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _found_before(cell: Cell, base: Job, out: Path) -> Row | None:
-    """Return the row of the cell that has the same job, if it is there; None to compute this one."""
-    same = cell.same_as(base)
-    path = out / "cells" / f"{same.key(base)}.json" if same is not None else None
-    return json.loads(path.read_text(encoding="utf-8")) if path is not None and _is_done(path) else None
+def _found(cell: Cell, base: Job, out: Path, place: Workplace) -> Row:
+    """Return what is found for a cell; `auto` takes over rows of the cells that it may stand for, if they are there."""
+    if cell.algorithm != AUTO:
+        return compute(cell, base, place)
+    rows = []
+    for number, other in enumerate(cell.stands_for(base) or (cell,)):
+        path = out / "cells" / f"{other.key(base)}.json"
+        if _is_done(path):
+            rows.append(json.loads(path.read_text(encoding="utf-8")))
+        else:
+            rows.append(compute(other, base, replace(place, work=place.work / str(number))))
+    return as_auto(rows)

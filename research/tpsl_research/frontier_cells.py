@@ -154,13 +154,20 @@ class Cell:
         # Nothing is chosen by noisy labels, so no record is kept to judge.
         return make_job(job.model_dump(mode="json", exclude_none=True), {"training": {"validation": 0.0}}, self.name)
 
-    def same_as(self, base: Job) -> Cell | None:
-        """Return the cell whose job this one has too: the method that `auto` stands for, unless it has its own."""
+    def stands_for(self, base: Job) -> tuple[Cell, ...]:
+        """Return the cells of which `auto` takes one: the statistic, or what learns from noisy labels.
+
+        That is the network and, where labels can be handed over, trees: noisy labels of held-out records choose. Where
+        the statistic of `auto` is another than that of its row, there is none.
+        """
         if self.algorithm != AUTO:
-            return None
+            return ()
         job = self.job(base)
-        other = replace(self, algorithm=NETWORK if job.method == "network" else STATISTIC)
-        return other if other.job(base) == job else None
+        if job.method != "network":
+            statistic = replace(self, algorithm=STATISTIC)
+            return (statistic,) if statistic.job(base) == job else ()
+        names = (NETWORK, TREES) if job.needs_split_training() is None else (NETWORK,)
+        return tuple(replace(self, algorithm=name) for name in names)
 
     def _training(self, base: Job) -> dict[str, Any]:
         """Return what the cell changes of the base job's training part, besides what it is tuned over."""

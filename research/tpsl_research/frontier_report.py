@@ -155,7 +155,10 @@ def markdown(rows: Sequence[Row], data: str) -> str:
 
 def _notes(rows: Sequence[Row]) -> list[str]:
     """Return what `auto` stood for, how many clean labels noisy ones are worth, and what has no result and why."""
-    chosen = {row["epsilon"]: row["method"] for row in rows if row["algorithm"] == AUTO and "method" in row}
+    chosen: dict[float, set[str]] = {}
+    for row in rows:
+        if row["algorithm"] == AUTO and "method" in row:
+            chosen.setdefault(row["epsilon"], set()).add(row["method"])
     worth = {row["epsilon"]: row["clean_labels"] for row in rows if "clean_labels" in row}
     notes = []
     networks = {(row["epsilon"], row["seed"]): row["results"] for row in rows if _is(row, NETWORK)}
@@ -166,7 +169,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
             f"Labels handed over give the network of split training, bit for bit: {equal} of {len(pairs)} do.\n"
         )
     if chosen:
-        methods = (f"{method} at ε = {epsilon:g}" for epsilon, method in sorted(chosen.items()))
+        methods = (f"{' or '.join(sorted(names))} at ε = {epsilon:g}" for epsilon, names in sorted(chosen.items()))
         notes.append(f"`{AUTO}` chose: {', '.join(methods)}.\n")
     if worth:
         numbers = (f"{count:,} at ε = {epsilon:g}" for epsilon, count in sorted(worth.items()))

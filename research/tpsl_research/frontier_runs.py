@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,10 +56,20 @@ class Workplace:
     device: torch.device | None = None
 
 
-def as_auto(found: Row) -> Row:
-    """Return what was found for a method as what `auto` has found: one result, of candidates their committee."""
+def as_auto(rows: Sequence[Row]) -> Row:
+    """Return what was found for the cells that `auto` may stand for as what it has found: one result.
+
+    Of candidates it is their committee. Among several rows the one is taken whose best candidate makes the noisy labels
+    of the held-out records most likely.
+    """
+    found = max(rows, key=_noisy_log_likelihood) if len(rows) > 1 else rows[0]
     results = found["results"]
     return {**found, "results": {"run": results["committee"]} if "committee" in results else results}
+
+
+def _noisy_log_likelihood(row: Row) -> float:
+    judged = row["candidates"] if "candidates" in row else row["results"].values()
+    return max((float(one["validation_log_likelihood"]) for one in judged), default=-math.inf)
 
 
 def compute(cell: Cell, base: Job, place: Workplace) -> Row:
@@ -160,7 +172,14 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
         "mechanism": noisy.mechanism.name,
         "exact_epsilon": for_json(noisy.epsilon),
         "delta": noisy.delta,
-        "results": {"run": {"configuration": fitted.setting, **asdict(found)}},
+        "method": "trees" if cell.algorithm == TREES else "joined",
+        "results": {
+            "run": {
+                "configuration": fitted.setting,
+                "validation_log_likelihood": fitted.log_likelihood,
+                **asdict(found),
+            }
+        },
     }
 
 

@@ -36,7 +36,8 @@ class StatisticConfig(BaseModel):
         "something; each has half the budget. Worth it for many records.",
     )
     share_codes: bool = Field(
-        False, description="Feature parties also show category codes and bins of numbers: cells for the map."
+        False,
+        description="Feature parties also show category codes and ranks of numbers: the map then knows every field.",
     )
     random_features: int = Field(
         1024,
