@@ -154,7 +154,8 @@ def frontier(
 
     Networks are tuned by noisy labels alone, for each seed again: Laplace and training without noise over six
     configurations, Discrete and Gaussian over two, ours over what `tpsl tune` tries; every epoch is a candidate, three
-    at most, fewer at small ε. Batches are of 1024 records, on small data of fewer, the same for all.
+    at most, fewer at small ε. Batches are of 1024 records, on small data of fewer, the same for all. With a GPU
+    (--device cuda) statistics and local heads are computed there, and networks that are tuned on the cores.
 
     A cell that fails, or does not apply to the data, is listed with its reason. Writes frontier.md, .csv, .json, .png
     and .svg. Noise is seeded so that results repeat: not private, so data that does not come with the package needs

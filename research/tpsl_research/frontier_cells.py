@@ -147,7 +147,12 @@ class Cell:
             changes["method"] = "statistic" if self.algorithm == STATISTIC else "auto"
             changes["statistic"] = {"share_codes": True}
         job = make_job(content, changes, self.name)
-        return resolve(job, len(load_once(job).train))[0] if job.method == "auto" else job
+        if job.method == "auto":
+            job, _ = resolve(job, len(load_once(job).train))
+        if job.method == "network":
+            return job
+        # Nothing is chosen by noisy labels, so no record is kept to judge.
+        return make_job(job.model_dump(mode="json", exclude_none=True), {"training": {"validation": 0.0}}, self.name)
 
     def stands_for(self, base: Job) -> tuple[Cell, ...]:
         """Return the cells of which `auto` takes one: the statistic, or what learns from noisy labels.

@@ -46,7 +46,10 @@ _STEPS, _MOST_EPOCHS = 300, 10
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where the runs of a cell are, what cells share, and where networks are computed."""
+    """Where the runs of a cell are, what cells share, and where statistics and local heads are computed.
+
+    Networks that are tuned stay on the cores, one for each worker: they are small, and there are many.
+    """
 
     work: Path
     pretrained: Path
@@ -82,8 +85,7 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
 
 
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
-    setup = RunSetup(job, RunFolder(place.work), device=place.device)
-    result = tune(setup, cell.space(job.classes), data=data)
+    result = tune(RunSetup(job, RunFolder(place.work)), cell.space(job.classes), data=data)
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {
