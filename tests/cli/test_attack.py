@@ -89,9 +89,14 @@ def test_of_a_statistic_alone_one_attack_exists_and_its_attacker_is_described(
 ) -> None:
     run = tmp_path / "run"
     given = ("--set", "method=statistic", "--set", "privacy.mechanism=discrete", "--epsilon", 1, "--rows", 1000)
-    assert tpsl("train", small_job, *given, "--record-transcript", "--out", run, "--json").status == 0
+    trained = tpsl("train", small_job, *given, "--record-transcript", "--out", run)
+    assert trained.status == 0, trained.stderr
+    lines = [" ".join(line.split()) for line in trained.stdout.splitlines()]
+    assert "mechanism gaussian statistic" in lines, "without the estimator and the draws of noisy labels"
+    assert "samples/s" not in trained.stdout
     shown = tpsl("attack", run)
     assert shown.status == 0, shown.stderr
+    assert shown.stdout.splitlines()[0].endswith("gaussian statistic, ε = 1, δ = 1e-6")
     assert "statistic + all other labels" in " ".join(shown.stdout.split())
     explained = " ".join(shown.stderr.split())
     assert "granted the noisy sum, all vectors and every label but one" in explained

@@ -49,5 +49,14 @@ def test_it_says_how_much_can_be_learned_from_the_job_and_the_number_of_records_
         assert promise_of(make_job(content, {}, "test"), 2, records=10_000)["worth_words"] == ""
 
 
+def test_a_statistic_has_no_closed_form_of_noisy_labels() -> None:
+    content = {"privacy": {"epsilon": 1.0}, "method": "statistic"}
+    promise = promise_of(make_job(content, {}, "test"), 2)
+    assert promise["mechanism"] == "gaussian statistic"
+    assert [promise["closed_form"], promise["closed_form_best"], promise["closed_form_roc"]] == [None] * 3
+    held_out = promise_of(make_job(content | {"training": {"validation": 0.1}}, {}, "test"), 2)
+    assert held_out["mechanism"] == "discrete and gaussian statistic"
+
+
 def test_many_classes_have_no_roc_curve_of_two() -> None:
     assert promise_of(make_job({"privacy": {"epsilon": 1.0}}, {}, "test"), 5)["closed_form_roc"] is None

@@ -135,7 +135,7 @@ class KnownOthers:
 
     def judged(self, result: AttackResult) -> AttackResult:
         """Return the result with its ceiling, and the interval that belongs to guesses with noise in common."""
-        words, labels = secure_words(), self._labels[self.targets]
+        words, labels = seeded_words(0, "redrawn noise"), self._labels[self.targets]
         areas = []
         for _ in range(_REDRAWN):
             evaluation = Evaluation(hard=True)

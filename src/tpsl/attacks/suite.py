@@ -60,6 +60,7 @@ from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import PredictedAUC, predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import Registry
+from tpsl.training.releases import planned_releases
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
@@ -159,7 +160,7 @@ def run_attacks(
     found = {kind: Ceiling.estimated(r) for kind, r in zip(best, results[len(on_steps) :], strict=True)} | bounds.proved
     reached = [r.beside(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(on_steps)]]
     return AttackReport(
-        mechanism=run.mechanism.name,
+        mechanism=" and ".join(planned_releases(run.job, run.classes)) or run.mechanism.name,
         estimator=run.job.privacy.estimator,
         draws=run.job.privacy.draws,
         classes=run.classes,

@@ -55,7 +55,9 @@ def attack(
     with progress_bar("attacking") as progress:
         report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
     keep_finding(run, "attacks", report.as_dict())
-    summary = f"{run}: {report.mechanism}, {report.estimator}, ε = {rounded_up(report.epsilon, 6)}"
+    named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
+    slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
+    summary = f"{run}: {named}, ε = {rounded_up(report.epsilon, 6)}{slack}"
     answer(json, {"run": str(run), **report.as_dict()}, [summary, _table(report)])
     for line in () if json else _explanations(report):
         notice(line)

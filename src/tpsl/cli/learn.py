@@ -42,7 +42,7 @@ def learn(
         str,
         typer.Option(
             help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), or on the same "
-            "noisy labels 'lightgbm', 'xgboost', 'logistic', 'auto' (a committee of them)."
+            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'auto' (a committee)."
         ),
     ] = NETWORK,
     local: LocalOption = None,

@@ -77,12 +77,13 @@ def show_result(result: TrainResult, json: bool) -> None:
     local, result = run.local_head(), result_now(run, result)
     nothing = {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
     origin = run.origin(LABEL_PARTY)
+    samples = f"{result.samples_per_second:,.0f} samples/s, " if result.steps else ""
     rows = {
         "run": result.run,
         **({"starts from": _starts_from(origin)} if origin else {}),
         **(nothing if result.mechanism == NOTHING_RELEASED else _private_head(result)),
         **({"local head AUC": f"{local['test_auc']:.4f}  (NOT PRIVATE, stays with the label party)"} if local else {}),
-        "speed": f"{result.samples_per_second:,.0f} samples/s, {result.seconds:.1f} s in all",
+        "speed": f"{samples}{result.seconds:.1f} s in all",
     }
     content = {**result.as_dict(), **({"local_head": local} if local else {})}
     if origin:
@@ -120,8 +121,10 @@ def _private_head(result: TrainResult) -> dict[str, str]:
     head = {"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}
     if result.statistic_records:
         head = {"private head": f"fitted on one statistic of {result.statistic_records:,} labels"}
+    has_noisy_labels = result.statistic_records < result.train_records
+    noisy_labels = f", estimator {result.estimator}, {result.draws} draw(s)" if has_noisy_labels else ""
     return {
-        "mechanism": f"{result.mechanism}, estimator {result.estimator}, {result.draws} draw(s)",
+        "mechanism": result.mechanism + noisy_labels,
         "guarantee": guarantee_text(result) + large,
         **head,
         **({"hold-out AUC": judged} if math.isfinite(result.validation_auc) else {}),

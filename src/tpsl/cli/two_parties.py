@@ -177,6 +177,6 @@ def join(
         "run": result.run,
         "weights": side.out / side.party / "bottom.safetensors",
         "trained": f"{result.steps:,} steps, {result.epochs} epoch(s) of {result.train_records:,} records",
-        "speed": f"{result.samples_per_second:,.0f} samples/s",
+        **({"speed": f"{result.samples_per_second:,.0f} samples/s"} if result.steps else {}),
     }
     answer(json, asdict(result), (f"{name:<18} {value}" for name, value in rows.items()))

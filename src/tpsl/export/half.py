@@ -39,13 +39,13 @@ _EXAMPLES = 3  # records to trace a graph with; 0 and 1 would be taken for fixed
 
 _ABOUT_BOTTOM = (
     "The bottom half of a split network: it turns the party's own records into embeddings, which the label party's "
-    "half turns into probabilities. It was trained on noisy labels alone. The ε below is that of this run's own "
-    "release; what else was released of the same labels adds to it, and is in the label party's ledger."
+    "half turns into probabilities. All that it has learned of labels was released with noise. The ε below is that of "
+    "this run's own release; what else was released of the same labels adds to it, and is in the label party's ledger."
 )
 _ABOUT_TOP = (
     "The label party's half of a split network: it turns the embeddings of all feature parties, and records of its "
-    "own where it has features, into probabilities. It was trained on noisy labels alone. This card has test metrics, "
-    "which depend on true labels: keep it at the label party."
+    "own where it has features, into probabilities. All that it has learned of labels was released with noise. This "
+    "card has test metrics, which depend on true labels: keep it at the label party."
 )
 _ABOUT_LOCAL_HEAD = (
     "The label party's local head, trained on TRUE labels. It is not differentially private: whoever gets it, or its "

@@ -14,7 +14,7 @@ from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
-from tpsl.training.releases import statistic_plan
+from tpsl.training.releases import planned_releases, statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
 from tpsl.vault import LedgerTotal
 from tpsl.vault.budget import is_large_delta, times
@@ -36,6 +36,8 @@ def promise_of(
     number, where neither says so.
     """
     facts = _facts(job.privacy, classes)
+    on_noisy_labels = facts if job.method != "statistic" else _Facts()
+    released = " and ".join(planned_releases(job, classes)) or NOTHING_RELEASED
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     if result is None and job.statistic is not None:
         delta = max(delta, statistic_plan(job, classes).total(classes).delta)
@@ -49,7 +51,7 @@ def promise_of(
     counted = result.train_records if result is not None else total.records if total is not None else records
     large = spent.private and counted is not None and is_large_delta(spent.delta, counted)
     return Promise(
-        mechanism=facts.mechanism if result is None else result.mechanism,
+        mechanism=released if result is None else result.mechanism,
         estimator=job.privacy.estimator,
         draws=job.privacy.draws,
         total_epsilon=for_json(spent.epsilon),
@@ -65,9 +67,9 @@ def promise_of(
         words=promise_text(spent.epsilon, spent.delta, spent.private, epsilon if known else None)
         + (f" {LARGE_DELTA_TEXT}" if large else ""),
         ceiling=auc_ceiling(epsilon, delta),
-        closed_form=facts.closed_form,
-        closed_form_best=facts.closed_form_best,
-        closed_form_roc=facts.closed_form_roc,
+        closed_form=on_noisy_labels.closed_form,
+        closed_form_best=on_noisy_labels.closed_form_best,
+        closed_form_roc=on_noisy_labels.closed_form_roc,
         worth_words=_worth_text(job, facts, counted),
     )
 
@@ -87,7 +89,6 @@ def _worth_text(job: Job, facts: _Facts, records: int | None) -> str:
 
 @dataclass(frozen=True)
 class _Facts:
-    mechanism: str = NOTHING_RELEASED
     epsilon: float = 0.0
     delta: float = 0.0
     closed_form: float | None = None
@@ -105,7 +106,6 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     mechanism = privacy.build(classes)
     predicted = predicted_auc(mechanism)
     return _Facts(
-        mechanism.name,
         times(mechanism.epsilon, privacy.draws),
         times(mechanism.delta, privacy.draws),
         for_json(predicted.shortest_distance),

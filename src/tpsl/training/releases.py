@@ -89,9 +89,12 @@ def statistic_plan(job: Job, classes: int, width: int = 1) -> StatisticPlan:
 
 
 def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
-    """Return what a job releases, by name: noisy labels of some records, and a statistic of others if it has one."""
+    """Return what a job releases, by name: noisy labels of some records, and a statistic of others if it has one.
+
+    Noisy labels are those of records that train a network, and of those that are held out.
+    """
     found: dict[str, Charge] = {}
-    if job.releases:
+    if job.trains or (job.releases and job.training.validation):
         mechanism = job.privacy.build(classes)
         found[mechanism.name] = Planned(mechanism, job.privacy.draws, job.privacy.noise_seed)
     if job.statistic is not None:
