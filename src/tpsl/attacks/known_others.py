@@ -24,7 +24,7 @@ from tpsl.attacks.scoring import AttackResult, Ceiling, Evaluation, Scores
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs
-from tpsl.mechanisms import DiscreteGaussian, clip_rows, secure_words
+from tpsl.mechanisms import DiscreteGaussian, clip_rows, seeded_words
 from tpsl.mechanisms.quantise import Norm
 from tpsl.mechanisms.statistic_auc import statistic_ceiling
 from tpsl.prediction.halves import TrainedHalves
