@@ -53,7 +53,11 @@ def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Pa
     tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
     learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--learner")
     assert "holds a model of logistic, not of lightgbm" in tpsl(*learning, "lightgbm").error()
-    assert "holds the model of a learner, not a network" in tpsl(*learning, "network").error()
+    assert "holds the model of a learner, not a network; choose" in tpsl(*learning, "network").error()
+    assert (
+        "not a network; there is no half to export" in tpsl("export", "run", "--party", "feature", "--out", "x").error()
+    )
+    assert "not a network; it has read the noisy labels" in tpsl("attack", "run").error()
     (office / "run" / "label").mkdir()
     assert "holds a run that trains a network" in tpsl(*learning, "logistic").error()
     assert "unknown learner 'forest'; known are lightgbm" in tpsl(*learning, "forest").error()

@@ -40,6 +40,7 @@ def attack(
 
     from tpsl.attacks import run_attacks
     from tpsl.data.dataset import load_label_party
+    from tpsl.learners.learning import require_no_learner
     from tpsl.report.findings import keep_finding
     from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
@@ -48,6 +49,7 @@ def attack(
     if threads is not None:
         torch.set_num_threads(threads)
     folder = RunFolder(run)
+    require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")
     job = folder.job()
     notice("loading the true labels, to score the guesses")
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)

@@ -28,7 +28,10 @@ def export(
     Example: tpsl export runs/flights --party label --out exported/label
     """
     from tpsl.export.half import export_half
+    from tpsl.learners.learning import require_no_learner
+    from tpsl.training.run_folder import RunFolder
 
+    require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
     exported = export_half(run, party, out, head=head)
     folder, card = exported.folder, exported.card

@@ -81,7 +81,7 @@ def learn(
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
         setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
         if learner in (NETWORK, TUNED):
-            require_no_learner(setup.run)
+            require_no_learner(setup.run, "choose another --out")
         if learner == TUNED:
             show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
             return

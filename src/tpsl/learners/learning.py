@@ -156,10 +156,10 @@ def learned_network(run: RunFolder) -> LearnedNetwork | None:
     return None
 
 
-def require_no_learner(run: RunFolder) -> None:
-    """Raise if a learner's model is in this folder: a network needs a folder of its own."""
+def require_no_learner(run: RunFolder, therefore: str) -> None:
+    """Raise if a learner's model is in this folder, and say what follows for who expects a network there."""
     if run.path.is_dir() and any(run.path.glob(f"*/{_RESULT}")):
-        raise LearnerError(f"{run.path}: holds the model of a learner, not a network; choose another --out")
+        raise LearnerError(f"{run.path}: holds the model of a learner, not a network; {therefore}")
 
 
 def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
