@@ -44,7 +44,11 @@ def test_a_statistic_is_seen_by_the_label_party_alone_and_codes_by_both() -> Non
     assert shown["One noisy statistic of the labels"][0] == "never"
     assert shown["Category codes and bins of numbers"][0] == "its own, and sends them"
     assert shown["Noisy labels, gradients"][0].startswith("never")
+    assert shown["Noisy labels, gradients"][1] == "there are none"
     assert "Gradients at the cut" not in shown
+    held_out = make_job({"method": "statistic", "training": {"validation": 0.1}}, {}, "test")
+    judged = {row["what"]: row["label"] for row in sightings(held_out, promise_of(held_out, 2))}
+    assert judged["Noisy labels, gradients"] == "noisy labels of held-out records, to judge by"
 
 
 def test_where_labels_are_handed_over_no_embedding_is_seen() -> None:

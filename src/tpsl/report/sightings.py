@@ -36,9 +36,8 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
     if job.privacy.gradients == "none":
         rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
     if job.method == "statistic":
-        rows[1:3] = [
-            ("Noisy labels, gradients", "never: none are sent", "noisy labels of held-out records, to judge by")
-        ]
+        judges = "noisy labels of held-out records, to judge by" if job.training.validation else "there are none"
+        rows[1:3] = [("Noisy labels, gradients", "never: none are sent", judges)]
     if job.statistic is not None:
         rows.append(("One noisy statistic of the labels", "never", "yes, drawn once; the private head is fitted on it"))
         if job.statistic.share_codes:

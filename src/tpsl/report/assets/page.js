@@ -225,7 +225,7 @@ const tpslReport = (() => {
   };
 
   const promise = () => {
-    const run = chosen(), p = run.promise;
+    const run = chosen(), p = run.promise, onLabels = run.job.method !== "statistic";
     part("promise").replaceChildren(make("div", { class: "card" },
       make("h3", { style: "margin-top:0" }, run.name),
       make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.total_epsilon_text}`),
@@ -233,7 +233,7 @@ const tpslReport = (() => {
       make("p", {}, p.words), overVaults(run),
       make("p", {}, run.features_words),
       p.worth_words ? make("p", { class: "worth" }, p.worth_words) : null,
-      facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", p.estimator], ["Draws for each record", String(p.draws)],
+      facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", onLabels ? p.estimator : null], ["Draws for each record", onLabels ? String(p.draws) : null],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
         ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in one noisy statistic", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
