@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.report.label_view import read_run
+from tpsl.report.label_view import job_view, read_run
+from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
+from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault
 
@@ -29,6 +31,15 @@ def test_a_view_has_the_numbers_of_the_run(runs: Path) -> None:
     assert [entry["hash"] for entry in view["ledger"]["entries"]] == [entry.hash for entry in ledger.entries]
     assert view["ledger"]["epsilon_text"] == "2"
     assert view["audit"]["lower_bound"] <= 2.0
+
+
+def test_embeddings_cross_unless_labels_are_handed_over(tmp_path: Path) -> None:
+    def words(exchange: str) -> str:
+        job = make_job({"training": {"exchange": exchange}}, {}, "test")
+        return job_view(tmp_path, job, "label", promise_of(job, 2), 2, None)["features_words"]
+
+    assert "embeddings of every record cross" in words("gradients")
+    assert words("labels").startswith("No feature and no embedding crosses")
 
 
 def test_a_view_is_json_as_it_is(views: list[RunView]) -> None:

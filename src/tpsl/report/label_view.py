@@ -17,7 +17,7 @@ from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
 from tpsl.report.versions import origin_of, versions_of
-from tpsl.report.words import FEATURES_TEXT, shared_text
+from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
@@ -92,7 +92,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         versions=versions_of(RunFolder(path), party),
         origin=origin_of(RunFolder(path), party),
         promise=promise,
-        features_words=FEATURES_TEXT,
+        features_words=FEATURES_STAY_TEXT if job.hands_over else FEATURES_TEXT,
         sightings=sightings(job, promise),
         job=agreed,
         job_digest=job.digest(),

@@ -173,6 +173,7 @@ def promise_text(epsilon: float, delta: float, private: bool, share: float | Non
     )
 
 
+FEATURES_STAY_TEXT = "No feature and no embedding crosses the border: the feature party trains alone."
 FEATURES_TEXT = (
     "Nothing is proved about features: embeddings of every record cross the border, and nothing bounds what they "
     "reveal of the features behind them."
