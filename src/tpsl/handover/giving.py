@@ -11,7 +11,7 @@ from tpsl.vault.planned import Planned
 
 
 def hand_over(vault: Vault, released: Planned, folder: Path, certificates: Path | None = None) -> Card:
-    """Write `labels.parquet` and `card.json`: all records that were released in this way, in bounded memory.
+    """Write `labels.parquet` and `card.json`: all records that were released in this way, in the order of their ids.
 
     Nothing is drawn here, and no label leaves that is not released: what is written was stored and accounted for
     before. Writing it again, after a crash or for somebody else, costs nothing.
