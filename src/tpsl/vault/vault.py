@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, coverage, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
