@@ -252,6 +252,12 @@ class Vault:
                 raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
             return request.stored(found[-1])
 
+    def count_statistics(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> int:
+        """How many statistics of these records were released under this plan, of vectors of any width."""
+        with storage.reading(self._connection, self.path):
+            request = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            return len(request.candidates())
+
     def check_statistic(
         self,
         plan: StatisticPlan,
