@@ -12,9 +12,9 @@ export OMP_WAIT_POLICY ?= passive
 demo: $(READY)
 	$(BIN)/tpsl demo
 
-# One worker for each processor, one thread for each worker. A file's tests run in one worker, which makes their shared runs once.
+# Two workers for each processor, because many tests wait for processes and networks; one thread for each worker. A file's tests run in one worker, which makes their shared runs once.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --maxprocesses 8 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
