@@ -65,6 +65,24 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
         assert tpsl("report", "run", *whose, "--out", "page.html", "--json").json()
 
 
+def test_only_records_that_the_feature_party_has_are_named(tpsl: Any, office: Path) -> None:
+    """ε is about labels: whom else the label party knows must not be told by the list of ids."""
+    ids = pq.read_table("label.parquet", columns=["id"])
+    pq.write_table(ids.slice(100, 200), "shop.parquet")
+    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--records", "shop.parquet", "--out", "given")
+    assert tpsl(*given, "--json").json()["content"]["records"] == 200
+    named = pq.read_table("given/labels.parquet")["id"].to_pylist()
+    assert named == sorted(str(id) for id in ids["id"].to_pylist()[100:300])
+    with Vault.open("vault") as vault:
+        assert vault.ledger().released_records == 200  # and the others have spent nothing
+    everything = tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "all")
+    assert "names every released record of the vault" in everything.stderr
+    assert tpsl(*given, "--json").json()["content"]["records"] == 200
+    Path("stranger.csv").write_text("id\nnobody\n")
+    assert "does not know 1 of the 1 records" in tpsl(*given[:-3], "stranger.csv", "--out", "none").error()
+    assert not Path("none").exists()
+
+
 def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Path, certs: Path) -> None:
     made = tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given")
     assert "nobody has signed the card" in made.stderr

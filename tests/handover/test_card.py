@@ -22,7 +22,8 @@ ONE = randomized_response(1.0)
 
 
 def card(mechanism: Mechanism = ONE, draws: int = 1) -> Card:
-    return Card(mechanism, draws, True, LedgerTotal(3.0, 0.0, True), 7, "aa", "bb", "cc")
+    spent = LedgerTotal(max(3.0, draws * mechanism.epsilon), 0.0, True)
+    return Card(mechanism, draws, True, spent, 7, "aa", "bb", "cc")
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -84,6 +85,10 @@ def _field(**changes: Any) -> Callable[[dict[str, Any]], object]:
 LIES = {
     "less ε than its table": (_field(epsilon=0.5), "states ε = 0.5 and δ = 0.0, which are not those of its table"),
     "less δ than its table": (_field(delta=1e-9), "not those of its table"),
+    "less ε in all than in this release": (_field(epsilon_per_record=0.5), "than ε = 0.5, less than this release"),
+    "no number for ε in all": (_field(epsilon_per_record=math.nan), "than ε = nan, less than this release"),
+    "no number for δ in all": (_field(delta_per_record=math.nan), "less than this release"),
+    "private in all, but not this": (_field(private=False), "less than this release"),
     "another ε in the spec": (_spec(epsilon=0.5), "its table is not that of its mechanism 'discrete'"),
     "another table": (lambda content: content["table"][0].reverse(), "its table is not that of its mechanism"),
     "another digest": (_field(table_digest="00"), "its table is not that of its mechanism"),

@@ -55,6 +55,16 @@ def test_it_holds_what_the_vault_has_released(
         assert stat.S_IMODE((tmp_path / "given" / file).stat().st_mode) == 0o600
 
 
+def test_the_order_of_the_label_partys_file_does_not_cross(tmp_path: Path) -> None:
+    """Whoever keeps all records of a class together would hand over every true label with the order of the rows."""
+    mechanism, ids = randomized_response(1.0), np.random.default_rng(5).permutation(70_000).astype(str)
+    batch = (ids, np.arange(70_000) // 35_000, None)  # sorted by label
+    with Vault.create(tmp_path / "vault", batches=[batch]) as vault:
+        vault.release(mechanism)
+        hand_over(vault, Planned(mechanism, 1), tmp_path / "given")
+    assert read_handed_over(tmp_path / "given", 2).ids.to_pylist() == sorted(ids)
+
+
 def test_several_chunks_are_several_row_groups(tmp_path: Path, make_vault: MakeVault) -> None:
     with make_vault(records=70_000) as vault:
         vault.release(randomized_response(1.0))

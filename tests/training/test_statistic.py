@@ -1,6 +1,6 @@
 """The stage `statistic`: one release, the same head after every interruption, and harmless against hostile vectors."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -250,19 +250,30 @@ def test_a_later_release_of_the_statistics_records_shows_in_the_result(tmp_path:
     assert result.total_epsilon <= 2.0 < now.total_epsilon < result.total_epsilon + again.epsilon + 1e-9
 
 
-def test_a_run_releases_one_statistic_even_where_composing_is_permitted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["told", "killed right after the release"])
+def test_a_run_releases_one_statistic_even_where_composing_is_permitted(tmp_path: Path, killed: bool) -> None:
     """A malicious feature party comes back after the release with other vectors, again and again."""
     agreed, run = job(privacy={"noise_seed": None}), RunFolder(tmp_path / "run")
     side = load(agreed.data).label_side
     setup, records = RunSetup(agreed, run), len(Schedule(agreed, side.records.train, side.records.test).statistic)
     first, other = (np.full((records, 2), number, np.int32) for number in (1, 2))
 
+    noted: dict[Path, bytes] = {}
+
+    def read(vectors: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the vectors; what the run has noted by then is all that it knows if it is killed after the release."""
+        noted.update({path: path.read_bytes() for path in run.label.glob("*.json")})
+        yield vectors
+
     def released(vectors: np.ndarray) -> np.ndarray:
         vault = RunVault(setup, side, tmp_path / "vault", ReleasePolicy(compose=True))
-        return vault.statistic(2, [vectors]).values
+        return vault.statistic(2, read(vectors)).values
 
     with run.started(agreed, ["label"]):
         values = released(first)
+        if killed:
+            for path in run.label.glob("*.json"):
+                path.write_bytes(noted[path]) if path in noted else path.unlink()
         with pytest.raises(VaultError, match="released before"):
             released(other)
         assert (released(first) == values).all()

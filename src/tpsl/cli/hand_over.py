@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,13 +21,14 @@ COMMAND = settings_command(
 """What a command takes that releases the labels of a vault."""
 
 
-def release_all(vault: Vault, settings: Settings) -> ReleaseReport:
-    """Draw the noisy label of every record that has none yet, as the settings say and as far as they permit it."""
+def release_all(vault: Vault, settings: Settings, ids: Sequence[str] | None = None) -> ReleaseReport:
+    """Draw the noisy label of every record, or of `ids`, that has none yet, as the settings say and permit it."""
     privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
     with progress_bar("releasing") as progress:
         return vault.release(
             privacy.build(vault.classes),
             draws=privacy.draws,
+            ids=ids,
             seed=privacy.noise_seed,
             policy=settings.load_local(None).vault_choice().policy,
             progress=progress,
@@ -40,24 +42,33 @@ def hand_over(
     certs: Annotated[
         Path | None, typer.Option(help="The label party's certificate folder; its key signs the card.")
     ] = None,
+    records: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet file with the ids that the feature party has: these alone.")
+    ] = None,
+    id: Annotated[str, typer.Option(help="Column of that file with the record id.")] = "id",
     json: JsonFlag = False,
 ) -> None:
     """Write the noisy labels of a vault, and a card that says what they cost, for a feature party that learns alone.
 
     Labels that are not released yet are released first, as `tpsl vault release` does; those that are cost nothing. They
-    tell a feature party what the gradients of split training would. Example:
+    tell a feature party what the gradients of split training would. The file names its records: --records leaves out
+    all that the feature party does not have, and need not know of. Example:
 
     tpsl vault hand-over vault --epsilon 1 --certs certs/label --out for-airport
     """
     from tpsl.handover.card import CARD, LABELS
     from tpsl.handover.giving import hand_over as write
+    from tpsl.handover.giving import ids_of_table
     from tpsl.report.words import spent_text
     from tpsl.vault import Vault
     from tpsl.vault.planned import Planned
 
+    ids = None if records is None else ids_of_table(records, id)
     with Vault.open(vault) as opened:
-        report = release_all(opened, Settings.of(context))
-        card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs)
+        report = release_all(opened, Settings.of(context), ids)
+        card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids)
+    if ids is None:
+        notice("the file names every released record of the vault; --records FILE leaves out all that are not in FILE")
     if certs is None:
         warn("nobody has signed the card, so whoever gets it cannot tell where it comes from: sign it with --certs")
     if not card.spent.private:

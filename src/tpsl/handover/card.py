@@ -153,6 +153,8 @@ def _card(content: Mapping[str, Any], classes: int, signer: str | None) -> Card:
     if stated != (times(mechanism.epsilon, draws), times(mechanism.delta, draws)):
         raise CardError(f"it states ε = {stated[0]!r} and δ = {stated[1]!r}, which are not those of its table")
     spent = LedgerTotal(float(content["epsilon_per_record"]), content["delta_per_record"], content["all_private"])
+    if not (spent.epsilon >= stated[0] and spent.delta >= stated[1]) or content["private"] < spent.private:
+        raise CardError(f"it states that no record has spent more than ε = {spent.epsilon!r}, less than this release")
     digests = content["ids_digest"], content["labels_digest"], content["ledger_head"]
     return Card(mechanism, draws, content["private"], spent, content["records"], *digests, signer)
 

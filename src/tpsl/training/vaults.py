@@ -77,6 +77,7 @@ class RunVault:
         self._noisy: NoisyLabels | None = None
         noted = setup.run.noted_ledger() or {}
         self._statistics: list[str] = list(noted.get("statistics", []))
+        self._statistics_before: int | None = noted.get("statistics_before")
         self._total: LedgerTotal | None = None
 
     def store(self) -> None:
@@ -153,8 +154,12 @@ class RunVault:
         if not self._stored:
             self.store()
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
-        policy = replace(self.policy, compose=False) if self._statistics else self.policy
         with Vault.open(self.path) as vault:
+            there = vault.count_statistics(plan, ids)
+            if self._statistics_before is None:
+                self._statistics_before = there
+                self.total()  # noted before anything is drawn: a run that is killed right after it knows what it drew
+            policy = self.policy if there == self._statistics_before else replace(self.policy, compose=False)
             found = vault.release_statistic(plan, ids, blocks, policy=policy)
         described = PlannedStatistic(plan, self.records.classes).description
         self._notice(f"{described}, of {len(ids):,} labels, is released")
@@ -191,6 +196,7 @@ class RunVault:
         content = {
             "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
             **({"statistics": self._statistics} if self._statistics else {}),
+            **({} if self._statistics_before is None else {"statistics_before": self._statistics_before}),
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,

@@ -107,6 +107,22 @@ def entries_of_series(connection: sqlite3.Connection, series: Series, chunks: It
     return {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
 
 
+def outcomes_of_series(
+    connection: sqlite3.Connection, planned: Planned
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    """Which positions a series covers, and outcomes `[draws, records, …]`, which mean nothing at the others."""
+    mechanism, records = planned.mechanism, count_records(connection)
+    chunks = range(coverage.chunk_count(records))
+    entries = entries_of_series(connection, planned.series, chunks)
+    covered = np.zeros(records, np.bool_)
+    found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
+    for chunk in chunks:
+        places, outcomes = outcomes_of_chunk(connection, planned, entries, chunk)
+        covered[chunk * CHUNK + places] = True
+        found[:, chunk * CHUNK + places] = outcomes
+    return covered, found
+
+
 def outcomes_of_chunk(
     connection: sqlite3.Connection, planned: Planned, entries: Collection[int], chunk: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any]]:

@@ -241,6 +241,13 @@ def ids_between(connection: sqlite3.Connection, start: int, stop: int) -> list[s
     return [id for (id,) in rows]
 
 
+def ids_after(connection: sqlite3.Connection, last: str) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The next ids after this one in the order of their text, at most `CHUNK`, and their positions."""
+    query = "SELECT id, position FROM records WHERE id > ? ORDER BY id LIMIT ?"
+    rows = connection.execute(query, (last, CHUNK)).fetchall()
+    return [id for id, _ in rows], np.array([position for _, position in rows], np.int64)
+
+
 def id_at(connection: sqlite3.Connection, position: int) -> str:
     """The id of the record at this position."""
     (id,) = connection.execute("SELECT id FROM records WHERE position = ?", (position,)).fetchone()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, coverage, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
@@ -203,20 +203,22 @@ class Vault:
     ) -> Iterator[tuple[list[str], npt.NDArray[Any]]]:
         """All records that are released in this series, as (ids, outcomes `[draws, records, …]`) in blocks.
 
-        In the order of their positions, in the memory of one chunk. What is released after the first block was asked
-        for is left out.
+        In the order of their ids, as text: that of the positions is the order of the label party's file, which may be
+        sorted by label, and then it would tell every one of them. In the memory of the outcomes, without the ids. What
+        is released after the first block was asked for is left out.
         """
-        planned = self._planned(mechanism, draws, seed)
+        planned, last = self._planned(mechanism, draws, seed), ""
         with storage.reading(self._connection, self.path):
-            chunks = range(coverage.chunk_count(storage.count_records(self._connection)))
-            entries = releasing.entries_of_series(self._connection, planned.series, chunks)
-        for chunk in chunks:
+            covered, outcomes = releasing.outcomes_of_series(self._connection, planned)
+        while True:
             with storage.reading(self._connection, self.path):
-                places, outcomes = releasing.outcomes_of_chunk(self._connection, planned, entries, chunk)
-                start = chunk * storage.CHUNK
-                ids = storage.ids_between(self._connection, start, start + storage.CHUNK)
-            if places.size:
-                yield [ids[place] for place in places.tolist()], outcomes
+                ids, positions = storage.ids_after(self._connection, last)
+            if not ids:
+                return
+            last, known = ids[-1], positions < len(covered)
+            here = np.flatnonzero(known)[covered[positions[known]]]
+            if here.size:
+                yield [ids[place] for place in here.tolist()], outcomes[:, positions[here]]
 
     def release_statistic(
         self,
@@ -249,6 +251,12 @@ class Vault:
             if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
             return request.stored(found[-1])
+
+    def count_statistics(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> int:
+        """How many statistics of these records were released under this plan, of vectors of any width."""
+        with storage.reading(self._connection, self.path):
+            request = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            return len(request.candidates())
 
     def check_statistic(
         self,
