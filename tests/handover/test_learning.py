@@ -80,6 +80,7 @@ def test_a_party_alone_learns_what_both_would_have(office: Path, tmp_path: Path)
         assert getattr(result, name) == getattr(before, name)
     assert np.isfinite(result.validation_loss) and np.isnan([result.test_auc, result.test_log_loss]).all()
     assert learned(job(), tmp_path / "alone", office / "nowhere") == result  # finished: nothing is read any more
+    assert RunFolder(tmp_path / "alone").job().hands_over  # its page says that no embedding has crossed
 
 
 def test_an_interrupted_run_goes_on(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
     job's. With an `authority` the card must be signed by the label party whose certificate it has made.
     """
     require_alone(setup.job, setup.start)
+    setup = replace(setup, job=setup.job.with_labels_handed_over())
     with setup.run.started(setup.job, list(setup.own), moved=True, own=setup.own):
         finished = setup.run.common_result([party])
         if finished is not None:

@@ -105,6 +105,7 @@ def learn_with(
     """
     LEARNERS.get(learner)
     require_alone(setup.job, setup.start)
+    setup = replace(setup, job=setup.job.with_labels_handed_over())
     with setup.run.started(setup.job, [party], moved=True):
         finished = _finished(setup.run, party, learner)
         if finished is not None:

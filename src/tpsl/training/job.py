@@ -335,6 +335,10 @@ class Job(_Model):
         }
         return next((f"{reason}, which needs split training" for reason, holds in reasons.items() if holds), None)
 
+    def with_labels_handed_over(self) -> Job:
+        """Return the same job whose feature party gets the noisy labels themselves: what a run on such labels did."""
+        return self.model_copy(update={"training": self.training.model_copy(update={"exchange": "labels"})})
+
     def with_gradients(self) -> Job:
         """Return the same job whose parties exchange gradients: what a party does that has all halves in one process.
 
