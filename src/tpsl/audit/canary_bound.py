@@ -127,7 +127,8 @@ def audit_run(
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence!r}")
     if not setup.job.trains:
-        raise AuditError("no gradients cross (gradients: none, or method: statistic), so there is nothing to guess")
+        why = "it releases no labels (gradients: none)" if not setup.job.releases else "no gradients cross in it"
+        raise AuditError(f"the job has no coins to guess: {why}")
     new_folder(setup.run.path.parent)
     if data is None:
         data = load_records(setup.job, setup.own, encoders=setup.encoders())
