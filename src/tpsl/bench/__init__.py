@@ -1,0 +1,1 @@
+"""How fast this machine trains: the product and what else could be used, side by side in one run."""
