@@ -13,13 +13,13 @@ from types import NoneType
 from typing import Any
 
 from tpsl.vault import accounting
-from tpsl.vault.adding import has_units
-from tpsl.vault.coverage import TextDigest
+from tpsl.vault.blocks import has_units
 from tpsl.vault.errors import VaultError
+from tpsl.vault.id_order import bounds_of_parts, ids_in_order
 from tpsl.vault.ledger import Entry, Series, as_json
+from tpsl.vault.texts import TextDigest, Texts
 
 FORMAT = 1
-_ROWS = 65_536
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "statement": (int,),
@@ -97,16 +97,15 @@ def first_difference(content: Mapping[str, Any], now: Mapping[str, Any]) -> str 
 
 def digest_of_ids(ids: Iterable[str]) -> str:
     """The digest of a set of ids as statements have it: SHA-256 over them as UTF-8, sorted, a zero byte after each."""
-    digest = TextDigest()
-    digest.update(sorted(ids, key=str.encode))
+    digest, texts = TextDigest(), Texts.of(list(ids))
+    digest.update(texts.take(texts.sorted_rows()))
     return digest.hexdigest()
 
 
 def _ids_digest(connection: sqlite3.Connection) -> str:
     digest = TextDigest()
-    cursor = connection.execute("SELECT id FROM records ORDER BY id")  # by its bytes, from the index
-    while rows := cursor.fetchmany(_ROWS):
-        digest.update([id for (id,) in rows])
+    for bounds in bounds_of_parts(connection):
+        digest.update(ids_in_order(connection, *bounds)[0])
     return digest.hexdigest()
 
 
