@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tpsl.files import make_private_folder
+from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
 from tpsl.vault import blocks, id_index, lookalikes
-from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
+from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 
 DATABASE = "vault.sqlite"
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
@@ -154,8 +154,12 @@ def writing(connection: sqlite3.Connection, folder: Path) -> Iterator[None]:
     with sqlite_errors(folder):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
+            with naming_what_does_not_fit(folder):
+                yield
             connection.execute("COMMIT")
+        except DiskFull as error:
+            connection.rollback()
+            raise disk_full(folder) from error
         except BaseException:
             connection.rollback()
             raise
