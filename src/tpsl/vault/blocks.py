@@ -17,6 +17,9 @@ from tpsl.vault.texts import Texts
 CHUNK = 65_536
 """Positions that share a block, and a row of outcomes."""
 
+MOST_RECORDS = CHUNK << 16
+"""A vault holds fewer: then a position has 32 bits."""
+
 Positions = npt.NDArray[np.int64]
 
 SCHEMA = """
@@ -69,10 +72,13 @@ def chunk_count(records: int) -> int:
 
 def by_chunk(positions: Positions) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
     """(chunk, indices into `positions` that lie in it), for each chunk that occurs."""
-    order = np.argsort(positions, kind="stable")
-    chunks, starts = np.unique(positions[order] // CHUNK, return_index=True)
-    if chunks.size:
-        yield from zip(chunks.tolist(), np.split(order, starts[1:]), strict=True)
+    if not len(positions):
+        return
+    chunks = (positions // CHUNK).astype(np.uint16)  # sixteen bits are sorted in linear time
+    order = np.argsort(chunks, kind="stable")
+    chunks = chunks[order]
+    starts = np.flatnonzero(chunks[1:] != chunks[:-1]) + 1
+    yield from zip([int(chunks[0]), *chunks[starts].tolist()], np.split(order, starts), strict=True)
 
 
 def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
@@ -83,8 +89,10 @@ def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
         raise VaultError(f"records are missing between positions {start} and {start + CHUNK}")
     records, labels, ids, units = row
     try:
-        block = Block(Texts.from_bytes(ids), _decoded(labels, records), units and Texts.from_bytes(units))
-        whole = len(block.ids) == records and 0 < records <= CHUNK and (units is None or len(block.units) == records)
+        block = Block(
+            Texts.from_bytes(ids), _decoded(labels, records), None if units is None else Texts.from_bytes(units)
+        )
+        whole = 0 < records <= CHUNK and {len(column) for column in (block.ids, block.units or block.ids)} == {records}
     except (TypeError, ValueError, ZeroDivisionError):
         whole = False
     if not whole:
@@ -160,6 +168,8 @@ def set_labels(connection: sqlite3.Connection, positions: Positions, labels: npt
 def append(connection: sqlite3.Connection, classes: int, records: Block) -> None:
     """Append records, inside the running transaction: to the last block until it is full, then in new ones."""
     first = count_records(connection)
+    if first + len(records) >= MOST_RECORDS:
+        raise VaultError(f"a vault holds fewer than {MOST_RECORDS:,} records")
     if first % CHUNK:
         last = read_block(connection, first // CHUNK)
         first, records = first - len(last), last.followed_by(records)

@@ -19,16 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault.blocks import Positions, count_records, have_ids, id_at, ids_between, read_blocks
-from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Hashes, Texts, mixed
 
 SCHEMA = "CREATE TABLE id_index (bucket INTEGER PRIMARY KEY, entries BLOB NOT NULL);"
 
-MOST_RECORDS = 1 << 32
 _WHEN_BUILT, _AT_MOST = 1024, 4096
 """Entries in a bucket on average: no more when the index is built, and when it is built again."""
 _BUCKETS_AT_ONCE = 1 << 13
-_IN_MEMORY = 1 << 22
+_IN_MEMORY = 1 << 21
 _PARTS = 64
 _LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
@@ -100,8 +98,6 @@ def enter(connection: sqlite3.Connection, new: NewIds, folder: Path) -> tuple[in
     Those that are new are compared with each other; that none of them was there before is for the caller to know.
     """
     records = count_records(connection)
-    if records >= MOST_RECORDS:
-        raise VaultError(f"a vault holds fewer than {MOST_RECORDS:,} records")
     bits = _bits(connection)
     if bits is not None and records <= _AT_MOST << bits:
         return _merge(connection, new, bits)
@@ -176,22 +172,22 @@ def _read(connection: sqlite3.Connection, buckets: npt.NDArray[np.integer]) -> t
 
 def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
     """The position of each id by its hash."""
-    bits = _bits(connection) or 0
-    buckets, entries = _placed(ids.hashes(), np.zeros(len(ids), np.uint64), bits)
-    order = np.argsort(buckets, kind="stable")
-    wanted, starts = np.unique(buckets[order], return_index=True)
-    rows, positions = [np.zeros(0, np.intp)], [np.zeros(0, np.int64)]
-    for first in range(0, len(wanted), _BUCKETS_AT_ONCE):
-        some = wanted[first : first + _BUCKETS_AT_ONCE]
-        end = starts[first + len(some)] if first + len(some) < len(wanted) else len(order)
-        asked = order[starts[first] : end]
-        counts, stored = _read(connection, some)
-        keys = np.repeat(np.arange(len(some), dtype=np.uint64) << _HALF, counts) | (stored >> _HALF)
-        key_of = (np.searchsorted(some, buckets[asked]).astype(np.uint64) << _HALF) | (entries[asked] >> _HALF)
-        left, right = (np.searchsorted(keys, key_of, side) for side in ("left", "right"))
+    hashes = ids.hashes()
+    order = np.argsort(hashes)
+    buckets, entries = _placed(hashes[order], np.zeros(len(ids), np.uint64), _bits(connection) or 0)
+    starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
+    rows, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for first in range(0, len(starts), _BUCKETS_AT_ONCE):
+        some = starts[first : first + _BUCKETS_AT_ONCE]
+        asked = slice(int(some[0]), int(starts[first + len(some)]) if first + len(some) < len(starts) else len(ids))
+        counts, stored = _read(connection, buckets[some])
+        numbers = np.arange(len(some), dtype=np.uint64) << _HALF
+        keys = np.repeat(numbers, counts) | (stored >> _HALF)
+        wanted = np.repeat(numbers, np.diff(some, append=asked.stop)) | (entries[asked] >> _HALF)
+        left, right = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
         for more in range(int((right - left).max(initial=0))):  # one, but where entries share the bits of their hashes
             here = np.flatnonzero(left + more < right)
-            rows.append(asked[here])
+            rows.append(order[asked][here])
             positions.append((stored[left[here] + more] & _LOW).astype(np.int64))
     row, position = np.concatenate(rows), np.concatenate(positions)
     same = have_ids(connection, position, ids.take(row))
@@ -218,8 +214,10 @@ def _merge(connection: sqlite3.Connection, new: NewIds, bits: int) -> tuple[int,
 def _write(connection: sqlite3.Connection, touched: Hashes, buckets: Hashes, entries: Hashes) -> tuple[int, int] | None:
     """Write the buckets that are touched, with what they had; return the positions of two equal ids, if any."""
     counts, stored = _read(connection, touched)
-    rank = np.concatenate([np.repeat(np.arange(len(touched)), counts), np.searchsorted(touched, buckets)])
-    rank = rank.astype(np.uint16)
+    numbers = np.arange(len(touched), dtype=np.uint16)
+    number_of = np.zeros(int(touched[-1] - touched[0]) + 1, np.uint16)
+    number_of[touched - touched[0]] = numbers
+    rank = np.concatenate([np.repeat(numbers, counts), number_of[buckets - touched[0]]])
     order = np.argsort(rank, kind="stable")
     merged, rank = np.concatenate([stored, entries])[order], rank[order]
     ends = np.cumsum(np.bincount(rank, minlength=len(touched))).tolist()

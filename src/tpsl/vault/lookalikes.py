@@ -98,7 +98,7 @@ def _has_padded(text: npt.NDArray[np.uint8]) -> bool:
     is_digit = (text >= ord("0")) & (text <= ord("9"))
     begins = np.flatnonzero((text[:-1] == ord("0")) & is_digit[1:])
     begins = begins[~is_digit[np.maximum(begins - 1, 0)] | (begins == 0)]
-    return bool(begins.size) and _PADDED_ID.search(text) is not None
+    return bool(begins.size) and _PADDED_ID.search(text.data) is not None
 
 
 def common_forms(ids: Texts) -> Texts:

@@ -121,7 +121,8 @@ class Texts:
 
     def sorted_rows(self) -> npt.NDArray[np.int64]:
         """The rows in the order of their bytes, which is that of the texts' code points."""
-        return pc.sort_indices(self._terminated).to_numpy().astype(np.int64)
+        order: npt.NDArray[np.int64] = pc.sort_indices(self._terminated).to_numpy().astype(np.int64)
+        return order
 
     def encode(self) -> tuple[npt.NDArray[np.int64], int]:
         """Number the different texts: return the number of each row, and how many there are."""

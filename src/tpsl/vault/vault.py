@@ -36,7 +36,7 @@ from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import LedgerTotal
 
-_IDS_AT_ONCE = 1 << 22
+_IDS_AT_ONCE = 1 << 21
 
 
 class Vault:
