@@ -1,12 +1,16 @@
-"""A search at a feature party alone, on noisy labels that it was handed over."""
+"""A search at a feature party alone, on noisy labels that it was handed over; with trees, one committee."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tpsl.data.dataset import Dataset, class_names
+from tpsl.data.sides import FeatureSide
 from tpsl.handover.learning import labels_for, load_side
+from tpsl.learners.known import COMMITTEE
+from tpsl.learners.learning import LearnResult, learn_with
 from tpsl.training.alone import require_alone
+from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.local import Local
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.candidates import TuneResult
@@ -21,5 +25,16 @@ def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authorit
     """
     require_alone(setup.job, setup.start)
     side = load_side(setup, party, local)
-    data = Dataset.of_one(side, class_names(setup.job.data))
-    return tune(setup, vault=labels_for(setup.job, side, labels, authority), data=data)
+    return _searched(setup, side, labels_for(setup.job, side, labels, authority))
+
+
+def learn_auto(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> LearnResult:
+    """Make one committee of the networks of our space, boosted trees and logistic regression; noisy labels weigh them.
+
+    Guarantee: that of `learn_with`.
+    """
+    return learn_with(COMMITTEE, setup, party, local, labels, authority, _searched)
+
+
+def _searched(setup: RunSetup, side: FeatureSide, labels: HandedLabels) -> TuneResult:
+    return tune(setup, vault=labels, data=Dataset.of_one(side, class_names(setup.job.data)))
