@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from tpsl.training.job import Job
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.shared_parts import is_pretrained, pretrain_once, pretraining_key
 from tpsl_research.frontier_cells import Cell, Row
-from tpsl_research.frontier_committee import committee_row, scores_beside
-from tpsl_research.frontier_runs import Workplace, as_one_result, compute
+from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
+from tpsl_research.frontier_runs import Workplace, as_one_result, compute, tested_with_judges
 
 
 def frontier(
@@ -125,12 +125,10 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
     """Compute one cell and write its row; its runs are deleted. What goes wrong becomes the row's reason."""
     begun, computed = time.perf_counter(), time.process_time()
     path, work = _row_path(cell, base, out), out / "work" / cell.key(base)
+    place = Workplace(work, out / "pretrained", scores_beside(path), device)
     try:
         members = cell.stands_for(base)
-        if members:
-            found = _combined(members, base, out, device)
-        else:
-            found = compute(cell, base, Workplace(work, out / "pretrained", scores_beside(path), device))
+        found = _combined(members, base, out, place) if members else compute(cell, base, place)
     except Exception as error:  # whatever it is: the other cells are to be computed all the same
         found = {"results": {}, "failed": shortened(" ".join(f"{error or type(error).__name__}".split()), 300)}
     took = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - computed}
@@ -139,16 +137,18 @@ def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = Non
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _combined(members: Sequence[Cell], base: Job, out: Path, device: torch.device | None) -> Row:
+def _combined(members: Sequence[Cell], base: Job, out: Path, place: Workplace) -> Row:
     """Return what is found for `auto`, from the rows of the cells that it stands for; those not there are computed."""
     paths = [_row_path(member, base, out) for member in members]
     for member, path in zip(members, paths, strict=True):
         if not _is_done(path) or (len(members) > 1 and not scores_beside(path).exists()):
-            run_cell(member, base, out, device)
+            run_cell(member, base, out, place.device)
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     for row in rows:
         if "failed" in row:
             raise ValueError(row["failed"])
     if len(rows) == 1:
         return as_one_result(rows[0])
-    return committee_row(rows, [scores_beside(path) for path in paths], load_once(base))
+    network, trees = (read_scores(scores_beside(path)) for path in paths)
+    network = replace(network, test=tested_with_judges(members[0], base, rows[0], place))
+    return committee_row(rows, [network, trees], load_once(base))

@@ -1,14 +1,13 @@
 """The committee of networks and trees that `auto` is at a larger ε: made of the scores that their cells have left.
 
-A cell's scores lie beside its row: of each held-out record how likely its noisy label is, and the probabilities of the
-test records. The weights are those under which the noisy labels are most likely; true labels only evaluate.
+The weights are those under which the noisy labels of held-out records are most likely; true labels only evaluate.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +22,41 @@ from tpsl.training.stacking import committee_weights
 from tpsl_research.frontier_cells import Row
 
 
+@dataclass(frozen=True)
+class Scores:
+    """What a cell on noisy labels leaves beside its row."""
+
+    judged: npt.NDArray[np.floating]
+    """`ln P(t_i | prediction)` of each held-out record, without which the prediction was learned."""
+    test: npt.NDArray[np.floating]
+    """Probabilities of the test records."""
+
+
 def scores_beside(row: Path) -> Path:
     """Return where the scores of a cell are, from the path of its row."""
     return row.with_suffix(".npz")
 
 
-def write_scores(path: Path, judged: npt.NDArray[np.floating], test: npt.NDArray[np.floating]) -> None:
-    """Write what a cell leaves: `ln P(t_i | prediction)` of each held-out record, and test probabilities."""
+def write_scores(path: Path, scores: Scores) -> None:
+    """Write the scores of a cell, in single precision."""
     content = io.BytesIO()
-    np.savez_compressed(content, judged=judged.astype(np.float32), test=test.astype(np.float32))
+    np.savez_compressed(content, judged=scores.judged.astype(np.float32), test=scores.test.astype(np.float32))
     write_atomically(path, content.getvalue())
 
 
-def committee_row(rows: Sequence[Row], scores: Sequence[Path], data: Dataset) -> Row:
+def read_scores(path: Path) -> Scores:
+    """Return what `write_scores` has written."""
+    with np.load(path) as found:
+        return Scores(found["judged"].astype(np.float64), found["test"])
+
+
+def committee_row(rows: Sequence[Row], scores: Sequence[Scores], data: Dataset) -> Row:
     """Return the row of the committee of several cells on the same noisy labels."""
-    found = [np.load(path) for path in scores]
-    likelihoods = [one["judged"].astype(np.float64) for one in found]
-    weights = [float(weight) for weight in committee_weights(likelihoods)]
+    weights = [float(weight) for weight in committee_weights([one.judged for one in scores])]
     mixture = Mixture()
-    for weight, one in zip(weights, found, strict=True):
-        mixture.add(weight, one["test"])
-    said = np.logaddexp.reduce([np.log(w) + one for w, one in zip(weights, likelihoods, strict=True)])
+    for weight, one in zip(weights, scores, strict=True):
+        mixture.add(weight, one.test)
+    said = np.logaddexp.reduce([np.log(w) + one.judged for w, one in zip(weights, scores, strict=True)])
     result = {
         "configuration": ", ".join(f"{w:.2f} {row['method']}" for w, row in zip(weights, rows, strict=True)),
         "validation_log_likelihood": float(said.sum()),

@@ -20,6 +20,7 @@ from tpsl.learners.learner import LearnerRecords
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.prediction.halves import Probabilities
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_notice
 from tpsl.training.evaluation import TEST_METRICS, evaluate
@@ -37,6 +38,8 @@ from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.pool import load_once
 from tpsl.tuning.search import tune
 from tpsl.tuning.shared_parts import copy_pretrained
+from tpsl.tuning.with_judges import train_with_judges
+from tpsl.vault import NoisyLabels
 from tpsl_research.frontier_cells import (
     CEILING,
     JOINED_LOGISTIC,
@@ -47,9 +50,10 @@ from tpsl_research.frontier_cells import (
     Row,
     batch_size_for,
 )
-from tpsl_research.frontier_committee import write_scores
+from tpsl_research.frontier_committee import Scores, write_scores
 
 _LEARNERS = {TREES: COMMITTEE, JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
+_VAULT = "vault"
 _FEWEST_LABELS = 100
 _STEPS, _MOST_EPOCHS = 300, 10
 
@@ -89,11 +93,10 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
     result = tune(RunSetup(job, RunFolder(place.work)), cell.space(job.classes), data=data)
     if cell.algorithm == NETWORK and cell.epsilon is not None:
-        found, model = load_once(job), TrainedModel.open(place.work)
-        noisy, _ = noisy_labels_for(job, found.label_side, place.work / "vault", no_notice)
-        judges = noisy.take(held_out(len(found.train), job.training.validation, job.training.seed))
+        model, noisy = TrainedModel.open(place.work), _noisy(job, place)
+        judges = noisy.take(held_out(len(load_once(job).train), job.training.validation, job.training.seed))
         said = record_log_likelihoods(judges.mechanism, judges.draws, model.kept_predictions("validation"))
-        write_scores(place.scores, said, model.kept_predictions("test"))
+        write_scores(place.scores, Scores(said, model.kept_predictions("test")))
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {
@@ -111,6 +114,20 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
         "candidates": [candidate.as_dict() for candidate in result.candidates],
         "diverged": list(result.diverged),
     }
+
+
+def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:
+    """Return what a tuned cell's committee says of the test records once it is trained with its judges, too."""
+    job = cell.job(base)
+    data, vault = load_once(job), place.work / _VAULT
+    _noisy(job, place)
+    setup = RunSetup(job, RunFolder(place.work))
+    return train_with_judges(setup, cell.space(job.classes), row["candidates"], data, vault).kept_predictions("test")
+
+
+def _noisy(job: Job, place: Workplace) -> NoisyLabels:
+    """Return the noisy labels of a cell's experiment, whose vault is among its runs."""
+    return noisy_labels_for(job, load_once(job).label_side, place.work / _VAULT, no_notice)[0]
 
 
 def _trained(job: Job, place: Workplace) -> Row:
@@ -171,14 +188,14 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
     if cell.algorithm == TREES and (reason := job.needs_split_training()) is not None:
         raise ValueError(f"labels cannot be handed over: {reason}")
     data, training = load_once(job), job.training
-    noisy, _ = noisy_labels_for(job, data.label_side, place.work / "vault", no_notice)
+    noisy = _noisy(job, place)
     features, targets = all_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
     judges = held_out(len(data.train), training.validation, training.seed)
     fitted = fit(_LEARNERS[cell.algorithm], LearnerRecords(features, data.train, targets, judges, cell.seed))
     tested = fitted.model.probabilities(features.take(data.test))
     if cell.algorithm == TREES:
         said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.judged)
-        write_scores(place.scores, said, tested)
+        write_scores(place.scores, Scores(said, tested))
     found = evaluate(tested, reveal(data.labels)[data.test])
     return {
         "mechanism": noisy.mechanism.name,

@@ -47,7 +47,7 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
 def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
     tpsl: Any, office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpsl.tuning.search.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
+    monkeypatch.setattr("tpsl.tuning.alone.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
     learning = ("learn", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["learner"] == "auto" and 0 < learned["networks"] < 1
@@ -59,8 +59,8 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
     assert len(tested) == 400 and all(found[one] == pytest.approx(score, abs=1e-6) for one, score in tested.items())
     searched = json.loads((office / "run/feature/networks/tune.json").read_text())
     assert len(searched["candidates"]) == 2, "one epoch of two configurations"
-    networks_alone = ("predict", "run/feature/networks", "--records", "feature=feature.parquet", "--out", "n.parquet")
-    assert tpsl(*networks_alone, "--json").json()["records"] == 2000, "they are a model of their own, too"
+    alone = ("predict", "run/feature/networks/with-judges", "--records", "feature=feature.parquet")
+    assert tpsl(*alone, "--out", "n.parquet", "--json").json()["records"] == 2000, "they are a model of their own, too"
     networks = dict(zip(*pq.read_table("n.parquet").to_pydict().values(), strict=True))
     rest = {one: (score - learned["networks"] * networks[one]) for one, score in tested.items()}
     assert all(0 < part < 1 - learned["networks"] for part in rest.values()), "what is left is the learners' share"

@@ -32,7 +32,7 @@ from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRec
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.prediction.committee import Mixture
 from tpsl.prediction.halves import Probabilities, TrainedHalves
-from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.model import WITH_JUDGES, TrainedModel
 from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import Scores
 from tpsl.training.alone import require_alone
@@ -56,7 +56,7 @@ _TABLES_ONLY = "a learner other than the network reads tables, and the job's dat
 
 
 Search = Callable[[RunSetup, FeatureSide, HandedLabels], object]
-"""Trains networks in the set-up's folder, which is a model then (`tpsl.tuning.search`)."""
+"""Searches for networks in the set-up's folder, and trains them with the judges, too (`tpsl.tuning.with_judges`)."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,7 @@ def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1
 
 
 def _with_networks(records: LearnerRecords, fitted: Fitted, networks: TrainedModel) -> tuple[Fitted, float]:
-    """Return what the judges say of the committee of networks and a learner, and the weight of the networks in it.
-
-    Networks have not seen the noisy labels of the judges; the learner's model, once it is judged, has.
-    """
+    """Return what the judges say of the committee of networks and a learner, and the weight of the networks in it."""
     judged = [networks.kept_predictions("validation"), fitted.judged]
     weight, rest = weights_by_judges(records, judged)
     setting = f"{weight:.2f} networks, {rest:.2f} {fitted.name} ({fitted.setting})"
@@ -179,7 +176,7 @@ class LearnedNetwork:
     def load(cls, run: RunFolder, party: str, weight: float) -> LearnedNetwork:
         """Return what is kept in a run's folder of a party."""
         folder = run.party(party)
-        halves = TrainedModel.open(folder / _NETWORKS).halves() if weight else None
+        halves = TrainedModel.open(folder / _NETWORKS / WITH_JUDGES).halves() if weight else None
         return cls(party, load(folder / _MODEL), weight, halves)
 
     @property

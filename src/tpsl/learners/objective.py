@@ -61,7 +61,7 @@ class NoisyLabelObjective:
         return self.gradient_and_hessian(scores)
 
     def _of_log_odds(self, z: Floats, table: Floats) -> tuple[Floats, Floats]:
-        """Return the same of two classes and a small table, in a fifth of the time: boosting asks for it with every tree."""
+        """Return the same of two classes and a small table, in a fifth of the time: every tree of boosting asks."""
         p = expit(z)
         q = expit(z + self._log_likelihood[:, 1] - self._log_likelihood[:, 0])
         information = np.full(len(z), -1.0)

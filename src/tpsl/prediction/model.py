@@ -20,6 +20,8 @@ from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 
 TUNE = "tune.json"
+WITH_JUDGES = "with-judges"
+"""The folder in a search's own of its committee as it was trained once more (`tpsl.tuning.with_judges`), if it was."""
 
 
 @dataclass(frozen=True)

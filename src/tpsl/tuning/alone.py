@@ -9,12 +9,15 @@ from tpsl.data.sides import FeatureSide
 from tpsl.handover.learning import labels_for, load_side
 from tpsl.learners.known import COMMITTEE
 from tpsl.learners.learning import LearnResult, learn_with
+from tpsl.prediction.model import TrainedModel
 from tpsl.training.alone import require_alone
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.local import Local
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.search import tune
+from tpsl.tuning.space import default_space
+from tpsl.tuning.with_judges import train_with_judges
 
 
 def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TuneResult:
@@ -31,10 +34,23 @@ def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authorit
 def learn_auto(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> LearnResult:
     """Make one committee of the networks of our space, boosted trees and logistic regression; noisy labels weigh them.
 
-    Guarantee: that of `learn_with`.
+    All are trained once more with the records that have judged. Guarantee: that of `learn_with`.
     """
-    return learn_with(COMMITTEE, setup, party, local, labels, authority, _searched)
+    return learn_with(COMMITTEE, setup, party, local, labels, authority, _searched_with_judges)
 
 
 def _searched(setup: RunSetup, side: FeatureSide, labels: HandedLabels) -> TuneResult:
-    return tune(setup, vault=labels, data=Dataset.of_one(side, class_names(setup.job.data)))
+    return tune(setup, vault=labels, data=_data(setup, side))
+
+
+def _searched_with_judges(setup: RunSetup, side: FeatureSide, labels: HandedLabels) -> TrainedModel:
+    data = _data(setup, side)
+    own_networks = any(parts.bottom is not None for parts in setup.own.values())
+    space = default_space(data.classes, own_networks)
+    found = tune(setup, space, vault=labels, data=data)
+    candidates = [candidate.as_dict() for candidate in found.candidates]
+    return train_with_judges(setup, space, candidates, data, labels)
+
+
+def _data(setup: RunSetup, side: FeatureSide) -> Dataset:
+    return Dataset.of_one(side, class_names(setup.job.data))
