@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.data.sides import LabelSide
+from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, begun_with
 from tpsl.vault import LedgerTotal, NoisyLabels
@@ -19,6 +20,11 @@ class Released:
     total: LedgerTotal
     vault: Path
     """Where it comes from: the vault, or what a feature party was handed over."""
+
+    @classmethod
+    def of_handed(cls, labels: HandedLabels) -> Released:
+        """Return what a feature party was handed over."""
+        return cls(labels.noisy(), labels.total(), labels.origin)
 
 
 class SharedVault(RunVault):

@@ -75,14 +75,14 @@ def tune(
     jobs = jobs or jobs_of(base, default_space(data.classes, own_networks))
     make_private_folder(out)
     if isinstance(vault, HandedLabels):
-        released = Released(vault.noisy(), vault.total(), vault.origin)
+        released = Released.of_handed(vault)
     else:
         released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice())
     check_release(out, released.noisy)
     trials = trials_of(jobs, out)
     handed = vault if isinstance(vault, HandedLabels) else None
     records = SharedRecords(base, setup.own, data)
-    tasks = _Search(out, records, released, setup.own, setup.device, handed).tasks(trials)
+    tasks = SearchTasks(out, records, released, setup.own, setup.device, handed).of(trials)
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
@@ -102,7 +102,7 @@ def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
 
 
 @dataclass(frozen=True)
-class _Search:
+class SearchTasks:
     """What all tasks of a search share; it goes to the processes that do them."""
 
     out: Path
@@ -113,7 +113,7 @@ class _Search:
     handed: HandedLabels | None = None
     """What a feature party that is alone was handed over; it then has no vault."""
 
-    def tasks(self, trials: Sequence[Trial]) -> list[Task]:
+    def of(self, trials: Sequence[Trial]) -> list[Task]:
         """Return the trials, after what several of them share."""
         jobs = [trial.job for trial in trials]
         tasks = []
