@@ -3,6 +3,7 @@
     RUN/job.yaml              the agreement
     RUN/result.json           a run that has it is finished; the label party adds the test metrics when nobody is
                               connected any more
+    RUN/provisional           while nothing in the folder is durable: who finds it begins the run anew
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
     RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, ledger.json (which vault, and what its
                               records have spent), predictions/ (of held-out and test records after each epoch), and on
