@@ -70,7 +70,7 @@ class _LookUp(torch.autograd.Function):
         return joined
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
@@ -88,7 +88,8 @@ class RowOptimizer(Optimizer):
 
     def __init__(self, table: Table, **settings: Any) -> None:
         super().__init__([table.weight], **settings)
-        self._table, self._touched = table, []
+        self._table = table
+        self._touched: list[tuple[Tensor, Tensor]] = []
         self._update: RowUpdate | None = None
         table.touched = self._touched
 
