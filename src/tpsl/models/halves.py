@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.models.config import LAZY_FROM_ROWS, ModelConfig
+from tpsl.models.table import Table
 
 
 class Bottom(nn.Module):
@@ -39,7 +40,7 @@ class Bottom(nn.Module):
         lazy = config.embedding_updates == "lazy" or (
             config.embedding_updates == "auto" and embedding_rows >= LAZY_FROM_ROWS
         )
-        self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
+        self.embedding = Table(embedding_rows, config.embedding_dim, lazy=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields
         self.layers = relu_layers(width, config.bottom)
         self.reads = (embedding_rows if categorical_fields else 0, categorical_fields, numeric_fields)
@@ -53,12 +54,8 @@ class Bottom(nn.Module):
 
     def deep(self, categorical: Tensor, numeric: Tensor) -> Tensor:
         """Return what the layers say, without the score: shape `[n, deep_width]`."""
-        inputs = []
-        if self.embedding is not None:
-            inputs.append(self.embedding(categorical).flatten(start_dim=1))
-        if numeric.shape[1]:
-            inputs.append(numeric)
-        output: Tensor = self.layers(inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1))
+        inputs = numeric if self.embedding is None else self.embedding.beside(categorical, numeric)
+        output: Tensor = self.layers(inputs)
         return output
 
 

@@ -23,6 +23,7 @@ from torch.optim import Optimizer, lr_scheduler
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
+from tpsl.models.table import Table, lazy_optimizer
 from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
@@ -54,17 +55,20 @@ class HalfOptimizer:
         self._parts: list[Optimizer] = []
         if dense := [p for p in self.parameters if id(p) not in tables]:
             self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
-        for table in (p for p in self.parameters if id(p) in tables):
-            self._parts.append(_optimizer(config, [table], 0.0, sparse=id(table) in lazy))
+        for parameter in (p for p in self.parameters if id(p) in tables):
+            self._parts.append(_table_optimizer(config, tables[id(parameter)]))
+        self._tables = [table for table in tables.values() if isinstance(table, Table)]
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
-    def step(self) -> None:
-        """Apply the gradients and forget them."""
+    def step(self, records: int = 1) -> None:
+        """Apply the gradients, divided by a number of records, and forget them."""
         if self._average is not None and self._average.is_in_place:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
+        if records != 1:
+            self._divide_gradients(records)
         for part in self._parts:
             part.step()
         for schedule in self._schedules:
@@ -110,6 +114,13 @@ class HalfOptimizer:
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
 
+    def _divide_gradients(self, records: int) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad /= records
+        for table in self._tables:
+            table.divide_touched(records)
+
 
 def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
     """Raise what is wrong with the optimiser, its arguments or its schedule, by taking a step with it."""
@@ -124,6 +135,13 @@ def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
         _made(f"the schedule {config.schedule.name}", schedule.step)
         packed(schedule.state_dict(), f"schedule {config.schedule.name}", {})
     packed(optimizer.state_dict(), f"optimizer {config.name}", {})
+
+
+def _table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag) -> Optimizer:
+    """Return the optimiser of an embedding table; what it takes besides the learning rate, PyTorch's own has."""
+    if isinstance(table, Table) and table.sparse and config.is_tested:
+        return lazy_optimizer(config.name, table, config.learning_rate)
+    return _optimizer(config, [table.weight], 0.0, sparse=table.sparse)
 
 
 def _optimizer(

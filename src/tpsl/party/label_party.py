@@ -92,11 +92,8 @@ class LabelParty:
 
     def update(self) -> None:
         """`θ_L ← θ_L - η·(1/n)·Σ_i ∂z_i/∂θ_L·ṽ_i`, or what the optimiser makes of it."""
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad /= self._records
         for _, half_optimizer in self.halves.values():
-            half_optimizer.step()
+            half_optimizer.step(self._records)
 
     def predict(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
         """Return probabilities: of class 1 for two classes (shape `[n]`), of each class for k.
