@@ -11,9 +11,9 @@ the device, so that a step can be captured in a CUDA graph.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -27,7 +27,6 @@ _GATHERED_AT_ONCE = 256
 _TILE_NUMBERS = 2048
 """Numbers that a program adds up: a tile of look-ups, times the columns of the table or a part of them."""
 _TILE_COLUMNS = 128
-_MOST_EXPECTED = 4
 SGD, ADAGRAD, ADAM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 _KINDS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 _STATE = {"sgd": (), "adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
@@ -154,6 +153,21 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     )  # fmt: skip
 
 
+class Sorted(NamedTuple):
+    """Look-ups sorted by row, those of one row in the order of the batch, and where in the batch each was."""
+
+    keys: Tensor
+    order: Tensor
+
+
+def begin(categorical: Tensor) -> Sorted:
+    """Begin to sort the look-ups of a batch whose gradient will come, beside whatever comes before that."""
+    beside = _sorting(categorical.device)
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        return _sorted(categorical)
+
+
 class RowUpdate:
     """The row update of `tpsl.kernels.rows`; on a CUDA device the state's `step` is a tensor there."""
 
@@ -162,19 +176,11 @@ class RowUpdate:
     ) -> None:
         self._kind, self._weight, self._settings, self._state = kind, weight, settings, state
         self._rate = torch.empty(1, device=weight.device)
-        self._sorting = torch.cuda.Stream(weight.device) if weight.is_cuda else None
-        self._expected: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=_MOST_EXPECTED)
-
-    def expect(self, categorical: Tensor) -> None:
-        """Begin to sort the look-ups of a batch whose gradient will come."""
-        if self._sorting is None:
-            return
-        self._sorting.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._sorting):
-            self._expected.append((categorical, *_sorted(categorical)))
+        if "step" in state:
+            state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device=weight.device)
 
     @torch.no_grad()
-    def apply(self, categorical: Tensor, gradient: Tensor) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: Sorted | None = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
         settings, state, weight = self._settings, self._state, self._weight.detach()
         kind, betas, decay = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), settings.get("lr_decay", 0.0)
@@ -182,7 +188,9 @@ class RowUpdate:
         _count_step[(1,)](step, self._rate, settings["lr"], decay, *map(_log2, betas), kind)
         if not categorical.numel():
             return
-        keys, order = self._in_order(categorical)
+        if begun is not None:
+            torch.cuda.current_stream().wait_stream(_sorting(weight.device))
+        keys, order = begun or _sorted(categorical)
         lookups, dim = len(keys), weight.shape[1]
         columns = min(triton.next_power_of_2(dim), _TILE_COLUMNS)
         tile = min(128, max(16, _TILE_NUMBERS // columns))
@@ -197,21 +205,15 @@ class RowUpdate:
         _tiles[grid](*shared, order, gradient, gradient.shape[1], categorical.shape[1], *of_tiles, num_warps=4)
         _spans[grid](*shared, *of_tiles, num_warps=1)
 
-    def _in_order(self, categorical: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the look-ups sorted by row, and where each was; those that were expected are sorted already."""
-        while self._expected:
-            expected, keys, order = self._expected.popleft()
-            if expected is categorical:
-                assert self._sorting is not None  # otherwise nothing is expected
-                torch.cuda.current_stream().wait_stream(self._sorting)
-                return keys, order
-        return _sorted(categorical)
+
+@cache
+def _sorting(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which look-ups are sorted."""
+    return torch.cuda.Stream(device)
 
 
-def _sorted(categorical: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the look-ups sorted by row, those of one row in the order of the batch, and where each was."""
-    keys, order = torch.sort(categorical.reshape(-1), stable=True)
-    return keys, order
+def _sorted(categorical: Tensor) -> Sorted:
+    return Sorted(*torch.sort(categorical.reshape(-1), stable=True))
 
 
 def _log2(beta: float) -> float:

@@ -86,7 +86,7 @@ class DeviceSteps:
             memory.copy_from(given)
             graph.replay()
             for optimizer in self._optimizers:
-                optimizer.count_replayed(len(steps))
+                optimizer.count(len(steps))
 
     def _captured(self, steps: int, like: Records) -> tuple[torch.cuda.CUDAGraph, Records]:
         """Return a graph of n steps, and the memory from which it reads their records; nothing is computed yet."""
@@ -95,6 +95,8 @@ class DeviceSteps:
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             for step in range(steps):
                 self._step(memory[step * size : (step + 1) * size])
+        for optimizer in self._optimizers:
+            optimizer.count(-steps)
         return graph, memory
 
     def _step(self, records: Records) -> None:
