@@ -163,6 +163,10 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     _gather(weight.detach().numpy(), _checked(categorical, weight), out.numpy())
 
 
+def begin(categorical: Tensor) -> None:
+    """Do nothing: all work of an update is done when the gradient is there."""
+
+
 class RowUpdate:
     """The row update of `tpsl.kernels.rows`: the gradients of a row are added up in the order of the batch."""
 
@@ -173,7 +177,7 @@ class RowUpdate:
         self._update = {"sgd": self._sgd, "adagrad": self._adagrad, "adam": self._adam}[kind]
         self._first = np.full(0 if kind == "sgd" else len(weight), -1, np.int64)
 
-    def apply(self, categorical: Tensor, gradient: Tensor) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: None = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
         rows = _checked(categorical.contiguous(), self._weight)
         if "step" in self._state:

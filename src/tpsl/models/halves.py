@@ -13,12 +13,12 @@ all parties to its logit, and starts from nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from tpsl.models.config import LAZY_FROM_ROWS, ModelConfig
+from tpsl.models.layers import Output, ReluLayers
 from tpsl.models.table import Table
 
 
@@ -42,7 +42,7 @@ class Bottom(nn.Module):
         )
         self.embedding = Table(embedding_rows, config.embedding_dim, lazy=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields
-        self.layers = relu_layers(width, config.bottom)
+        self.layers = ReluLayers(width, config.bottom)
         self.reads = (embedding_rows if categorical_fields else 0, categorical_fields, numeric_fields)
         self.deep_width, self.width = config.bottom[-1], config.bottom[-1] + config.wide
         draw_weights(self, generator)
@@ -70,8 +70,8 @@ class Top(nn.Module):
         self._share_width = config.share_width("any party: a wide part has one width for all")
         shares = cut_width // self._share_width if config.wide else 0
         deep_width = cut_width - shares
-        self.layers = relu_layers(deep_width, config.top)
-        self.output = nn.Linear(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
+        self.layers = ReluLayers(deep_width, config.top)
+        self.output = Output(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
         draw_weights(self, generator)
         self.score_weights = None
         if config.wide:
@@ -89,15 +89,6 @@ class Top(nn.Module):
             return logit
         logits: Tensor = self.output(self.layers(cut))
         return logits.squeeze(1) if logits.shape[1] == 1 else logits
-
-
-def relu_layers(width: int, widths: Sequence[int]) -> nn.Sequential:
-    """Return layers of these widths on inputs of a width, each with a ReLU behind it."""
-    layers: list[nn.Module] = []
-    for next_width in widths:
-        layers += [nn.Linear(width, next_width), nn.ReLU()]
-        width = next_width
-    return nn.Sequential(*layers)
 
 
 def draw_weights(module: nn.Module, generator: torch.Generator) -> None:

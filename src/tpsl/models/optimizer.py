@@ -20,10 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
+from tpsl.models import capture
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
-from tpsl.models.table import Table, lazy_optimizer
+from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
 from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
@@ -49,6 +50,7 @@ class HalfOptimizer:
     def __init__(self, half: nn.Module, config: OptimizerConfig, averaging: float = 0.0) -> None:
         tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
         lazy = {key for key, table in tables.items() if table.sparse}
+        self._lazy = lazy
         self.parameters: list[nn.Parameter] = [p for p in half.parameters() if p.requires_grad]
         if lazy and not config.is_tested:
             try_out(config, sparse=True)
@@ -77,6 +79,23 @@ class HalfOptimizer:
             parameter.grad = None
         if self._average is not None:
             self._average.update()
+
+    def obstacle_to_capture(self) -> str | None:
+        """Make the steps from now on such that a CUDA graph can hold them; return what stands in the way, if anything.
+
+        To replay a graph changes weights and states as a step does, apart from what `count` has to put right.
+        """
+        if self._schedules:
+            return f"the schedule {self._schedule_name} changes the learning rate in every step"
+        for part in self._parts:
+            if not isinstance(part, RowOptimizer) and any(id(p) in self._lazy for p in part.param_groups[0]["params"]):
+                return f"the optimizer {type(part).__name__} reads the sparse gradients of a lazy table on the host"
+        return next(filter(None, map(capture.prepare, self._parts)), None)
+
+    def count(self, steps: int) -> None:
+        """Count steps that were replayed from a CUDA graph; less than 0: that were only captured."""
+        for part in self._parts:
+            capture.count(part, steps)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within this context the half has its averaged weights, to predict with or to save; a step is an error.
@@ -115,9 +134,7 @@ class HalfOptimizer:
             schedule.load_state_dict(unpacked(state, tensors))
 
     def _divide_gradients(self, records: int) -> None:
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                parameter.grad /= records
+        torch._foreach_div_([p.grad for p in self.parameters if p.grad is not None], records)
         for table in self._tables:
             table.divide_touched(records)
 

@@ -6,7 +6,7 @@ what back-propagation finds as it comes, and its optimiser goes over it once.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,14 @@ from torch.autograd.function import once_differentiable
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
+
+
+class Touched(NamedTuple):
+    """What one backward pass has found, as `tpsl.kernels.rows` has it."""
+
+    rows: Tensor
+    gradient: Tensor
+    begun: Any = None
 
 
 class Table(nn.Embedding):
@@ -24,8 +32,8 @@ class Table(nn.Embedding):
 
     def __init__(self, rows: int, dim: int, *, lazy: bool, device: str | None = None) -> None:
         super().__init__(rows, dim, sparse=lazy, device=device)
-        self.touched: list[tuple[Tensor, Tensor]] | None = None
-        """For each backward pass since the last step, rows and gradient as in `tpsl.kernels.rows`."""
+        self.touched: list[Touched] | None = None
+        """What each backward pass since the last step has found."""
 
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the embeddings of some categories, `[…, d]`."""
@@ -46,7 +54,7 @@ class Table(nn.Embedding):
     def divide_touched(self, records: int) -> None:
         """Divide the kept gradients by a number of records."""
         if self.touched is not None:
-            self.touched[:] = [(rows, gradient / records) for rows, gradient in self.touched]
+            self.touched[:] = [each._replace(gradient=each.gradient / records) for each in self.touched]
 
     def _keeps_gradients(self) -> bool:
         return self.touched is not None and torch.is_grad_enabled() and self.weight.requires_grad
@@ -56,16 +64,14 @@ class _LookUp(torch.autograd.Function):
     """Rows of a table side by side, and numbers behind them; the backward pass keeps the gradient of the rows."""
 
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, touched: list[tuple[Tensor, Tensor]], rows: Tensor, numeric: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, touched: list[Touched], rows: Tensor, numeric: Tensor | None) -> Tensor:
         """Return `[n, F·d + N]`."""
         width = rows.shape[1] * weight.shape[1]
         joined = weight.new_empty(rows.shape[0], width + (0 if numeric is None else numeric.shape[1]))
         gather(weight, rows, joined)
         if numeric is not None:
             joined[:, width:] = numeric
-        ctx.touched, ctx.width = touched, width
+        ctx.touched, ctx.width, ctx.begun = touched, width, loops(weight.device.type).begin(rows)
         ctx.save_for_backward(rows)
         return joined
 
@@ -74,7 +80,7 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
-        ctx.touched.append((rows, gradient))
+        ctx.touched.append(Touched(rows, gradient, ctx.begun))
         return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
 
 
@@ -89,7 +95,7 @@ class RowOptimizer(Optimizer):
     def __init__(self, table: Table, **settings: Any) -> None:
         super().__init__([table.weight], **settings)
         self._table = table
-        self._touched: list[tuple[Tensor, Tensor]] = []
+        self._touched: list[Touched] = []
         self._update: RowUpdate | None = None
         table.touched = self._touched
 
@@ -160,7 +166,7 @@ def lazy_optimizer(name: str, table: Table, learning_rate: float) -> Optimizer:
     return by_sparse_gradient([table.weight], lr=learning_rate)  # type: ignore[call-arg]
 
 
-def _joined(touched: list[tuple[Tensor, Tensor]], dim: int) -> tuple[Tensor, Tensor]:
+def _joined(touched: list[Touched], dim: int) -> Touched:
     """Return several passes as one batch of single look-ups, in their order."""
-    gradients = [gradient[:, : rows.shape[1] * dim].reshape(-1, dim) for rows, gradient in touched]
-    return torch.cat([rows.reshape(-1, 1) for rows, _ in touched]), torch.cat(gradients)
+    gradients = [each.gradient[:, : each.rows.shape[1] * dim].reshape(-1, dim) for each in touched]
+    return Touched(torch.cat([each.rows.reshape(-1, 1) for each in touched]), torch.cat(gradients))
