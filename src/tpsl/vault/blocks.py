@@ -7,6 +7,7 @@ two bytes each. The last block grows until it is full; of a record that is there
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, LiteralString
 
 import numpy as np
 import numpy.typing as npt
@@ -82,12 +83,9 @@ def by_chunk(positions: Positions) -> Iterator[tuple[int, npt.NDArray[np.intp]]]
 
 
 def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
-    """The records of a chunk; a block whose columns have different lengths is a `VaultError`."""
-    row = connection.execute("SELECT records, labels, ids, units FROM blocks WHERE chunk = ?", (chunk,)).fetchone()
+    """The records of a chunk; a block that is missing or damaged is a `VaultError`."""
+    records, labels, ids, units = _stored(connection, "records, labels, ids, units", chunk)
     start = chunk * CHUNK
-    if row is None:
-        raise VaultError(f"records are missing between positions {start} and {start + CHUNK}")
-    records, labels, ids, units = row
     try:
         block = Block(
             Texts.from_bytes(ids), _decoded(labels, records), None if units is None else Texts.from_bytes(units)
@@ -158,11 +156,11 @@ def units_at(connection: sqlite3.Connection, positions: Positions) -> Texts:
 def set_labels(connection: sqlite3.Connection, positions: Positions, labels: npt.NDArray[np.int64]) -> None:
     """Store other labels of the records at these positions, inside the running transaction."""
     for chunk, rows in by_chunk(positions):
-        (stored,) = connection.execute("SELECT labels FROM blocks WHERE chunk = ?", (chunk,)).fetchone()
-        changed = _labels(connection, chunk)
+        records, stored = _stored(connection, "records, labels", chunk)
+        changed = _decoded(stored, records)
         changed[positions[rows] % CHUNK] = labels[rows]
-        width = len(stored) // len(changed)
-        connection.execute("UPDATE blocks SET labels = ? WHERE chunk = ?", (_encoded(changed, width), chunk))
+        encoded = _encoded(changed, len(stored) // records)
+        connection.execute("UPDATE blocks SET labels = ? WHERE chunk = ?", (encoded, chunk))
 
 
 def append(connection: sqlite3.Connection, classes: int, records: Block) -> None:
@@ -184,13 +182,20 @@ def append(connection: sqlite3.Connection, classes: int, records: Block) -> None
         )
 
 
+def _stored(connection: sqlite3.Connection, columns: LiteralString, chunk: int) -> Any:
+    """Columns of a block as they are stored; a block that is missing is a `VaultError`."""
+    row = connection.execute(f"SELECT {columns} FROM blocks WHERE chunk = ?", (chunk,)).fetchone()  # noqa: S608
+    if row is None:
+        raise VaultError(f"records are missing between positions {chunk * CHUNK} and {(chunk + 1) * CHUNK}")
+    return row
+
+
 def _ids(connection: sqlite3.Connection, chunk: int) -> Texts:
-    (ids,) = connection.execute("SELECT ids FROM blocks WHERE chunk = ?", (chunk,)).fetchone()
-    return Texts.from_bytes(ids)
+    return Texts.from_bytes(_stored(connection, "ids", chunk)[0])
 
 
 def _labels(connection: sqlite3.Connection, chunk: int) -> npt.NDArray[np.int64]:
-    records, labels = connection.execute("SELECT records, labels FROM blocks WHERE chunk = ?", (chunk,)).fetchone()
+    records, labels = _stored(connection, "records, labels", chunk)
     return _decoded(labels, records)
 
 

@@ -176,7 +176,7 @@ def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
     order = np.argsort(hashes)
     buckets, entries = _placed(hashes[order], np.zeros(len(ids), np.uint64), _bits(connection) or 0)
     starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
-    rows, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    proposed: list[Positions] = []  # one for each id, but where entries share the bits of their hashes
     for first in range(0, len(starts), _BUCKETS_AT_ONCE):
         some = starts[first : first + _BUCKETS_AT_ONCE]
         asked = slice(int(some[0]), int(starts[first + len(some)]) if first + len(some) < len(starts) else len(ids))
@@ -185,14 +185,16 @@ def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
         keys = np.repeat(numbers, counts) | (stored >> _HALF)
         wanted = np.repeat(numbers, np.diff(some, append=asked.stop)) | (entries[asked] >> _HALF)
         left, right = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
-        for more in range(int((right - left).max(initial=0))):  # one, but where entries share the bits of their hashes
+        for more in range(int((right - left).max(initial=0))):
             here = np.flatnonzero(left + more < right)
-            rows.append(order[asked][here])
-            positions.append((stored[left[here] + more] & _LOW).astype(np.int64))
-    row, position = np.concatenate(rows), np.concatenate(positions)
-    same = have_ids(connection, position, ids.take(row))
+            if more == len(proposed):
+                proposed.append(np.full(len(ids), -1, np.int64))
+            proposed[more][order[asked][here]] = stored[left[here] + more] & _LOW
     found = np.full(len(ids), -1, np.int64)
-    found[row[same]] = position[same]
+    for positions in proposed:
+        due = (positions >= 0) & (found < 0)
+        due[due] = have_ids(connection, positions[due], ids.take(due))
+        found[due] = positions[due]
     return found
 
 
