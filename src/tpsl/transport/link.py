@@ -12,12 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
+
+import torch
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.frames import Limits, decode, encode_control, encode_message, largest_frame, tensor_bytes
+from tpsl.transport.device_copies import CPU
+from tpsl.transport.frames import Limits, decode, encode_control, encode_soon, largest_frame, tensor_bytes
 from tpsl.transport.messages import Bye, Message, Stop, TensorMessage, WireType
 from tpsl.transport.peers import described
 
@@ -63,16 +67,15 @@ class Terms:
     """How numbers cross."""
     patience: Patience
     watch: Watch
+    device: torch.device = CPU
+    """Where received tensors are put."""
 
 
 class _Sent(NamedTuple):
     sequence: int
     acknowledged: int
-    frame: bytes
-
-    @property
-    def cost(self) -> int:
-        return len(self.frame) + MESSAGE_OVERHEAD
+    cost: int
+    frame: Callable[[], bytes]
 
 
 class Link:
@@ -213,7 +216,9 @@ class Link:
 
     def _encoded(self, message: Message) -> _Sent:
         sequence, acknowledged = self._sent + 1, self.received
-        return _Sent(sequence, acknowledged, encode_message(message, sequence, acknowledged, self.terms.dtype))
+        cost = tensor_bytes(message, self.terms.dtype) + MESSAGE_OVERHEAD
+        frame = encode_soon(message, sequence, acknowledged, self.terms.dtype)
+        return _Sent(sequence, acknowledged, cost, frame)
 
     def _append(self, entry: _Sent) -> None:
         self._sent = entry.sequence
@@ -252,7 +257,7 @@ class Connection:
     def outgoing(self) -> Iterator[bytes]:
         """Yield frames to write as they come, heartbeats between them, until the connection is lost."""
         while (frame := self._next_frame()) is not None:
-            yield frame
+            yield frame()
 
     def incoming(self, data: bytes) -> bool:
         """Take a frame that was read; waits while the inbox is full. False: the connection is lost.
@@ -263,15 +268,14 @@ class Connection:
         if self.lost_at is not None or link.failure is not None:
             return self.lost_at is None
         try:
-            frame = decode(data, link.terms.limits, link.terms.dtype, sender=described(link.peer))
+            terms, sender = link.terms, described(link.peer)
+            frame = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
             with link._lock:
                 if not self._attached():
                     return False
                 self._heard_at = time.monotonic()
                 if frame.acknowledged >= self._next_to_write:
-                    raise BadMessage(
-                        f"{described(link.peer)} acknowledges message {frame.acknowledged}, which it was not sent"
-                    )
+                    raise BadMessage(f"{sender} acknowledges message {frame.acknowledged}, which it was not sent")
                 news = link._acknowledge(frame.acknowledged)
                 if frame.message is None:
                     self._check_heartbeat(frame.header.WhichOneof("body"), news)
@@ -305,7 +309,7 @@ class Connection:
     def _attached(self) -> bool:
         return self._link._connection is self
 
-    def _next_frame(self) -> bytes | None:
+    def _next_frame(self) -> Callable[[], bytes] | None:
         link = self._link
         with link._lock:
             while self._attached():
@@ -316,14 +320,14 @@ class Connection:
                     return self._written(entry.frame, entry.acknowledged)
                 left = self._heartbeat_due() - time.monotonic()
                 if left <= 0 or (link._finishing and self._acknowledged < link.received):
-                    return self._written(_heartbeat(link.received), link.received)
+                    return self._written(partial(_heartbeat, link.received), link.received)
                 if link._finishing:
                     break
                 link._outbox_grew.wait(left)
         self.lose("this side has ended the job")
         return None
 
-    def _written(self, frame: bytes, acknowledged: int) -> bytes:
+    def _written(self, frame: Callable[[], bytes], acknowledged: int) -> Callable[[], bytes]:
         self._wrote_at = time.monotonic()
         self._acknowledged = max(self._acknowledged, acknowledged)
         if self._acknowledged == self._link.received:

@@ -14,12 +14,14 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BFLOAT16: _ClassVar[Dtype]
     FLOAT16: _ClassVar[Dtype]
     UINT8: _ClassVar[Dtype]
+    INT8: _ClassVar[Dtype]
 
 DTYPE_UNSPECIFIED: Dtype
 FLOAT32: Dtype
 BFLOAT16: Dtype
 FLOAT16: Dtype
 UINT8: Dtype
+INT8: Dtype
 
 class Frame(_message.Message):
     __slots__ = ("header", "payload")

@@ -77,7 +77,7 @@ def tune(
     check_release(out, released.noisy)
     trials = trials_of(jobs, out)
     handed = vault if isinstance(vault, HandedLabels) else None
-    tasks = _Search(out, released.vault, setup.own, setup.device, given, handed).tasks(trials)
+    tasks = SearchTasks(out, released.vault, setup.own, setup.device, given, handed).of(trials)
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
@@ -97,7 +97,7 @@ def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
 
 
 @dataclass(frozen=True)
-class _Search:
+class SearchTasks:
     """What all tasks of a search share; it goes to the processes that do them."""
 
     out: Path
@@ -109,7 +109,7 @@ class _Search:
     handed: HandedLabels | None = None
     """What a feature party that is alone was handed over; it then has no vault."""
 
-    def tasks(self, trials: Sequence[Trial]) -> list[Task]:
+    def of(self, trials: Sequence[Trial]) -> list[Task]:
         """Return the trials, after what several of them share."""
         jobs = [trial.job for trial in trials]
         tasks = []
