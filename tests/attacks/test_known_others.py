@@ -16,7 +16,8 @@ from tpsl.mechanisms import noise_from_spec, seeded_words
 from tpsl.training.job import make_job
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
-from tpsl.vault import Vault
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import ReleasePolicy, Vault
 
 DATA = {"source": "synthetic", "rows": 2000, "numeric_fields": 3, "categorical_fields": 3, "signal": 2.0}
 PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
@@ -30,20 +31,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A run with a statistic and seeded noise; the same request gets the same run."""
     runs: dict[tuple[Any, ...], tuple[RunFolder, Dataset]] = {}
 
-    def run(noise: str = "gaussian", classes: int = 2, share: float = 1.0) -> tuple[RunFolder, Dataset]:
+    def run(
+        noise: str = "gaussian", classes: int = 2, share: float = 1.0, releases: int = 1
+    ) -> tuple[RunFolder, Dataset]:
         content = {
             "data": {**DATA, "classes": classes},
             "privacy": {"epsilon": EPSILON, "noise_seed": 5},
             "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
             "training": {"batch_size": 256, "epochs": 1, "validation": 0.1, "pretrain": PRETRAIN},
-            "statistic": {"share": share, "share_codes": True, "noise": noise},
+            "statistic": {"share": share, "share_codes": True, "noise": noise, "releases": releases},
         }
-        if (noise, classes, share) not in runs:
+        asked = (noise, classes, share, releases)
+        if asked not in runs:
             job, path = make_job(content, {}, "test"), tmp_path_factory.mktemp("known-others") / "run"
             data = load(job.data)
             train(job, path, data=data, record_steps=ALL_STEPS)
-            runs[noise, classes, share] = RunFolder(path), data
-        return runs[noise, classes, share]
+            runs[asked] = RunFolder(path), data
+        return runs[asked]
 
     return run
 
@@ -52,31 +56,58 @@ def attacker(run: RunFolder, data: Dataset, labels: np.ndarray) -> KnownOthers:
     return KnownOthers(run, data.feature_parties, data.label_side.records, labels)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_it_finds_the_noise_that_was_added_to_the_last_integer(trained: Trained, share: float) -> None:
-    run, data = trained(share=share)
-    found = attacker(run, data, reveal(data.labels)).noise
+def drawn(run: RunFolder) -> list[np.ndarray]:
+    """The noise of each statistic in the run's vault, drawn again from its seed."""
     with Vault.open(run.vault()) as vault:
-        (entry,) = (entry for entry in vault.ledger().entries if entry.kind == "statistic")
-    noise = noise_from_spec(entry.details["mechanism"])
-    drawn = noise.sample(found.size, seeded_words(5, noise.digest, entry.details["ids_digest"]))
-    assert (found.ravel() == drawn).all()
+        entries = [entry for entry in vault.ledger().entries if entry.kind == "statistic"]
+    found = []
+    for number, entry in enumerate(entries):
+        noise, count = noise_from_spec(entry.details["mechanism"]), str(number)
+        words = seeded_words(5, noise.digest, entry.details["ids_digest"], *([count] if number else []))
+        found.append(noise.sample(entry.details["width"], words))
+    return found
+
+
+@pytest.mark.parametrize(("share", "releases"), [(1.0, 1), (0.5, 1), (1.0, 2)])
+def test_it_finds_the_noise_that_was_added_to_the_last_integer(trained: Trained, share: float, releases: int) -> None:
+    run, data = trained(share=share, releases=releases)
+    found = attacker(run, data, reveal(data.labels)).noises
+    assert [noise.ravel().tolist() for noise in found] == [noise.tolist() for noise in drawn(run)]
+    assert len(found) == releases
+
+
+def test_statistics_of_another_run_in_the_same_vault_are_not_taken_for_its_own(trained: Trained) -> None:
+    run, data = trained(share=0.8)
+    before = attacker(run, data, reveal(data.labels)).noises
+    content = run.job().model_dump(mode="json")
+    other = make_job(content, {"training": {"pretrain": {"epochs": 2}}}, "test")
+    policy = ReleasePolicy(max_epsilon=2 * EPSILON, not_private=True, compose=True)
+    train(other, run.path.with_name("other"), data=data, vault=VaultChoice(run.vault(), policy=policy))
+    assert len(drawn(run)) == 2
+    (after,) = attacker(run, data, reveal(data.labels)).noises
+    assert (after == before[0]).all()
 
 
 def test_wrong_labels_of_others_do_not_help(trained: Trained) -> None:
     run, data = trained()
-    right, wrong = (attacker(run, data, labels).noise for labels in (reveal(data.labels), 1 - reveal(data.labels)))
+    right, wrong = (attacker(run, data, labels).noises[0] for labels in (reveal(data.labels), 1 - reveal(data.labels)))
     assert np.abs(wrong).max() > 5 * np.abs(right).max()
 
 
 @pytest.mark.parametrize(
-    ("noise", "classes", "share"),
-    [("gaussian", 2, 1.0), ("gaussian", 4, 0.5), ("laplace", 2, 1.0), ("laplace", 3, 1.0)],
+    ("noise", "classes", "share", "releases"),
+    [
+        ("gaussian", 2, 1.0, 1),
+        ("gaussian", 4, 0.5, 1),
+        ("gaussian", 2, 1.0, 2),
+        ("laplace", 2, 1.0, 1),
+        ("laplace", 3, 1.0, 1),
+    ],
 )
 def test_it_reaches_its_closed_form_and_not_its_ceiling(
-    trained: Trained, noise: str, classes: int, share: float
+    trained: Trained, noise: str, classes: int, share: float, releases: int
 ) -> None:
-    run, data = trained(noise, classes, share)
+    run, data = trained(noise, classes, share, releases)
     (found,) = run_attacks(run.path, data.labels, which=["statistic"]).attacks
     assert 0.5 < found.auc < found.ceiling < 1
     if noise == "gaussian":

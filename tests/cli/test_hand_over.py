@@ -65,6 +65,16 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
         assert tpsl("report", "run", *whose, "--out", "page.html", "--json").json()
 
 
+def test_labels_of_something_else_are_refused(tpsl: Any, office: Path) -> None:
+    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--label")
+    learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--json")
+    assert tpsl(*given, "bought", "--json").json()["content"]["label"] == "bought"
+    refused = "labels.parquet: has labels of 'bought', and data.label.label in the job is 'label'"
+    assert refused in tpsl(*learning).error()
+    tpsl(*given, "label")
+    assert tpsl(*learning).json()["epsilon"] == 1.0
+
+
 def test_only_records_that_the_feature_party_has_are_named(tpsl: Any, office: Path) -> None:
     """ε is about labels: whom else the label party knows must not be told by the list of ids."""
     ids = pq.read_table("label.parquet", columns=["id"])

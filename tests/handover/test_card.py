@@ -23,7 +23,7 @@ ONE = randomized_response(1.0)
 
 def card(mechanism: Mechanism = ONE, draws: int = 1) -> Card:
     spent = LedgerTotal(max(3.0, draws * mechanism.epsilon), 0.0, True)
-    return Card(mechanism, draws, True, spent, 7, "aa", "bb", "cc")
+    return Card(mechanism, draws, True, spent, 7, "aa", "bb", "cc", "delay > 15 min")
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -43,10 +43,17 @@ def test_a_card_says_what_was_written(tmp_path: Path, mechanism: Mechanism) -> N
     write_card(written, tmp_path / "card.json", None)
     read = read_card(tmp_path / "card.json", mechanism.classes, None)
     assert read.content() == written.content() and read.signer is None
+    assert read.label == "delay > 15 min"
     assert (read.mechanism.weights == mechanism.weights).all()
     content = json.loads((tmp_path / "card.json").read_text())["content"]
     assert all(sum(row) == 1 << 64 for row in content["table"])
     assert content["epsilon"] == pytest.approx(2 * mechanism.epsilon, abs=1e-12)
+
+
+def test_a_card_of_an_earlier_version_does_not_name_the_label(tmp_path: Path) -> None:
+    write_card(card(), tmp_path / "card.json", None)
+    changed(tmp_path / "card.json", lambda content: content.pop("label"))
+    assert read_card(tmp_path / "card.json", 2, None).label is None
 
 
 def test_without_noise_the_card_says_so(tmp_path: Path) -> None:
@@ -103,6 +110,9 @@ LIES = {
     "a number that is a text": (_field(records="7"), "its records is '7'"),
     "a number that is a truth": (_field(draws=True), "its draws is True"),
     "a field left out": (lambda content: content.pop("ledger_head"), "its ledger_head is None"),
+    "a name that is a number": (_field(label=1), "its label is 1"),
+    "a name that moves the cursor": (_field(label="\x1b[2J"), "its label is "),
+    "a name without end": (_field(label=10_000 * "a"), "its label is 'aaa"),
     "another format": (_field(card=2), r"no card that this version of tpsl reads \(format 1\)"),
 }
 

@@ -58,12 +58,13 @@ def test_of_k_classes_each_has_a_sum(folder: Path, classes: int, count: int) -> 
 
 def test_what_was_released_is_read_without_its_vectors(vault: Vault) -> None:
     with pytest.raises(VaultError, match="no statistic of these records under this plan"):
-        vault.noisy_statistic(PLAN, ALL)
+        vault.noisy_statistics(PLAN, ALL)
     released = vault.release_statistic(PLAN, ALL, [ROWS])
     head = vault.ledger().head
-    assert (vault.noisy_statistic(PLAN, ALL).values == released.values).all()
+    (found,) = vault.noisy_statistics(PLAN, ALL)
+    assert (found.values == released.values).all()
     with pytest.raises(VaultError, match="no statistic of these records under this plan"):
-        vault.noisy_statistic(StatisticPlan(PLAN.noise, BOUND, 6), ALL)
+        vault.noisy_statistics(StatisticPlan(PLAN.noise, BOUND, 6), ALL)
     assert vault.ledger().head == head
 
 

@@ -6,13 +6,16 @@ likelihood ratio says all there is to say about y_i. It is run against many reco
 record's label is unknown. So its guesses are hard ones: a ranking of records would compare what the attacker on one
 record knows with the label that the attacker on another is after.
 
-All guesses share the noise of one release. How far their AUC lies from its mean by chance is found by drawing the noise
+A second statistic of the same records has noise of its own, and vectors that were chosen in view of the first. So given
+both, the logarithms of the two ratios add up.
+
+All guesses share the noise of the releases. How far their AUC lies from its mean by chance is found by drawing it
 anew, for this evaluation only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -24,9 +27,9 @@ from tpsl.attacks.scoring import AttackResult, Ceiling, Evaluation, Scores
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs
-from tpsl.mechanisms import DiscreteGaussian, clip_rows, seeded_words
-from tpsl.mechanisms.quantise import Norm
+from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
 from tpsl.mechanisms.statistic_auc import statistic_ceiling
+from tpsl.party.feature_map import FeatureMap
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves
 from tpsl.prediction.statistic_head import TrainedStatisticHead
@@ -35,7 +38,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.transcript import TranscriptStep
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import NoisyStatistic, Vault
+from tpsl.vault import StatisticPlan, Vault
 
 Rows = npt.NDArray[np.int64]
 Sums = npt.NDArray[np.int64]
@@ -46,20 +49,32 @@ _REDRAWN = 20
 
 
 @dataclass(frozen=True)
-class _Vectors:
-    """The integer vectors q_i of a run's records, as its vault summed them."""
+class _Records:
+    """What the heads of a run read of its records."""
 
     halves: TrainedHalves
     head: TrainedStatisticHead
     inputs: Mapping[str, Features | Inputs]
-    bound: int
-    norm: Norm
+    rows: Rows
+    """Those whose labels left in the statistic."""
 
-    def of(self, rows: Rows) -> npt.NDArray[np.int32]:
-        """Return the vectors of some rows."""
+    def of(self, rows: Rows) -> npt.NDArray[np.float32]:
+        """Return what is read of some rows."""
         shares = {name: bottom.embed(self.inputs[name], rows) for name, bottom in self.halves.bottoms.items()}
-        vectors = self.head.head.map.integers(self.head.inputs(shares).numpy(), self.bound)
-        return clip_rows(np.concatenate(list(vectors)), self.bound, self.norm)
+        return self.head.inputs(shares).numpy()
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """The integer vectors q_i of one statistic, as the vault summed them."""
+
+    feature_map: FeatureMap
+    plan: StatisticPlan
+
+    def vectors(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        """Return the vectors of records whose inputs these are."""
+        found = np.concatenate(list(self.feature_map.integers(inputs, self.plan.bound)))
+        return clip_rows(found, self.plan.bound, self.plan.noise.norm)
 
 
 class KnownOthers:
@@ -68,23 +83,24 @@ class KnownOthers:
     def __init__(
         self, run: RunFolder, inputs: Mapping[str, Features | Inputs], records: LabelRecords, labels: Rows
     ) -> None:
-        job, self._labels = run.job(), labels
+        job, self._labels, self._classes = run.job(), labels, records.classes
         own = {} if records.features is None else {LABEL_PARTY: records.features}
         halves = load_halves(run.path, inputs, records.features)
         assert isinstance(halves.top, TrainedStatisticHead)  # the job has a statistic
-        plan = statistic_plan(job, records.classes, halves.top.head.map.width)
-        self._vectors = _Vectors(halves, halves.top, {**inputs, **own}, plan.bound, plan.noise.norm)
-        self._rows = records.train[Schedule(job, records.train, records.test).statistic]
+        rows = records.train[Schedule(job, records.train, records.test).statistic]
+        self._records = _Records(halves, halves.top, {**inputs, **own}, rows)
+        maps = [head.map for head in halves.top.head.chain()]
+        self._summed = [_Summed(one, statistic_plan(job, records.classes, one.width)) for one in maps]
         with Vault.open(run.vault()) as vault:
-            self._statistic: NoisyStatistic = vault.noisy_statistic(plan, statistic_ids(job, records))
-        self._distribution = plan.noise
+            ids = statistic_ids(job, records)
+            self._released = [vault.noisy_statistics(one.plan, ids) for one in self._summed]
 
     @cached_property
     def targets(self) -> Rows:
         """The records that are attacked, chosen at random."""
-        most = min(_TARGETS, max(1, _NUMBERS // self._statistic.plan.width), len(self._rows))
-        chosen: Rows = np.random.default_rng(0).choice(self._rows, most, replace=False)
-        return np.sort(chosen)
+        rows, widest = self._records.rows, max(summed.plan.width for summed in self._summed)
+        most = min(_TARGETS, max(1, _NUMBERS // widest), len(rows))
+        return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
     def steps(self) -> Iterator[TranscriptStep]:
         """Yield the targets as one step of which nothing was seen but the statistic."""
@@ -93,44 +109,57 @@ class KnownOthers:
 
     def __call__(self, seen: TranscriptStep) -> Scores:
         """Guess the labels of the targets, each by all others: `[n]` for two classes, `[n, k]` for k."""
-        return self._scores(self.noise)
+        return self._scores(self.noises)
 
     @cached_property
-    def noise(self) -> Sums:
-        """The noise of the release, which whoever knows all labels can compute."""
-        exact = np.zeros_like(self._statistic.values)
-        for rows in in_parts(self._rows):
-            vectors, labels = self._vectors.of(rows), self._labels[rows]
-            for place, label in enumerate(self._counted):
-                exact[place] += vectors[labels == label].sum(axis=0, dtype=np.int64)
-        return self._statistic.values - exact
+    def noises(self) -> list[Sums]:
+        """The noise of each release, which whoever knows all labels can compute.
+
+        Another run on the same vault may have released statistics of these records under the same plan: a run's own is
+        the one that its vectors leave the least of.
+        """
+        exact = [np.zeros(summed.plan.shape(self._classes), np.int64) for summed in self._summed]
+        for rows in in_parts(self._records.rows):
+            inputs, labels = self._records.of(rows), self._labels[rows]
+            for summed, sums in zip(self._summed, exact, strict=True):
+                vectors = summed.vectors(inputs)
+                for place, label in enumerate(self._counted):
+                    sums[place] += vectors[labels == label].sum(axis=0, dtype=np.int64)
+        left = ([one.values - sums for one in found] for found, sums in zip(self._released, exact, strict=True))
+        return [min(found, key=lambda noise: float(np.square(noise, dtype=np.float64).sum())) for found in left]
 
     @property
     def _counted(self) -> list[int]:
         """The class that each of the sums counts."""
-        return [1] if self._statistic.classes == 2 else list(range(self._statistic.classes))
+        return [1] if self._classes == 2 else list(range(self._classes))
 
     @cached_property
-    def _of_targets(self) -> npt.NDArray[np.int64]:
-        return self._vectors.of(self.targets).astype(np.int64)
+    def _of_targets(self) -> list[npt.NDArray[np.int64]]:
+        """The targets' vectors in each statistic."""
+        inputs = self._records.of(self.targets)
+        return [summed.vectors(inputs).astype(np.int64) for summed in self._summed]
 
-    def _scores(self, added: Sums) -> Scores:
-        vectors, labels = self._of_targets, self._labels[self.targets]
-        evidence = np.empty((len(vectors), len(added)))
-        for place, label in enumerate(self._counted):
-            left = added[place] + np.where((labels == label)[:, None], vectors, 0)
-            evidence[:, place] = self._distribution.log_ratio(left, vectors).sum(axis=1)
-        return (evidence[:, 0] > 0).astype(np.float64) if len(added) == 1 else evidence
+    def _scores(self, added: Sequence[Sums]) -> Scores:
+        labels = self._labels[self.targets]
+        evidence = np.zeros((len(labels), len(self._counted)))
+        for summed, vectors, noise in zip(self._summed, self._of_targets, added, strict=True):
+            for place, label in enumerate(self._counted):
+                left = noise[place] + np.where((labels == label)[:, None], vectors, 0)
+                evidence[:, place] += summed.plan.noise.log_ratio(left, vectors).sum(axis=1)
+        return (evidence[:, 0] > 0).astype(np.float64) if self._classes == 2 else evidence
 
     @cached_property
     def closed_form(self) -> float | None:
-        """The mean AUC of these guesses, `Φ(|q|/2σ)` (k classes: `Φ(|q|/√2σ)`); none is known for Laplace noise."""
-        if not isinstance(self._distribution, DiscreteGaussian):
-            return None
-        apart = 2.0 if self._statistic.classes == 2 else 2.0**0.5
-        distances = np.sqrt((self._of_targets.astype(np.float64) ** 2).sum(axis=1)) / (
-            apart * self._distribution.deviation
-        )
+        """The mean AUC of these guesses, `Φ(|q|/2σ)` (k classes: `Φ(|q|/√2σ)`); none is known for Laplace noise.
+
+        Of several statistics |q|/σ is the root of the sum of squares.
+        """
+        squared = np.zeros(len(self.targets))
+        for summed, vectors in zip(self._summed, self._of_targets, strict=True):
+            if not isinstance(summed.plan.noise, DiscreteGaussian):
+                return None
+            squared += (vectors.astype(np.float64) ** 2).sum(axis=1) / summed.plan.noise.deviation**2
+        distances = np.sqrt(squared) / (2.0 if self._classes == 2 else 2.0**0.5)
         return float(np.mean([NormalDist().cdf(distance) for distance in distances.tolist()]))
 
     def judged(self, result: AttackResult) -> AttackResult:
@@ -139,10 +168,13 @@ class KnownOthers:
         areas = []
         for _ in range(_REDRAWN):
             evaluation = Evaluation(hard=True)
-            added = self._distribution.sample(self._statistic.values.size, words).reshape(self._statistic.values.shape)
-            evaluation.add(self._scores(added), labels, 0)
+            evaluation.add(self._scores([self._redrawn(summed.plan, words) for summed in self._summed]), labels, 0)
             areas.append(evaluation.result(result.name, result.needs).auc)
         margin = NormalDist().inv_cdf(0.975) * float(np.std(areas, ddof=1))
         low, high = max(0.0, result.auc - margin), min(1.0, result.auc + margin)
-        ceiling = Ceiling.proved(statistic_ceiling(self._statistic.cost))
+        ceiling = Ceiling.proved(statistic_ceiling(self._summed[0].plan.total(self._classes)))
         return replace(result, auc_low=low, auc_high=high).beside(ceiling)
+
+    def _redrawn(self, plan: StatisticPlan, words: RandomWords) -> Sums:
+        shape = plan.shape(self._classes)
+        return plan.noise.sample(shape[0] * shape[1], words).reshape(shape)

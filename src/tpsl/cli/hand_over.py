@@ -46,6 +46,9 @@ def hand_over(
         Path | None, typer.Option(help="CSV or Parquet file with the ids that the feature party has: these alone.")
     ] = None,
     id: Annotated[str, typer.Option(help="Column of that file with the record id.")] = "id",
+    label: Annotated[
+        str | None, typer.Option(help="What the labels are of, for the card: the label column's name in the job.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Write the noisy labels of a vault, and a card that says what they cost, for a feature party that learns alone.
@@ -66,7 +69,7 @@ def hand_over(
     ids = None if records is None else ids_of_table(records, id)
     with Vault.open(vault) as opened:
         report = release_all(opened, Settings.of(context), ids)
-        card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids)
+        card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids, label)
     if ids is None:
         notice("the file names every released record of the vault; --records FILE leaves out all that are not in FILE")
     if certs is None:

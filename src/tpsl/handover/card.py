@@ -42,6 +42,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "labels_digest": (str,),
     "ledger_head": (str,),
 }
+_LONGEST_NAME = 200
 
 
 class CardError(ValueError):
@@ -65,6 +66,8 @@ class Card:
     """SHA-256 of the file."""
     ledger_head: str
     """The newest hash of the vault's ledger: with a statement it shows which history the labels belong to."""
+    label: str | None = None
+    """What the labels are of, as the label party calls it; None: it does not say."""
     signer: str | None = None
     """Who has signed; None: nobody has, or it was not checked against an authority."""
 
@@ -89,6 +92,7 @@ class Card:
             "ids_digest": self.ids_digest,
             "labels_digest": self.labels_digest,
             "ledger_head": self.ledger_head,
+            "label": self.label,
         }
 
 
@@ -143,6 +147,9 @@ def _require_fields(content: Mapping[str, Any]) -> None:
         is_number = float not in kinds or isinstance(value, float) or value == "inf"
         if not isinstance(value, kinds) or not is_number or (isinstance(value, bool) and bool not in kinds):
             raise CardError(f"its {name} is {shortened(repr(value))}")
+    label = content.get("label")  # cards of earlier versions have none
+    if label is not None and not (isinstance(label, str) and label.isprintable() and 0 < len(label) <= _LONGEST_NAME):
+        raise CardError(f"its label is {shortened(repr(label))}")
 
 
 def _card(content: Mapping[str, Any], classes: int, signer: str | None) -> Card:
@@ -156,7 +163,7 @@ def _card(content: Mapping[str, Any], classes: int, signer: str | None) -> Card:
     if not (spent.epsilon >= stated[0] and spent.delta >= stated[1]) or content["private"] < spent.private:
         raise CardError(f"it states that no record has spent more than ε = {spent.epsilon!r}, less than this release")
     digests = content["ids_digest"], content["labels_digest"], content["ledger_head"]
-    return Card(mechanism, draws, content["private"], spent, content["records"], *digests, signer)
+    return Card(mechanism, draws, content["private"], spent, content["records"], *digests, content.get("label"), signer)
 
 
 def _mechanism(content: Mapping[str, Any], classes: int) -> Mechanism:

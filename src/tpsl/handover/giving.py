@@ -23,12 +23,13 @@ def hand_over(
     folder: Path,
     certificates: Path | None = None,
     ids: Collection[str] | None = None,
+    label: str | None = None,
 ) -> Card:
     """Write `labels.parquet` and `card.json`: all records that were released in this way, in the order of their ids.
 
     Nothing is drawn here, and no label leaves that is not released: what is written was stored and accounted for
     before. Writing it again, after a crash or for somebody else, costs nothing. ε is about labels, and says nothing of
-    which records the vault has: with `ids` no other record is named in the file.
+    which records the vault has: with `ids` no other record is named in the file. `label` is what the labels are of.
     """
     mechanism, draws, labels = released.mechanism, released.draws, folder / LABELS
     blocks = vault.released(mechanism, draws=draws, seed=released.seed)
@@ -38,7 +39,7 @@ def hand_over(
         labels.unlink()
         raise VaultError(f"the vault {vault.path} has released nothing with {mechanism}: there is nothing to hand over")
     digests = ids_digest, file_digest(labels), vault.head()
-    card = Card(mechanism, draws, released.private, vault.total(None), records, *digests)
+    card = Card(mechanism, draws, released.private, vault.total(None), records, *digests, label)
     write_card(card, folder / CARD, certificates)
     return card
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tpsl.data.config import TableData
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.handover.card import CardError
@@ -58,4 +59,7 @@ def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None
             f"{handed.path}: was released with {card.mechanism}, {card.draws} draw(s), and privacy in the job says "
             f"{agreed}, {job.privacy.draws} draw(s)"
         )
+    named = job.data.label.label if isinstance(job.data, TableData) else None
+    if None not in (card.label, named) and card.label != named:
+        raise CardError(f"{handed.path}: has labels of {card.label!r}, and data.label.label in the job is {named!r}")
     return HandedLabels(handed.of(side.ids.take(pa.array(side.train))), card.spent, handed.path)

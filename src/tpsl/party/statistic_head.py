@@ -63,6 +63,10 @@ class StatisticHead(nn.Module):
         logits = logits.squeeze(1) if self.weights.shape[1] == 1 else logits
         return logits if self.first is None else logits + self.first(inputs)
 
+    def chain(self) -> list[StatisticHead]:
+        """Return the head of each statistic, the first one first."""
+        return [*([] if self.first is None else self.first.chain()), self]
+
     @torch.no_grad()
     def logits(self, inputs: Inputs) -> Inputs:
         """Return the logits of many records, block after block, `[n, 1]` for two classes."""

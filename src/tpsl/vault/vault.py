@@ -243,14 +243,14 @@ class Vault:
             request = StatisticRequest(self._connection, planned, self._positions(ids))
             return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
 
-    def noisy_statistic(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> NoisyStatistic:
-        """The newest statistic of these records that was released under this plan; nothing is drawn."""
+    def noisy_statistics(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> list[NoisyStatistic]:
+        """The statistics of these records that were released under this plan, oldest first; nothing is drawn."""
         with storage.reading(self._connection, self.path):
             request = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
             found = [entry for entry in request.candidates() if entry.details["width"] == plan.width]
             if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
-            return request.stored(found[-1])
+            return [request.stored(entry) for entry in found]
 
     def count_statistics(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> int:
         """How many statistics of these records were released under this plan, of vectors of any width."""
