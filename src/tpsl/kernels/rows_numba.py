@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import torch
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
@@ -39,8 +39,7 @@ def _compiled(loop: Callable[..., Any]) -> Any:
         return numba.njit(loop, **options)
 
 
-@intrinsic
-def _prefetch(context: Any, array: Any, position: Any) -> Any:
+def _prefetch_instruction(context: Any, array: Any, position: Any) -> Any:
     """Ask for the cache line of `array[position]`, to write to it; any position is allowed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -48,11 +47,14 @@ def _prefetch(context: Any, array: Any, position: Any) -> Any:
         address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
         builder.call(function, [address, number(1), number(3), number(1)])  # to write, into all levels, data
         return context.get_dummy_value()
 
     return types.void(array, position), generate
+
+
+_prefetch: Any = intrinsic(_prefetch_instruction)
 
 
 @_compiled

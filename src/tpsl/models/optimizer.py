@@ -58,7 +58,7 @@ class HalfOptimizer:
         if dense := [p for p in self.parameters if id(p) not in tables]:
             self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
         for parameter in (p for p in self.parameters if id(p) in tables):
-            self._parts.append(_table_optimizer(config, tables[id(parameter)]))
+            self._parts.append(_table_optimizer(config, tables[id(parameter)], parameter))
         self._tables = [table for table in tables.values() if isinstance(table, Table)]
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
@@ -154,11 +154,11 @@ def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
     packed(optimizer.state_dict(), f"optimizer {config.name}", {})
 
 
-def _table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag) -> Optimizer:
+def _table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag, weight: nn.Parameter) -> Optimizer:
     """Return the optimiser of an embedding table; what it takes besides the learning rate, PyTorch's own has."""
     if isinstance(table, Table) and table.sparse and config.is_tested:
         return lazy_optimizer(config.name, table, config.learning_rate)
-    return _optimizer(config, [table.weight], 0.0, sparse=table.sparse)
+    return _optimizer(config, [weight], 0.0, sparse=table.sparse)
 
 
 def _optimizer(
