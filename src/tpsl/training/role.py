@@ -92,19 +92,20 @@ class Role(ABC):
         forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
-        """Keep the state after `done` steps."""
+        """Keep the state after `done` steps, unless a crash may cost what was done so far."""
+        if not self.setup.durability.is_due(self.done):
+            return
         if self.recorder:
             self.recorder.sync()
         save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves)
         self.observer.event("checkpoint", step=self.done)
 
     def keep_what_predicts(self, folder: Path) -> None:
-        """Write the averaged weights into a folder, and how records are encoded into the party's own."""
+        """Write the averaged weights into a folder."""
         make_private_folder(folder)
         for part, (half, optimizer) in self.halves.items():
             with optimizer.averaged():
                 write_atomically(folder / f"{part}.safetensors", save(half.state_dict()))
-        self.keep_encoder()
 
     def keep_encoder(self) -> None:
         """Write how records are encoded, for those that come later."""

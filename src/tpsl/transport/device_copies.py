@@ -21,7 +21,7 @@ def leaving(sent: Tensor) -> Callable[[], Tensor]:
     if not sent.is_cuda:
         return lambda: sent
     copied = torch.empty(sent.shape, dtype=sent.dtype, pin_memory=True).copy_(sent, non_blocking=True)
-    done = torch.cuda.Event()
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
 
     def wait() -> Tensor:
@@ -49,4 +49,4 @@ def arrived(sent: Tensor, device: torch.device) -> Tensor:
 
 @cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
