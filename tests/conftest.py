@@ -225,9 +225,9 @@ class TcpProxy:
         self.port = int(self._answers.readline())
         self.address = f"127.0.0.1:{self.port}"
 
-    def cut(self) -> None:
-        """Reset every connection."""
-        self._command("cut")
+    def cut(self, *, one: bool = False) -> None:
+        """Reset every connection, or one of them."""
+        self._command("cut one" if one else "cut")
 
     def freeze(self) -> None:
         """Make every connection half-open, and new ones too, until `thaw`; those then stay dead."""

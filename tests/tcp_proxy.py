@@ -6,6 +6,7 @@ The first line on stdout is the port it listens on. It reads commands on stdin, 
 reads the next, and ends when stdin does, so it never outlives the program that started it:
 
     cut       reset every connection; new ones are accepted
+    cut one   reset one connection
     freeze    half-open network: no connection is closed, what arrives is swallowed, nothing reaches the other side
               (neither data nor an end); connections made while frozen go nowhere either
     refuse    refuse new connections; those that exist go on
@@ -53,6 +54,8 @@ class Proxy:
         match line.split():
             case ["cut"]:
                 await self._each(connection.reset() for connection in self.connections)
+            case ["cut", "one"]:
+                await self._each(connection.reset() for connection in list(self.connections)[:1])
             case ["freeze"]:
                 self.mode = "freeze"
                 self._listen()

@@ -3,6 +3,7 @@
 In the part `private` a cell is a whole replicate of the procedure, tuning by noisy validation included; in the part
 `local` it is one run with a local head, stopped by noisy validation. Each cell leaves one small row and no run; a cell
 that has its row is not computed again. One that fails leaves a row with the reason, and is tried again the next time.
+Networks and trees on noisy labels leave their scores beside their rows: `auto` is the committee of both.
 Noise is seeded, because an experiment should be repeatable: none of these runs is private, and their rows say so.
 """
 
@@ -24,8 +25,9 @@ from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.shared_parts import is_pretrained, pretrain_once, pretraining_key
-from tpsl_research.frontier_cells import AUTO, Cell, Row
-from tpsl_research.frontier_runs import Workplace, as_auto, compute
+from tpsl_research.frontier_cells import Cell, Row
+from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
+from tpsl_research.frontier_runs import Workplace, as_one_result, compute, tested_with_judges
 
 
 def frontier(
@@ -44,7 +46,7 @@ def frontier(
     """
     rows = out / "cells"
     make_private_folder(rows)
-    paths = {cell: rows / f"{cell.key(base)}.json" for cell in wanted}
+    paths = {cell: _row_path(cell, base, out) for cell in wanted}
     missing = [cell for cell in wanted if not _is_done(paths[cell])]
     tasks = _tasks(missing, base, out, device)
     done, total = len(wanted) - len(missing), len(wanted)
@@ -58,6 +60,10 @@ def frontier(
             yield _read(paths)
     with suppress(OSError):  # it is not there, or another process has cells in it
         (out / "work").rmdir()
+
+
+def _row_path(cell: Cell, base: Job, out: Path) -> Path:
+    return out / "cells" / f"{cell.key(base)}.json"
 
 
 def _is_done(path: Path) -> bool:
@@ -118,26 +124,31 @@ def _pretrain(job: Job, folder: Path, device: torch.device | None) -> None:
 def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = None) -> None:
     """Compute one cell and write its row; its runs are deleted. What goes wrong becomes the row's reason."""
     begun, computed = time.perf_counter(), time.process_time()
-    work = out / "work" / cell.key(base)
+    path, work = _row_path(cell, base, out), out / "work" / cell.key(base)
+    place = Workplace(work, out / "pretrained", scores_beside(path), device)
     try:
-        found = _found(cell, base, out, Workplace(work, out / "pretrained", device))
+        members = cell.stands_for(base)
+        found = _combined(members, base, out, place) if members else compute(cell, base, place)
     except Exception as error:  # whatever it is: the other cells are to be computed all the same
         found = {"results": {}, "failed": shortened(" ".join(f"{error or type(error).__name__}".split()), 300)}
     took = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - computed}
     row = {**found, **asdict(cell), "private": False, **took}
-    write_atomically(out / "cells" / f"{cell.key(base)}.json", json.dumps(row).encode())
+    write_atomically(path, json.dumps(row).encode())
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _found(cell: Cell, base: Job, out: Path, place: Workplace) -> Row:
-    """Return what is found for a cell; `auto` takes over rows of the cells that it may stand for, if they are there."""
-    if cell.algorithm != AUTO:
-        return compute(cell, base, place)
-    rows = []
-    for number, other in enumerate(cell.stands_for(base) or (cell,)):
-        path = out / "cells" / f"{other.key(base)}.json"
-        if _is_done(path):
-            rows.append(json.loads(path.read_text(encoding="utf-8")))
-        else:
-            rows.append(compute(other, base, replace(place, work=place.work / str(number))))
-    return as_auto(rows)
+def _combined(members: Sequence[Cell], base: Job, out: Path, place: Workplace) -> Row:
+    """Return what is found for `auto`, from the rows of the cells that it stands for; those not there are computed."""
+    paths = [_row_path(member, base, out) for member in members]
+    for member, path in zip(members, paths, strict=True):
+        if not _is_done(path) or (len(members) > 1 and not scores_beside(path).exists()):
+            run_cell(member, base, out, place.device)
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    for row in rows:
+        if "failed" in row:
+            raise ValueError(row["failed"])
+    if len(rows) == 1:
+        return as_one_result(rows[0])
+    network, trees = (read_scores(scores_beside(path)) for path in paths)
+    network = replace(network, test=tested_with_judges(members[0], base, rows[0], place))
+    return committee_row(rows, [network, trees], load_once(base))

@@ -155,10 +155,10 @@ class Cell:
         return make_job(job.model_dump(mode="json", exclude_none=True), {"training": {"validation": 0.0}}, self.name)
 
     def stands_for(self, base: Job) -> tuple[Cell, ...]:
-        """Return the cells of which `auto` takes one: the statistic, or what learns from noisy labels.
+        """Return the cells whose rows `auto` makes its own of: the statistic, or what learns from noisy labels.
 
-        That is the network and, where labels can be handed over, trees: noisy labels of held-out records choose. Where
-        the statistic of `auto` is another than that of its row, there is none.
+        That is the network and, where labels can be handed over, trees: a committee of both. Where the statistic of
+        `auto` is another than that of its row, and for all other algorithms, there is none.
         """
         if self.algorithm != AUTO:
             return ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,13 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
-from tpsl.learners.known import fit
+from tpsl.learners.known import COMMITTEE, fit
 from tpsl.learners.learner import LearnerRecords
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.prediction.halves import Probabilities
+from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_notice
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job
@@ -31,45 +31,51 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
+from tpsl.training.validation import record_log_likelihoods
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.pool import load_once
 from tpsl.tuning.search import tune
 from tpsl.tuning.shared_parts import copy_pretrained
-from tpsl_research.frontier_cells import CEILING, JOINED_LOGISTIC, JOINED_TREES, TREES, Cell, Row, batch_size_for
+from tpsl.tuning.with_judges import train_with_judges
+from tpsl.vault import NoisyLabels
+from tpsl_research.frontier_cells import (
+    CEILING,
+    JOINED_LOGISTIC,
+    JOINED_TREES,
+    NETWORK,
+    TREES,
+    Cell,
+    Row,
+    batch_size_for,
+)
+from tpsl_research.frontier_committee import Scores, write_scores
 
-_LEARNERS = {TREES: "auto", JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
+_LEARNERS = {TREES: COMMITTEE, JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
+_VAULT = "vault"
 _FEWEST_LABELS = 100
 _STEPS, _MOST_EPOCHS = 300, 10
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where the runs of a cell are, what cells share, and where statistics and local heads are computed.
+    """Where the runs of a cell are, what cells share, what it leaves for `auto`, and where it is computed.
 
-    Networks that are tuned stay on the cores, one for each worker: they are small, and there are many.
+    `device` is for statistics and local heads. Networks that are tuned stay on the cores, one for each worker: they are
+    small, and there are many.
     """
 
     work: Path
     pretrained: Path
+    scores: Path
     device: torch.device | None = None
 
 
-def as_auto(rows: Sequence[Row]) -> Row:
-    """Return what was found for the cells that `auto` may stand for as what it has found: one result.
-
-    Of candidates it is their committee. Among several rows the one is taken whose best candidate makes the noisy labels
-    of the held-out records most likely.
-    """
-    found = max(rows, key=_noisy_log_likelihood) if len(rows) > 1 else rows[0]
-    results = found["results"]
-    return {**found, "results": {"run": results["committee"]} if "committee" in results else results}
-
-
-def _noisy_log_likelihood(row: Row) -> float:
-    judged = row["candidates"] if "candidates" in row else row["results"].values()
-    return max((float(one["validation_log_likelihood"]) for one in judged), default=-math.inf)
+def as_one_result(row: Row) -> Row:
+    """Return the row of a cell with one result: of candidates, that of their committee."""
+    results = row["results"]
+    return {**row, "results": {"run": results["committee"]} if "committee" in results else results}
 
 
 def compute(cell: Cell, base: Job, place: Workplace) -> Row:
@@ -85,7 +91,12 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
 
 
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
-    result = tune(RunSetup(job, RunFolder(place.work)), cell.space(job.classes), data=data)
+    result = tune(RunSetup(job, RunFolder(place.work), device=place.device), cell.space(job.classes), data=data)
+    if cell.algorithm == NETWORK and cell.epsilon is not None:
+        model, noisy = TrainedModel.open(place.work), _noisy(job, place)
+        judges = noisy.take(held_out(len(load_once(job).train), job.training.validation, job.training.seed))
+        said = record_log_likelihoods(judges.mechanism, judges.draws, model.kept_predictions("validation"))
+        write_scores(place.scores, Scores(said, model.kept_predictions("test")))
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
     return {
@@ -103,6 +114,20 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
         "candidates": [candidate.as_dict() for candidate in result.candidates],
         "diverged": list(result.diverged),
     }
+
+
+def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:
+    """Return what a tuned cell's committee says of the test records once it is trained with its judges, too."""
+    job = cell.job(base)
+    data, vault = load_once(job), place.work / _VAULT
+    _noisy(job, place)
+    setup = RunSetup(job, RunFolder(place.work), device=place.device)
+    return train_with_judges(setup, cell.space(job.classes), row["candidates"], data, vault).kept_predictions("test")
+
+
+def _noisy(job: Job, place: Workplace) -> NoisyLabels:
+    """Return the noisy labels of a cell's experiment, whose vault is among its runs."""
+    return noisy_labels_for(job, load_once(job).label_side, place.work / _VAULT, no_notice)[0]
 
 
 def _trained(job: Job, place: Workplace) -> Row:
@@ -163,11 +188,15 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
     if cell.algorithm == TREES and (reason := job.needs_split_training()) is not None:
         raise ValueError(f"labels cannot be handed over: {reason}")
     data, training = load_once(job), job.training
-    noisy, _ = noisy_labels_for(job, data.label_side, place.work / "vault", no_notice)
+    noisy = _noisy(job, place)
     features, targets = all_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
     judges = held_out(len(data.train), training.validation, training.seed)
     fitted = fit(_LEARNERS[cell.algorithm], LearnerRecords(features, data.train, targets, judges, cell.seed))
-    found = evaluate(fitted.model.probabilities(features.take(data.test)), reveal(data.labels)[data.test])
+    tested = fitted.model.probabilities(features.take(data.test))
+    if cell.algorithm == TREES:
+        said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.judged)
+        write_scores(place.scores, Scores(said, tested))
+    found = evaluate(tested, reveal(data.labels)[data.test])
     return {
         "mechanism": noisy.mechanism.name,
         "exact_epsilon": for_json(noisy.epsilon),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+
+from tpsl.tuning.space import configuration
 
 
 @pytest.fixture
@@ -41,6 +44,30 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
     assert "do not rely on it" not in again.stdout
 
 
+def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
+    tpsl: Any, office: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpsl.tuning.alone.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
+    learning = ("learn", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
+    learned = tpsl(*learning, "--json").json()
+    assert learned["learner"] == "auto" and 0 < learned["networks"] < 1
+    weights = f"{learned['networks']:.2f} networks, {1 - learned['networks']:.2f} committee"
+    assert learned["setting"].startswith(f"{weights} (") and "logistic" in learned["setting"]
+    tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
+    found = dict(zip(*pq.read_table("scores.parquet").to_pydict().values(), strict=True))
+    tested = dict(zip(*pq.read_table("run/test_scores.parquet").to_pydict().values(), strict=True))
+    assert len(tested) == 400 and all(found[one] == pytest.approx(score, abs=1e-6) for one, score in tested.items())
+    searched = json.loads((office / "run/feature/networks/tune.json").read_text())
+    assert len(searched["candidates"]) == 2, "one epoch of two configurations"
+    alone = ("predict", "run/feature/networks/with-judges", "--records", "feature=feature.parquet")
+    assert tpsl(*alone, "--out", "n.parquet", "--json").json()["records"] == 2000, "they are a model of their own, too"
+    networks = dict(zip(*pq.read_table("n.parquet").to_pydict().values(), strict=True))
+    rest = {one: (score - learned["networks"] * networks[one]) for one, score in tested.items()}
+    assert all(0 < part < 1 - learned["networks"] for part in rest.values()), "what is left is the learners' share"
+    assert "run is a finished run; nothing to do" in tpsl(*learning).stderr
+    assert "holds a model of auto, not of committee" in tpsl(*learning[:-3], "committee", "--out", "run").error()
+
+
 def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
     tpsl("vault", "create", "other", "label.parquet", "--json").json()
     tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--out", "noise", "--json").json()
@@ -60,4 +87,6 @@ def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Pa
     assert "not a network; it has read the noisy labels" in tpsl("attack", "run").error()
     (office / "run" / "label").mkdir()
     assert "holds a run that trains a network" in tpsl(*learning, "logistic").error()
-    assert "unknown learner 'forest'; known are lightgbm" in tpsl(*learning, "forest").error()
+    refused = tpsl(*learning, "forest").error()
+    assert "unknown learner 'forest'; known are lightgbm" in refused
+    assert refused.rstrip().endswith("committee, network, tuned, auto")

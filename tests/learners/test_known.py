@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.learners.known import AUTO, LEARNERS, choose, fit, load, save
+from tpsl.learners.known import COMMITTEE, LEARNERS, choose, fit, load, save
 from tpsl.learners.learner import LearnerError
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import identity, laplace, randomized_response
@@ -20,7 +20,7 @@ from .conftest import MakeRecords
 RR = randomized_response(1.0)
 
 
-@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "logistic", "plain_lightgbm", AUTO])
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "logistic", "plain_lightgbm", COMMITTEE])
 def test_a_learner_is_judged_saved_and_loaded(name: str, make_records: MakeRecords, tmp_path: Path) -> None:
     records, y = make_records(randomized_response(2.0), 5000)
     fitted = fit(name, records)
@@ -102,7 +102,7 @@ def test_an_unknown_learner_is_refused_with_the_known_ones(make_records: MakeRec
     records, _ = make_records(RR, 1000, tested=100)
     with pytest.raises(UnknownName, match="unknown learner 'forest'; known are lightgbm, xgboost"):
         fit("forest", records)
-    assert set(LEARNERS) >= {"lightgbm", "xgboost", "logistic", AUTO}
+    assert set(LEARNERS) >= {"lightgbm", "xgboost", "logistic", COMMITTEE}
 
 
 def test_a_folder_without_a_model_is_a_sentence(make_records: MakeRecords, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from tpsl_research.frontier_cells import (
     batch_size_for,
     cells,
 )
+from tpsl_research.frontier_committee import scores_beside
 from tpsl_research.frontier_figure import frontier_figure
 from tpsl_research.frontier_report import (
     HEADLINE,
@@ -48,7 +49,7 @@ from tpsl_research.frontier_report import (
     table,
     write_tables,
 )
-from tpsl_research.frontier_runs import all_features, as_auto
+from tpsl_research.frontier_runs import all_features, as_one_result
 from tpsl_research.intervals import mean_estimate, ratio_estimate
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
@@ -201,7 +202,7 @@ def test_a_cell_that_fails_is_a_row_with_its_reason_and_is_tried_again(
         patch.setattr(module, "compute", fails)
         *_, rows = frontier(base, tmp_path, chosen)
     assert [row.get("failed") for row in rows] == [None, None, "out of memory"]
-    assert "- Laplace (ε = 2, 1 seeds): out of memory" in markdown(rows, "synthetic")
+    assert "- Laplace (ε = 2, 1 seed): out of memory" in markdown(rows, "synthetic")
     (*_, again) = frontier(base, tmp_path, chosen)
     assert "failed" not in again[2] and again[2]["results"]
     assert again[:2] == rows[:2]
@@ -219,6 +220,27 @@ def test_auto_takes_over_the_row_of_the_statistic(base: Job, small_spaces: None,
     assert "`auto` chose: statistic at ε = 0.5" in markdown(rows, "synthetic")
 
 
+def test_auto_is_the_committee_of_networks_and_trees(base: Job, small_spaces: None, tmp_path: Path) -> None:
+    """At ε = 2 noisy labels are worth enough; what `auto` combines, and nobody asked for, has a row of its own then."""
+    *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(NETWORK, AUTO)))
+    network, auto = rows[2:]
+    assert auto["method"] == "network and trees" and auto["exact_epsilon"] == network["exact_epsilon"]
+    *_, (*_, trees, again) = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(TREES, AUTO)))
+    assert again == auto
+    found, alone = auto["results"]["run"], trees["results"]["run"]
+    weight = float(found["configuration"].split()[0])
+    assert 0 < weight < 1 and found["configuration"] == f"{weight:.2f} network, {1 - weight:.2f} trees"
+    judged = [one["validation_log_likelihood"] for one in (*network["candidates"], alone)]
+    assert found["validation_log_likelihood"] > sum(judged) / len(judged)
+    assert found["test_auc"] > min(alone["test_auc"], network["results"]["committee"]["test_auc"])
+    assert "`auto` chose: network and trees at ε = 2" in markdown(rows, "synthetic")
+    scores = scores_beside(tmp_path / "cells" / f"{Cell('private', NETWORK, 2.0, 0).key(base)}.json")
+    scores.unlink()
+    (tmp_path / "cells" / f"{Cell('private', AUTO, 2.0, 0).key(base)}.json").unlink()
+    *_, (*_, anew) = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(AUTO,)))
+    assert anew["results"] == auto["results"] and scores.exists(), "a network without scores is trained again"
+
+
 def test_a_network_on_as_many_clean_labels(base: Job, small_spaces: None, tmp_path: Path) -> None:
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(CEILING,)))
     (ceiling,) = rows[2:]
@@ -231,11 +253,7 @@ def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spa
     chosen = (NETWORK, HANDED_OVER, TREES, JOINED_LOGISTIC, JOINED_TREES)
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=chosen))
     network, handed_over, *learned = rows[2:]
-    assert as_auto([network])["results"] == {"run": network["results"]["committee"]}
-    better = as_auto([network, trees := learned[0]])
-    likes_network = max(one["validation_log_likelihood"] for one in network["candidates"])
-    likes_trees = trees["results"]["run"]["validation_log_likelihood"]
-    assert better["method"] == ("network" if likes_network > likes_trees else "trees")
+    assert as_one_result(network)["results"] == {"run": network["results"]["committee"]}
     assert handed_over["results"] == network["results"], "to the last bit"
     for row in learned:
         assert 0.6 < row["results"]["run"]["test_auc"] < 1

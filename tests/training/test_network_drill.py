@@ -131,17 +131,18 @@ class Party:
 class Office:
     """A job, the certificates of its parties, and the parties; everything in one folder, a run folder each."""
 
-    def __init__(self, folder: Path, job: Job, *, silence: float = 15.0, wait: float = LIMIT) -> None:
+    def __init__(self, folder: Path, job: Job, *, silence: float = 15.0, wait: float = LIMIT, streams: int = 1) -> None:
         self.folder, self.job = folder, job
         self.names = [file.party for file in job.data.features] if job.data.source == "table" else ["feature"]
         create_authority(folder / "certs" / "authority")
         for name in ("label", *self.names):
             issue(folder / "certs" / "authority", folder / "certs" / name, name, label=name == "label")
         self.address = f"127.0.0.1:{free_port()}"
-        self.label = Party("label", job, folder, listen=self.address, silence=silence, wait=wait)
+        common = {"silence": silence, "wait": wait, "streams": streams}
+        self.label = Party("label", job, folder, listen=self.address, **common)
         self.parties = {"label": self.label}
         for name in self.names:
-            self.parties[name] = Party(name, job, folder, connect=self.address, silence=silence, wait=wait)
+            self.parties[name] = Party(name, job, folder, connect=self.address, **common)
 
     def start(self) -> None:
         for party in self.parties.values():
@@ -386,11 +387,11 @@ def test_a_network_that_breaks_changes_nothing(
             "checkpoint_every": 20,
             "micro_batches": 2,
             "staleness": 1,
-            "wire": "bfloat16",
+            "wire": "int8",
         },
     }
     silence = 2.0
-    place = office(tmp_path, make_job(content, {}, "test"), silence=silence)
+    place = office(tmp_path, make_job(content, {}, "test"), silence=silence, streams=2)
     proxy = tcp_proxy(place.address)
     feature = place.parties["feature"]
     feature.local = feature.local.overridden(connect=proxy.address)

@@ -306,7 +306,9 @@ class Interrupted(Exception):
 
 
 @pytest.mark.parametrize("at", [1, 4, 7])
-@pytest.mark.parametrize(("staleness", "micro_batches", "wire"), [(2, 3, "bfloat16"), (1, 1, "float32")])
+@pytest.mark.parametrize(
+    ("staleness", "micro_batches", "wire"), [(2, 3, "bfloat16"), (1, 1, "float32"), (1, 2, "int8")]
+)
 def test_an_interrupted_run_that_runs_ahead_ends_with_the_same_weights(
     tmp_path: Path, staleness: int, micro_batches: int, wire: str, at: int
 ) -> None:
@@ -337,7 +339,7 @@ def test_wire_and_staleness_change_the_result_and_micro_batches_hardly(tmp_path:
 
     plain = top()
     torch.testing.assert_close(top(micro_batches=4), plain, rtol=0, atol=1e-5)
-    for change in ({"wire": "bfloat16"}, {"wire": "float16"}, {"staleness": 1}):
+    for change in ({"wire": "bfloat16"}, {"wire": "float16"}, {"wire": "int8"}, {"staleness": 1}):
         other = top(**change)
         assert not torch.equal(other, plain)
         torch.testing.assert_close(other, plain, rtol=0, atol=0.05)

@@ -24,10 +24,11 @@ def job_of(privacy: dict[str, Any] | None = None, **training: Any) -> Job:
     [
         job_of(),
         job_of(wire="bfloat16"),
+        job_of(wire="int8"),
         job_of(validation=0.2, patience=1),
         job_of({"gradients": "none"}, head="local"),
     ],
-    ids=["float32", "rounded on the wire", "early stopping", "no gradients"],
+    ids=["float32", "rounded on the wire", "int8", "early stopping", "no gradients"],
 )
 def test_both_sides_note_the_same_version(job: Job, tmp_path: Path) -> None:
     train(job, tmp_path / "run")

@@ -60,12 +60,13 @@ def certificate_folders() -> tempfile.TemporaryDirectory[str]:
     return made
 
 
-def over_grpc(label: Role, feature: Role, dtype: WireType) -> tuple[Any, Any]:
+def over_grpc(label: Role, feature: Role, dtype: WireType, streams: int = 1) -> tuple[Any, Any]:
     """Over loopback with mutual TLS."""
     folder = Path(certificate_folders().name)
     server, client = Certificates.load(folder / "label").server(), Certificates.load(folder / "airport").channel()
     agreement = Agreement({"job": "conformance"}, b"ids")
-    terms = Terms(replace(LIMITS, window=8 << 20), dtype, Patience(5, 20), lambda peer, state: None)
+    limits = replace(LIMITS, window=8 << 20)
+    terms = Terms(limits, dtype, Patience(5, 20), lambda peer, state: None, streams=streams)
 
     async def label_role(port: int) -> Any:
         return await label((await listening.gather())["airport"])
@@ -78,7 +79,12 @@ def over_grpc(label: Role, feature: Role, dtype: WireType) -> tuple[Any, Any]:
         return in_two_threads(label_role(listening.port), feature_role(listening.port))
 
 
-TRANSPORTS: dict[str, Transport] = {"in process": in_process, "links": through_links, "grpc": over_grpc}
+TRANSPORTS: dict[str, Transport] = {
+    "in process": in_process,
+    "links": through_links,
+    "grpc": over_grpc,
+    "streams": functools.partial(over_grpc, streams=3),
+}
 
 
 @pytest.fixture(scope="session")

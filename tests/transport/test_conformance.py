@@ -36,6 +36,7 @@ HeadEmbeddings = partial(TensorMessage, "head embeddings")
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
 Transport = Callable[[Role, Role, WireType], tuple[Any, Any]]
 DTYPES: tuple[WireDtype, ...] = get_args(WireDtype)
+FLOATS = [dtype for dtype in DTYPES if dtype != "int8"]
 
 
 def bits(tensor: Tensor) -> list[int]:
@@ -78,22 +79,28 @@ def rounded(numbers: np.ndarray, dtype: WireDtype) -> np.ndarray:
         pattern = numbers.view(np.uint32)
         to_nearest_even = pattern + 0x7FFF + ((pattern >> 16) & 1)
         return (to_nearest_even & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    if dtype == "int8":
+        scales = np.abs(numbers).max(axis=1, keepdims=True, initial=0).astype(np.float32) / np.float32(127)
+        scales[scales < np.finfo(np.float32).tiny] = 0
+        scales = np.minimum(scales, np.nextafter(np.finfo(np.float32).max / np.float32(127), np.float32(0)))
+        quotients = np.divide(numbers, scales, out=np.zeros_like(numbers), where=scales > 0)
+        return np.rint(quotients).astype(np.int8).astype(np.float32) * scales
     return numbers
 
 
-def assert_same(received: Message, sent: Message) -> None:
+def assert_same(received: Message, sent: Message, dtype: WireDtype) -> None:
     assert type(received) is type(sent)
     for field in fields(sent):
         got, wanted = getattr(received, field.name), getattr(sent, field.name)
         if isinstance(wanted, Tensor):
             assert got.shape == wanted.shape
-            assert bits(got) == bits(wanted)
+            assert bits(got) == bits(torch.from_numpy(rounded(wanted.numpy(), dtype)))
         else:
             assert got == wanted
 
 
 def every_kind() -> list[Message]:
-    numbers = torch.arange(12, dtype=torch.float32).view(4, 3)  # exact in every type of number
+    numbers = torch.arange(12, dtype=torch.float32).view(4, 3)  # exact in every type of float
     return [
         Rewind(0),
         Rewind(2**40),
@@ -124,9 +131,9 @@ def test_every_kind_of_message_arrives_equal_and_in_order(transport: Transport, 
     messages = every_kind()
     assert {type(message) for message in messages} == set(get_args(Message))
     for received, sent in zip(transport(sender(messages), receiver(len(messages)), dtype)[1], messages, strict=True):
-        assert_same(received, sent)
+        assert_same(received, sent, dtype)
     for received, sent in zip(transport(receiver(len(messages)), sender(messages), dtype)[0], messages, strict=True):
-        assert_same(received, sent)
+        assert_same(received, sent, dtype)
 
 
 def test_bytes_arrive_as_they_are(transport: Transport) -> None:
@@ -171,17 +178,28 @@ def test_numbers_are_rounded_to_the_nearest_of_the_wire(transport: Transport, dt
     numbers = (generator.standard_normal((256, 32)) * scales).astype(np.float32)
     numbers[0, :6] = [0.0, -0.0, 65504.0, 65519.9, 65520.0, -1e30]
     numbers[1, :4] = [1.00390625, 1.01171875, 1.00048828125, 1.00146484375]  # halfway: to even
+    numbers[2] = 0.0
+    numbers[3] = 1e-38  # as int8: zeros
+    numbers[4, :4] = [np.finfo(np.float32).max, -1e38, 2e-38, 1.0]
+    numbers[5, :4], numbers[5, 4:] = [127.0, 0.5, 1.5, -2.5], 0.0  # as int8 halfway, with the scale 1
     received = tensor_across(transport, torch.from_numpy(numbers.copy()), dtype)
     assert received.dtype == torch.float32
     assert bits(received) == bits(torch.from_numpy(rounded(numbers, dtype)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_an_infinity_or_nan_is_not_hidden(transport: Transport, dtype: WireDtype) -> None:
     received = tensor_across(transport, torch.tensor([[np.inf, -np.inf, np.nan, 1.0]]), dtype)
     assert received[0, :2].tolist() == [np.inf, -np.inf]
     assert received[0, 2].isnan()
     assert received[0, 3] == 1
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_as_int8_an_infinity_or_nan_is_all_that_is_left_of_its_row(transport: Transport, value: float) -> None:
+    received = tensor_across(transport, torch.tensor([[1.0, value, 2.0], [1.0, 127.0, 2.0]]), "int8")
+    assert received[0].isnan().all()
+    assert received[1].tolist() == [1.0, 127.0, 2.0]
 
 
 def test_float32_keeps_every_bit(transport: Transport) -> None:
@@ -194,7 +212,8 @@ def test_float32_keeps_every_bit(transport: Transport) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_large_tensor_arrives_whole(transport: Transport, dtype: WireDtype) -> None:
-    tensor = torch.randint(-128, 128, (8192, 512), generator=torch.Generator().manual_seed(0)).float()
+    tensor = torch.randint(-127, 128, (8192, 512), generator=torch.Generator().manual_seed(0)).float()
+    tensor[:, 7] = 127  # as int8 all are exact, with the scale 1
     assert torch.equal(tensor_across(transport, tensor, dtype), tensor)
 
 
@@ -209,8 +228,8 @@ def test_an_empty_tensor_keeps_its_shape(transport: Transport, dtype: WireDtype,
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_tensor_that_is_a_view_arrives_as_it_looks(transport: Transport, dtype: WireDtype) -> None:
     tensor = torch.arange(24, dtype=torch.float32).view(4, 6)
-    assert torch.equal(tensor_across(transport, tensor.t(), dtype), tensor.t())
-    assert torch.equal(tensor_across(transport, tensor[1::2, 1:4], dtype), tensor[1::2, 1:4])
+    for view in (tensor.t(), tensor[1::2, 1:4]):
+        assert torch.equal(tensor_across(transport, view, dtype), torch.from_numpy(rounded(view.numpy(), dtype)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -289,7 +308,7 @@ def test_traffic_is_counted_as_the_wire_sees_it(transport: Transport, dtype: Wir
         traffic = channel.traffic
         return traffic.messages_sent, traffic.messages_received, traffic.bytes_received
 
-    tensors = 5 * 1024 * 64 * getattr(torch, dtype).itemsize
+    tensors = 5 * 1024 * (64 * getattr(torch, dtype).itemsize + (4 if dtype == "int8" else 0))
     for sent, received, size in transport(receiving, sending, dtype):
         assert {sent, received} == {1, 6}
         assert tensors <= size <= tensors * 1.02

@@ -1,4 +1,6 @@
+import math
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -376,6 +378,25 @@ def test_what_no_honest_peer_sends_is_refused_in_a_sentence(data: bytes, complai
         read(data)
 
 
+def int8_frame(*scales: float) -> bytes:
+    rows = b"".join(bytes((1, 2, 129, 127)) + struct.pack("<f", scale) for scale in scales)
+    return tensor_frame(len(scales), 4, wire_pb2.INT8, rows)
+
+
+def test_a_row_of_int8_is_its_numbers_times_the_scale_after_them() -> None:
+    message = read(int8_frame(0.5, 0.0), "int8").message
+    assert isinstance(message, TensorMessage)
+    assert message.tensor.tolist() == [[0.5, 1.0, -63.5, 63.5], [0.0, 0.0, 0.0, 0.0]]
+    sent = encode_message(Embeddings(0, 0, message.tensor), 7, 0, "int8")
+    assert sent == int8_frame(0.5, 0.0).replace(bytes((1, 2, 129, 127, 0, 0, 0, 0)), bytes(8))
+
+
+@pytest.mark.parametrize("scale", [-0.0, -1.0, -1e-45, math.inf, -math.inf])
+def test_a_scale_that_no_rows_have_is_refused(scale: float) -> None:
+    with pytest.raises(BadMessage, match=r"^airport sent embeddings with a scale that is negative or infinite$"):
+        read(int8_frame(1.0, scale, 1.0), "int8")
+
+
 def test_a_received_tensor_is_the_receivers_own() -> None:
     before = bytes(bytearray(FRAME))
     first, second = read(FRAME).message, read(FRAME).message
@@ -399,7 +420,7 @@ def test_the_largest_tensor_fits_and_costs_little_more_than_its_numbers(dtype: W
     limits = Limits(rows=8192, width=128, topics=TOPICS)
     data = encode_message(Embeddings(2**40, 63, torch.zeros(8192, 128)), 2**40, 2**40, dtype)
     assert len(data) <= largest_frame(limits, dtype)
-    numbers = 8192 * 128 * getattr(torch, dtype).itemsize
+    numbers = 8192 * (128 * getattr(torch, dtype).itemsize + (4 if dtype == "int8" else 0))
     assert numbers <= len(data) < numbers + 64
     assert read(data, dtype, limits).message is not None
 

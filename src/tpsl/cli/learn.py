@@ -41,8 +41,9 @@ def learn(
     learner: Annotated[
         str,
         typer.Option(
-            help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), or on the same "
-            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'auto' (a committee)."
+            help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), on the same "
+            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
+            "regression), or 'auto' (the committee of all: networks, trees, logistic regression)."
         ),
     ] = NETWORK,
     local: LocalOption = None,
@@ -56,19 +57,20 @@ def learn(
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
     """
+    _require_known(learner)
     side = Side.of(context, job, local)
 
     import torch
 
     from tpsl.handover.learning import learn as run
-    from tpsl.learners.learning import learn_with, require_no_learner
+    from tpsl.learners.learning import AUTO, learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
     from tpsl.transport.peers import LABEL_PARTY
-    from tpsl.tuning.alone import tune_alone
+    from tpsl.tuning.alone import learn_auto, tune_alone
 
     if ca is None:
         warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
@@ -85,11 +87,24 @@ def learn(
         if learner == TUNED:
             show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
             return
+        if learner == AUTO:
+            _show_learned(learn_auto(setup, side.party, side.local, labels, ca), json)
+            return
         if learner != NETWORK:
             _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
             return
         result = run(setup, side.party, side.local, labels, ca)
     show_result(result, json)
+
+
+def _require_known(learner: str) -> None:
+    from tpsl.learners.known import LEARNERS
+    from tpsl.learners.learning import AUTO
+    from tpsl.registry import UnknownName
+
+    known = (*LEARNERS, NETWORK, TUNED, AUTO)
+    if learner not in known:
+        raise UnknownName(f"unknown learner {learner!r}; known are {', '.join(known)}")
 
 
 def _show_learned(result: LearnResult, json: bool) -> None:

@@ -28,7 +28,7 @@ class CommitteeModel(LearnedModel):
 
     def log_odds(self, features: Features) -> Floats:
         """Return the log-odds of class 1 of each record (`[n]`), or the logarithm of each probability (`[n, k]`)."""
-        return _mixed([(weight, model.probabilities(features)) for weight, model in self.members])
+        return mixed([(weight, model.probabilities(features)) for weight, model in self.members])
 
     def files(self) -> dict[str, bytes]:
         """Return the files of all members, each name after the member's number."""
@@ -48,16 +48,22 @@ class CommitteeModel(LearnedModel):
 
 
 def committee(records: LearnerRecords, fitted: Sequence[Fitted]) -> Fitted:
-    """Return the mixture of these, by the weights for which the judges' noisy labels are most likely (stacking)."""
-    targets = records.targets.take(records.held_out)
-    likelihoods = [record_log_likelihoods(targets.mechanism, targets.draws, one.judged) for one in fitted]
-    weights = [float(weight) for weight in committee_weights(likelihoods)]
+    """Return the mixture of these, by the weights for which the judges' noisy labels are most likely."""
+    weights = weights_by_judges(records, [one.judged for one in fitted])
     setting = ", ".join(f"{weight:.2f} {one.name}" for weight, one in zip(weights, fitted, strict=True))
     model = CommitteeModel(tuple((weight, one.model) for weight, one in zip(weights, fitted, strict=True)))
-    judged = _mixed([(weight, one.judged) for weight, one in zip(weights, fitted, strict=True)])
+    judged = mixed([(weight, one.judged) for weight, one in zip(weights, fitted, strict=True)])
     return judged_by(records, "committee", setting, model, judged)
 
 
-def _mixed(members: Sequence[tuple[float, npt.NDArray[np.float32]]]) -> Floats:
+def weights_by_judges(records: LearnerRecords, judged: Sequence[npt.NDArray[np.float32]]) -> list[float]:
+    """Return the weight of each of several predictions of the held-out records, by their noisy labels (stacking)."""
+    targets = records.targets.take(records.held_out)
+    likelihoods = [record_log_likelihoods(targets.mechanism, targets.draws, one) for one in judged]
+    return [float(weight) for weight in committee_weights(likelihoods)]
+
+
+def mixed(members: Sequence[tuple[float, npt.NDArray[np.float32]]]) -> Floats:
+    """Return log-odds `[n]`, or logarithms of probabilities `[n, k]`, of weighted probabilities."""
     by_class: Floats = np.log(sum(weight * clipped(probabilities)[1] for weight, probabilities in members))
     return by_class[:, 1] - by_class[:, 0] if members[0][1].ndim == 1 else by_class

@@ -22,8 +22,8 @@ from tpsl.learners.logistic import logistic
 from tpsl.learners.trees import lightgbm, plain_lightgbm, xgboost
 from tpsl.registry import Registry
 
-AUTO = "auto"
-"""The name that stands for the committee of `IN_COMMITTEE`."""
+COMMITTEE = "committee"
+"""The name that stands for those of `IN_COMMITTEE` together, weighted by noisy labels."""
 IN_COMMITTEE = ("lightgbm", "plain_lightgbm", "logistic")
 
 Learner = Callable[[LearnerRecords], Fitted]
@@ -32,7 +32,7 @@ LEARNERS.register("lightgbm", lightgbm)
 LEARNERS.register("xgboost", xgboost)
 LEARNERS.register("logistic", logistic)
 LEARNERS.register("plain_lightgbm", plain_lightgbm)
-LEARNERS.register(AUTO, lambda records: committee(records, [fit(name, records) for name in IN_COMMITTEE]))
+LEARNERS.register(COMMITTEE, lambda records: committee(records, [fit(name, records) for name in IN_COMMITTEE]))
 
 _DESCRIPTION = "learner.json"
 _VERSION = 1

@@ -1,5 +1,6 @@
 """The feature party's side of a hand-over with another learner than the network: fitted here, kept here.
 
+RUN/PARTY/networks/     a search for networks that are in one committee with the learner, if there was one
 RUN/PARTY/learner/      the model (`tpsl.learners.known.load`)
 RUN/PARTY/learned.json  what it is, and what noisy labels of held-out records say of it; written at last
 RUN/PARTY/encoder/      how the party's table was encoded
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.files import for_json, write_atomically
 from tpsl.handover.learning import labels_for, load_side
+from tpsl.learners.committee_model import mixed, weights_by_judges
 from tpsl.learners.known import LEARNERS, fit, load, save
-from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
+from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import NoisyTargets
-from tpsl.prediction.halves import Probabilities
+from tpsl.prediction.committee import Mixture
+from tpsl.prediction.halves import Probabilities, TrainedHalves
+from tpsl.prediction.model import WITH_JUDGES, TrainedModel
 from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import Scores
 from tpsl.training.alone import require_alone
@@ -36,17 +40,23 @@ from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import held_out
+from tpsl.training.schedule import held_out, in_parts
 from tpsl.training.setup import RunSetup
 from tpsl.training.validation import Validation, noisy_validation
 from tpsl.vault import NoisyLabels
 
 TEST_SCORES = "test_scores.parquet"
-_MODEL, _RESULT = "learner", "learned.json"
+AUTO = "auto"
+"""What the committee of networks and a learner is called."""
+_MODEL, _NETWORKS, _RESULT = "learner", "networks", "learned.json"
 _DEFAULT_VALIDATION = 0.1
 _CLEAR = 3.0
 """Nats: labels that are e^3 times as likely."""
 _TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
+
+
+Search = Callable[[RunSetup, FeatureSide, HandedLabels], object]
+"""Searches for networks in the set-up's folder, and trains them with the judges, too (`tpsl.tuning.with_judges`)."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class LearnResult:
     """How much more likely their noisy labels are than under the shares of the classes alone, in nats."""
     validation: Validation
     """What their noisy labels say of the same learner and setting, fitted without them."""
+    networks: float = 0.0
+    """The weight of networks in their committee with the learner."""
 
     @property
     def reliable(self) -> bool:
@@ -96,18 +108,25 @@ class LearnResult:
 
 
 def learn_with(
-    learner: str, setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None
+    learner: str,
+    setup: RunSetup,
+    party: str,
+    local: Local,
+    labels: Path,
+    authority: Path | None = None,
+    search: Search | None = None,
 ) -> LearnResult:
     """Fit a learner at a job's only feature party on handed-over `labels`, a file or its folder.
 
     Guarantee: features and model stay here, and the model is post-processing of the labels. Of the job count its data,
-    its privacy, `training.seed` and `training.validation`. A finished run is only read.
+    its privacy, `training.seed` and `training.validation`. With a `search`, for which all of the job counts, the
+    networks that it finds and the learner are one committee, AUTO. A finished run is only read.
     """
     LEARNERS.get(learner)
     require_alone(setup.job, setup.start)
-    setup = replace(setup, job=setup.job.with_labels_handed_over())
+    for_networks, setup = setup, replace(setup, job=setup.job.with_labels_handed_over())
     with setup.run.started(setup.job, [party], moved=True):
-        finished = _finished(setup.run, party, learner)
+        finished = _finished(setup.run, party, learner if search is None else AUTO)
         if finished is not None:
             setup.say_finished()
             return finished
@@ -115,7 +134,12 @@ def learn_with(
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
         records = records_of(setup.job, side, handed.labels, local.threads or 1)
-        return _kept(setup, side, records, replace(fit(learner, records), name=learner), handed)
+        if search is None:
+            return _kept(setup, side, records, replace(fit(learner, records), name=learner), handed)
+        networks = RunFolder(setup.run.party(party) / _NETWORKS)
+        search(replace(for_networks, run=networks), side, handed)
+        fitted, weight = _with_networks(records, fit(learner, records), TrainedModel.open(networks.path))
+        return _kept(setup, side, records, fitted, handed, weight)
 
 
 def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1) -> LearnerRecords:
@@ -128,13 +152,37 @@ def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1
     return LearnerRecords(side.features, side.train, targets, judges, training.seed, threads)
 
 
+def _with_networks(records: LearnerRecords, fitted: Fitted, networks: TrainedModel) -> tuple[Fitted, float]:
+    """Return what the judges say of the committee of networks and a learner, and the weight of the networks in it."""
+    judged = [networks.kept_predictions("validation"), fitted.judged]
+    weight, rest = weights_by_judges(records, judged)
+    setting = f"{weight:.2f} networks, {rest:.2f} {fitted.name} ({fitted.setting})"
+    mixture = mixed([(weight, judged[0]), (rest, judged[1])])
+    return judged_by(records, AUTO, setting, fitted.model, mixture), weight
+
+
 @dataclass(frozen=True)
 class LearnedNetwork:
-    """The model of a run, as what predicts new records."""
+    """The model of a run, as what predicts new records: a learner's, or its mixture with networks."""
 
     party: str
     model: LearnedModel
-    networks: int = 1
+    weight: float = 0.0
+    """That of the networks; the rest is the model's."""
+    halves: TrainedHalves | None = None
+    """The networks, if they have a weight."""
+
+    @classmethod
+    def load(cls, run: RunFolder, party: str, weight: float) -> LearnedNetwork:
+        """Return what is kept in a run's folder of a party."""
+        folder = run.party(party)
+        halves = TrainedModel.open(folder / _NETWORKS / WITH_JUDGES).halves() if weight else None
+        return cls(party, load(folder / _MODEL), weight, halves)
+
+    @property
+    def networks(self) -> int:
+        """How many networks predict together."""
+        return 1 if self.halves is None else self.halves.networks
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -146,14 +194,21 @@ class LearnedNetwork:
         held = inputs[self.party]
         if not isinstance(held, Features):
             raise LearnerError(_TABLES_ONLY)
-        return self.model.probabilities(held.take(rows[self.party]))
+        learned = self.model.probabilities(held.take(rows[self.party]))
+        if self.halves is None:
+            return learned
+        mixture = Mixture()
+        mixture.add(self.weight, self.halves.part(inputs, rows))
+        mixture.add(1 - self.weight, learned)
+        return mixture.predict()
 
 
 def learned_network(run: RunFolder) -> LearnedNetwork | None:
     """Return what a learner has made of a run; None where the run trained a network."""
     for party in feature_party_names(run.job().data):
-        if (run.party(party) / _RESULT).exists():
-            return LearnedNetwork(party, load(run.party(party) / _MODEL))
+        found = _result(run, party)
+        if found is not None:
+            return LearnedNetwork.load(run, party, found.networks)
     return None
 
 
@@ -166,20 +221,29 @@ def require_no_learner(run: RunFolder, therefore: str) -> None:
 def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
     if run.label.exists():
         raise LearnerError(f"{run.path}: holds a run that trains a network; choose another --out")
-    path = run.party(party) / _RESULT
-    if not path.exists():
-        return None
-    try:
-        found = LearnResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LearnerError(f"{path}: is damaged ({error})") from error
-    if found.learner != learner:
+    found = _result(run, party)
+    if found is not None and found.learner != learner:
         raise LearnerError(f"{run.path}: holds a model of {found.learner}, not of {learner}; choose another --out")
     return found
 
 
+def _result(run: RunFolder, party: str) -> LearnResult | None:
+    path = run.party(party) / _RESULT
+    if not path.exists():
+        return None
+    try:
+        return LearnResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LearnerError(f"{path}: is damaged ({error})") from error
+
+
 def _kept(
-    setup: RunSetup, side: FeatureSide, records: LearnerRecords, fitted: Fitted, handed: HandedLabels
+    setup: RunSetup,
+    side: FeatureSide,
+    records: LearnerRecords,
+    fitted: Fitted,
+    handed: HandedLabels,
+    weight: float = 0.0,
 ) -> LearnResult:
     """Write everything that the run keeps, the result at last."""
     run, judges = setup.run, records.targets.take(records.held_out)
@@ -188,7 +252,9 @@ def _kept(
         run.save_encoder(side.party, side.encoder)
     tested, order = side.ids.take(pa.array(side.test)), np.arange(len(side.test), dtype=np.int64)
     scores = Scores(class_names(setup.job.data))
-    scores.add(fitted.model.probabilities(records.features.take(side.test)))
+    network = LearnedNetwork.load(run, side.party, weight)
+    for rows in in_parts(side.test, network.networks):
+        scores.add(network.part({side.party: records.features}, {side.party: rows}))
     scores.write(run.path / TEST_SCORES, NewRecords(TEST_SCORES, tested, None, order, tested))
     result = LearnResult(
         out=str(run.path),
@@ -204,6 +270,7 @@ def _kept(
         judges=len(judges),
         evidence=fitted.evidence,
         validation=noisy_validation(judges.mechanism, judges.draws, fitted.judged),
+        networks=weight,
     )
     write_atomically(run.party(side.party) / _RESULT, json.dumps(result.as_dict()).encode())
     return result

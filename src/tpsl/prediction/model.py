@@ -11,14 +11,17 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from tpsl.prediction.committee import Committee
-from tpsl.prediction.halves import Embedder, PredictionError, Predictor, SideBySide, TrainedHalves
+from tpsl.prediction.committee import Committee, Mixture
+from tpsl.prediction.halves import Embedder, PredictionError, Predictor, Probabilities, SideBySide, TrainedHalves
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 
 TUNE = "tune.json"
+WITH_JUDGES = "with-judges"
+"""The folder in a search's own of its committee as it was trained once more (`tpsl.tuning.with_judges`), if it was."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,25 @@ class TrainedModel:
             return load_predictor(self.run.path, local_head=local_head, own=own)
         if local_head:
             raise PredictionError(f"{self.path}: is the folder of a search, whose committee has no local head")
+        return Committee(
+            tuple((weight, load_predictor(run.path, own=own, epoch=epoch)) for weight, run, epoch in self._weighted())
+        )
+
+    def kept_predictions(self, records: Literal["validation", "test"]) -> Probabilities:
+        """Return what a search's committee says of its held-out or test records, as its runs have kept it."""
+        mixture = Mixture()
+        for weight, run, epoch in self._weighted():
+            mixture.add(weight, run.predictions(epoch)[records])
+        return mixture.predict()
+
+    def _weighted(self) -> list[tuple[float, RunFolder, int]]:
+        """Return weight, run and epoch of each member of a committee."""
         found = []
         for member in self.members:
-            if member.weight is None:
+            if member.weight is None or member.epoch is None:
                 raise PredictionError(f"{self.path / TUNE}: has no weights; only the label party's half has some")
-            found.append((member.weight, load_predictor(member.run.path, own=own, epoch=member.epoch)))
-        return Committee(tuple(found))
+            found.append((member.weight, member.run, member.epoch))
+        return found
 
     def halves(self, *, local_head: bool = False) -> TrainedHalves:
         """Return all halves, from a folder that holds those of all parties."""

@@ -95,7 +95,7 @@ class RunView(TypedDict):
     kept_epoch: int | None
     """The epoch whose weights were kept, if the run could have stopped early."""
     statistic_records: int
-    """Labels that left in one noisy statistic, on which the private head was fitted."""
+    """Labels that left in noisy statistics, on which the private head was fitted."""
     samples_per_second: float | None
     seconds: float | None
     versions: dict[str, str]

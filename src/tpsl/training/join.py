@@ -104,7 +104,8 @@ class _Exchange:
         has_finished = setup.run.party_result(self._party) is not None
         patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
         role = FeatureRole(setup, side)
-        terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections)
+        tensors, device = limits(job, role.schedule), torch.device(local.device)
+        terms = Terms(tensors, job.wire_type, patience, watching.connections, device, local.streams)
         origin = setup.run.origin(self._party)
         agreed = agreement(job, side.ids, role.schedule, origin, setup.search).with_party(self._party)
         with FeatureClient(self._address, self._party, agreed, terms, credentials=self._credentials) as client:

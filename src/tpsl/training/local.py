@@ -23,6 +23,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.training.job import Job, Returns
 from tpsl.training.own_parts import Factory, OwnParts
+from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy, default_place
@@ -126,6 +127,12 @@ class Local(BaseModel):
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
+    )
+    streams: int = Field(
+        1,
+        ge=1,
+        le=MOST_STREAMS,
+        description="TLS connections side by side to each peer; the smaller number of both sides counts.",
     )
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")

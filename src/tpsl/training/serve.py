@@ -93,12 +93,13 @@ class _Port:
         self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
         self.names = feature_party_names(job.data)
         self._job, self._address, self._watching = job, listen_address(local), watching
-        self._patience = Patience(local.silence, local.wait)
+        self._patience, self._device = Patience(local.silence, local.wait), torch.device(local.device)
+        self._streams = local.streams
 
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
         tensors, watch = limits(self._job, role.schedule), self._watching.connections
-        terms = Terms(tensors, self._job.wire_type, self._patience, watch)
+        terms = Terms(tensors, self._job.wire_type, self._patience, watch, self._device, self._streams)
         agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from tpsl.training.role import FeatureRole, LabelRole
-from tpsl.transport.frames import as_received, as_sent
+from tpsl.transport.rounding import rounded
 
 
 def note_received(role: LabelRole, received: Sequence[Tensor]) -> None:
@@ -23,9 +23,9 @@ def note_received(role: LabelRole, received: Sequence[Tensor]) -> None:
 
 def note_sent(role: FeatureRole, embeddings: Tensor) -> None:
     """Note the version of the half that sends these embeddings."""
-    arriving = as_received(as_sent(embeddings, role.job.training.wire))
+    arriving = rounded(embeddings, role.job.training.wire)
     role.run.note_versions(role.name, {role.name: _version(arriving)})
 
 
 def _version(embeddings: Tensor) -> str:
-    return hashlib.sha256(b"tpsl half" + embeddings.contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(b"tpsl half" + embeddings.contiguous().cpu().numpy().tobytes()).hexdigest()

@@ -6,20 +6,21 @@ and the memory it takes is bounded by the frame and the limits. What a tensor ho
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, get_args
 
 import torch
 from google.protobuf.message import Message as Protobuf
-from torch import Tensor
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import WINDOW
 from tpsl.transport.checks import BadMessage
+from tpsl.transport.device_copies import CPU, arrived, leaving
 from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage, WireType
+from tpsl.transport.rounding import are_scales, as_sent, from_wire, row_scales, wire_bytes
 
 HEADER_BYTES = 1 << 16
 FRAME_BYTES = (1 << 31) - 1
@@ -30,12 +31,9 @@ SECRET_BYTES = 64  # of a nonce, a proof or the name of a link
 _PLAIN: dict[str, type[PlainMessage]] = {kind.__name__.lower(): kind for kind in get_args(PlainMessage)}
 """The messages without a tensor: each has the name and the fields of its body in `wire.proto`."""
 
-_TORCH: dict[WireType, torch.dtype] = {name: getattr(torch, name) for name in get_args(WireType)}
-_IN_MEMORY: dict[WireType, torch.dtype] = dict.fromkeys(_TORCH, torch.float32) | {"uint8": torch.uint8}
 _NUMBER: dict[WireType, wire_pb2.Dtype] = {name: getattr(wire_pb2, name.upper()) for name in get_args(WireType)}
 _HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
 _SHOWN_TOPIC = 40  # characters
-_FLOAT16_MAX = torch.finfo(torch.float16).max
 
 # A tensor over received bytes is only read, to copy it; PyTorch warns once in a process that it could be written to.
 with warnings.catch_warnings():
@@ -67,29 +65,6 @@ class Decoded:
     header: wire_pb2.Header
 
 
-def as_sent(tensor: Tensor, dtype: WireType) -> Tensor:
-    """Return rows as they cross the border: on the CPU, row by row, float32 rounded to nearest; float16 saturates.
-
-    The result may share the memory of the argument.
-    """
-    if tensor.dtype != _IN_MEMORY[dtype] or tensor.dim() != 2:
-        kind, wanted = (str(each).removeprefix("torch.") for each in (tensor.dtype, _IN_MEMORY[dtype]))
-        raise ValueError(f"a tensor crosses as rows of {wanted}, not as {kind} of shape {tuple(tensor.shape)}")
-    tensor = tensor.detach()
-    if dtype == "float16":
-        limited = tensor.clamp(-_FLOAT16_MAX, _FLOAT16_MAX)
-        # An infinity stays one: it is an error that the receiver has to see.
-        if not math.isfinite(float(tensor.sum())):
-            limited = torch.where(tensor.isinf(), tensor, limited)
-        tensor = limited
-    return tensor.to("cpu", _TORCH[dtype]).contiguous()
-
-
-def as_received(tensor: Tensor) -> Tensor:
-    """Return what the receiver computes with: the same numbers as float32, or the same bytes."""
-    return tensor if tensor.dtype == torch.uint8 else tensor.to(torch.float32)
-
-
 def as_sentence(text: str) -> str:
     """Return the text as a peer accepts it as a reason: printable, on one line, not too long."""
     return "".join(character if character.isprintable() else " " for character in text[:TEXT_CHARACTERS])
@@ -97,12 +72,12 @@ def as_sentence(text: str) -> str:
 
 def tensor_bytes(message: Message, dtype: WireType) -> int:
     """Return how many bytes the numbers of a message take on the wire."""
-    return message.tensor.numel() * _TORCH[dtype].itemsize if isinstance(message, TensorMessage) else 0
+    return wire_bytes(message.tensor.shape, dtype) if isinstance(message, TensorMessage) else 0
 
 
 def largest_frame(limits: Limits, dtype: WireType) -> int:
     """Return the size in bytes that no frame within the limits exceeds."""
-    tensor = limits.rows * limits.width * _TORCH[dtype].itemsize
+    tensor = wire_bytes((limits.rows, limits.width), dtype)
     size = tensor + HEADER_BYTES + 16  # tags and lengths
     if size > FRAME_BYTES:
         raise ValueError(
@@ -114,12 +89,21 @@ def largest_frame(limits: Limits, dtype: WireType) -> int:
 
 def encode_message(message: Message, sequence: int, acknowledged: int, dtype: WireType) -> bytes:
     """Return the frame of a message; its tensor is copied once."""
+    return encode_soon(message, sequence, acknowledged, dtype)()
+
+
+def encode_soon(message: Message, sequence: int, acknowledged: int, dtype: WireType) -> Callable[[], bytes]:
+    """Return what returns the frame of a message, always the same bytes; what the message holds now is in it.
+
+    Only the tensor of a GPU has to be waited for, by who asks for the frame.
+    """
     if isinstance(message, TensorMessage):
         return _encode_tensor(message, sequence, acknowledged, dtype)
     if isinstance(message, Stop):
         message = Stop(as_sentence(message.reason))
     body: dict[str, Any] = {type(message).__name__.lower(): vars(message)}
-    return encode_control(wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, **body))
+    frame = encode_control(wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, **body))
+    return lambda: frame
 
 
 def encode_control(header: wire_pb2.Header) -> bytes:
@@ -127,19 +111,30 @@ def encode_control(header: wire_pb2.Header) -> bytes:
     return _beginning(header, None)
 
 
-def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireType) -> bytes:
+def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireType) -> Callable[[], bytes]:
+    rows, width = message.tensor.shape
     sent = as_sent(message.tensor, dtype)
-    rows, width = sent.shape
     body = wire_pb2.Tensor(
         topic=message.topic, step=message.step, part=message.part, rows=rows, width=width, dtype=_NUMBER[dtype]
     )
     header = wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, tensor=body)
-    # NumPy has no bfloat16, so the numbers pass as plain bytes.
-    return b"".join((_beginning(header, sent.nbytes), sent.view(torch.uint8).numpy().data))
+    beginning, copied = _beginning(header, sent.nbytes), leaving(sent)
+
+    @cache
+    def frame() -> bytes:
+        # NumPy has no bfloat16, so the numbers pass as plain bytes.
+        return b"".join((beginning, copied().view(torch.uint8).numpy().data))
+
+    if not sent.is_cuda:
+        frame()  # before the sender changes what it has sent
+    return frame
 
 
-def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str) -> Decoded:
-    """Return what a frame says, or raise BadMessage, and nothing else, in a sentence that names the sender."""
+def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str, device: torch.device = CPU) -> Decoded:
+    """Return what a frame says, or raise BadMessage, and nothing else, in a sentence that names the sender.
+
+    A tensor is put on the device.
+    """
     header = _parsed_header(data, sender)
     kind = header.WhichOneof("body")
     if kind is None:
@@ -154,7 +149,10 @@ def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str) -> Deco
     # What was understood, encoded again, must give the same bytes: no unknown field, no second way to write a thing.
     if len(data) != len(beginning) + (payload or 0) or not data.startswith(beginning):
         raise BadMessage(f"{sender} sent a frame with {kind} that is not in canonical form")
-    message = _plain_message(kind, header) if payload is None else _tensor_message(data, len(beginning), header, dtype)
+    message = _plain_message(kind, header) if payload is None else None
+    if payload is not None:
+        numbers = memoryview(data)[len(beginning) :]
+        message = _tensor_message(numbers, header.tensor, dtype, sender, device)
     if (message is None) != (header.sequence == 0):
         raise BadMessage(f"{sender} sent a frame with {kind} under the number {header.sequence}")
     return Decoded(header.sequence, header.acknowledged, message, header)
@@ -215,15 +213,18 @@ def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireType, sen
         raise BadMessage(
             f"{origin} of {tensor.rows} rows of {tensor.width} numbers, more than {limits.rows} rows of {limits.width}"
         )
-    return tensor.rows * tensor.width * _TORCH[dtype].itemsize
+    return wire_bytes((tensor.rows, tensor.width), dtype)
 
 
-def _tensor_message(data: bytes, begin: int, header: wire_pb2.Header, dtype: WireType) -> TensorMessage:
+def _tensor_message(
+    payload: memoryview, body: wire_pb2.Tensor, dtype: WireType, sender: str, device: torch.device
+) -> TensorMessage:
     """Copy the payload, once, into memory of PyTorch's own, aligned as any other tensor."""
-    body, numbers = header.tensor, torch.empty(0, dtype=_IN_MEMORY[dtype])
-    if begin < len(data):
-        numbers = torch.frombuffer(data, dtype=_TORCH[dtype], offset=begin).to(_IN_MEMORY[dtype], copy=True)
-    return TensorMessage(body.topic, body.step, body.part, numbers.view(body.rows, body.width))
+    numbers = torch.frombuffer(payload, dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8)
+    sent = from_wire(numbers, (body.rows, body.width), dtype)
+    if dtype == "int8" and not are_scales(row_scales(sent)):
+        raise BadMessage(f"{sender} sent {body.topic} with a scale that is negative or infinite")
+    return TensorMessage(body.topic, body.step, body.part, arrived(sent, device))
 
 
 def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:

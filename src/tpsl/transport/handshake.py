@@ -63,6 +63,10 @@ class LinkPosition:
 
     link: bytes
     received: int
+    streams: int = 1
+    """How many streams side by side it asks for or, as the label party, agrees to."""
+    ticket: bytes = b""
+    """What further streams show to the label party."""
 
 
 class FeatureHandshake:
@@ -72,6 +76,7 @@ class FeatureHandshake:
         self._party = party
         self._agreement = agreement
         self._own, self._other = secrets.token_bytes(_NONCE_BYTES), b""
+        self._streams = 1
 
     def hello(self) -> bytes:
         """Return the first frame."""
@@ -84,7 +89,10 @@ class FeatureHandshake:
         _require_agreement(challenge.fields, self._agreement, mine=self._party, theirs=LABEL_PARTY)
         self._other = _checked_nonce(challenge.nonce, LABEL_PARTY)
         proof = _proof(self._agreement, self._party, self._party, self._own, self._other)
-        return encode_control(wire_pb2.Header(proof={"proof": proof, **asdict(position)}))
+        link, received, streams = position.link, position.received, position.streams
+        answered = wire_pb2.Proof(proof=proof, link=link, received=received, streams=streams)
+        self._streams = streams
+        return encode_control(wire_pb2.Header(proof=answered))
 
     def welcomed(self, answer: bytes) -> LinkPosition:
         """Check the label party's proof and return where it stands: on the same link, or on a new one."""
@@ -94,7 +102,11 @@ class FeatureHandshake:
             raise Refused(_other_records(LABEL_PARTY, self._agreement))
         if not welcome.link:
             raise BadMessage("the label party sent a welcome without a link")
-        return LinkPosition(welcome.link, welcome.received)
+        if not 1 <= welcome.streams <= self._streams:
+            raise BadMessage(
+                f"the label party sent a welcome to {welcome.streams} streams, not to 1 to {self._streams}"
+            )
+        return LinkPosition(welcome.link, welcome.received, welcome.streams, welcome.ticket)
 
     @staticmethod
     def _read(data: bytes, expected: str) -> wire_pb2.Header:
@@ -134,7 +146,7 @@ class LabelHandshake:
         proof = _proof(self._agreement, self.party, self.party, self._other, self._own)
         if not hmac.compare_digest(proof, answer.proof):
             raise Refused(_other_records(self.party, self._agreement))
-        return LinkPosition(answer.link, answer.received)
+        return LinkPosition(answer.link, answer.received, answer.streams)
 
     def welcome(self, position: LinkPosition) -> bytes:
         """Return the last frame: this side's proof, and where it stands."""

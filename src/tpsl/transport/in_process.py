@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW, Channel, Traffic
-from tpsl.transport.frames import as_received, as_sent, tensor_bytes
+from tpsl.transport.frames import tensor_bytes
 from tpsl.transport.messages import Message, TensorMessage, WireType
+from tpsl.transport.rounding import rounded
 
 
 @dataclass(slots=True)
@@ -59,10 +60,8 @@ class PairedChannel:
 
     async def _hand_over(self, message: Message) -> None:
         if isinstance(message, TensorMessage):
-            sent = as_sent(message.tensor, self._dtype)
-            received = as_received(sent)
             # The sender keeps its tensor and may change it; nobody else may see that.
-            message = replace(message, tensor=sent.clone() if received is sent else received)
+            message = replace(message, tensor=rounded(message.tensor, self._dtype))
         self.other._inbox.append(message)
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += tensor_bytes(message, self._dtype)

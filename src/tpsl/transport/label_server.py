@@ -1,7 +1,7 @@
 """Where feature parties connect: the label party's end of the network.
 
-Each feature party has one gRPC stream. Who it is says its certificate; whether it may talk says the handshake. A stream
-that fails either is refused, and the others do not notice.
+Each feature party has one connection: a gRPC stream, or several side by side. Who it is says its certificate; whether
+it may talk says the handshake. A stream that fails either is refused, and the others do not notice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -21,7 +23,15 @@ from tpsl.transport.credentials import peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
 from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, NotYet, refusal
 from tpsl.transport.link import Connection, Link, Terms
-from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, stream_options
+from tpsl.transport.network import (
+    METHOD,
+    SERVICE,
+    SHORT_GRACE,
+    Endpoint,
+    Options,
+    number_and_ticket,
+    stream_options,
+)
 from tpsl.transport.peers import described
 from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.watchdog import Stream, Watchdog
@@ -32,6 +42,15 @@ _ENDING = "the label party is ending the job"
 _STREAMS_PER_PARTY = 4
 
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """A connection that further streams may join: each number once, by who shows the ticket."""
+
+    connection: Connection
+    numbers: set[int]
+    ticket: bytes = field(default_factory=partial(secrets.token_bytes, _LINK_BYTES))
 
 
 class _Later(Exception):
@@ -57,13 +76,14 @@ class LabelServer(Endpoint):
         self._links: dict[str, Link] = {}
         self._retired: set[bytes] = set()
         self._handshakes: dict[str, Stream] = {}
+        self._openings: dict[str, _Opening] = {}
         self._absent_because = dict.fromkeys(self._parties, "not connected yet")
 
         self._refusals = RefusalLog(terms.watch)
         seconds = min(ADMISSION_SECONDS, terms.patience.silence)
         self._door = Door(address, tls=self._certified, seconds=seconds, refusals=self._refusals)
         self.port = self._door.port
-        streams = _STREAMS_PER_PARTY * (len(self._parties) + 1)
+        streams = _STREAMS_PER_PARTY * (len(self._parties) + 1) + (terms.streams - 1) * len(self._parties)
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
         options: Options = [
             *stream_options(terms.limits, terms.dtype),
@@ -127,6 +147,10 @@ class LabelServer(Endpoint):
         if not context.add_callback(lambda: self._ended(stream, visit)):
             self._ended(stream, visit)
             return
+        further = number_and_ticket(context.invocation_metadata())
+        if further is not None:
+            yield from self._serve_further(requests, context, (stream, visit), *further)
+            return
         handshake = LabelHandshake(self._agreement, self._parties)
         who = visit.address
         try:
@@ -140,7 +164,7 @@ class LabelServer(Endpoint):
                 self._begun(who, stream, visit)
             yield challenge
             position = self._unless_ending(handshake.proven, next(requests))
-            link, connection = self._attach(who, position, stream)
+            link, opening = self._attach(who, position, stream)
         except (StopIteration, grpc.RpcError):
             if stream.given_up_because is not None:
                 self._refused(who, stream.given_up_because)
@@ -153,12 +177,41 @@ class LabelServer(Endpoint):
             context.set_code(grpc.StatusCode.UNAVAILABLE)
             context.set_details(str(later))
             return
-        yield handshake.welcome(LinkPosition(link.identity, link.received))
-        threading.Thread(target=_read, args=(requests, connection), name="tpsl reader", daemon=True).start()
-        yield from connection.outgoing()
+        streams = 1 + len(opening.numbers)
+        yield handshake.welcome(LinkPosition(link.identity, link.received, streams, opening.ticket))
+        yield from _ride(requests, opening.connection, 0)
         if isinstance(link.failure, PeerRestarted):
             context.set_code(grpc.StatusCode.ABORTED)
             context.set_details(_taken_over(who))
+
+    def _serve_further(
+        self,
+        requests: Iterator[bytes],
+        context: grpc.ServicerContext,
+        seen: tuple[Stream, Visit],
+        number: int,
+        ticket: bytes,
+    ) -> Iterator[bytes]:
+        """Serve a further stream of a connection, if there is one that it belongs to."""
+        stream, visit = seen
+        connection = self._joined(number, ticket, peer_name(context) if self._certified else None)
+        if connection is None:
+            context.set_code(grpc.StatusCode.PERMISSION_DENIED)
+            context.set_details("no connection waits for this stream")
+            return
+        visit.admit()
+        stream.connection = connection
+        yield from _ride(requests, connection, number)
+
+    def _joined(self, number: int, ticket: bytes, certified: str | None) -> Connection | None:
+        """Return the connection of the party with this certificate that has this ticket, each number once."""
+        with self._changed:
+            for party, opening in self._openings.items():
+                is_open = number in opening.numbers and secrets.compare_digest(opening.ticket, ticket)
+                if is_open and party == (certified if self._certified else party):
+                    opening.numbers.remove(number)
+                    return opening.connection
+        return None
 
     def _unless_ending(self, step: Callable[..., _Result], *arguments: object) -> _Result:
         """Take a step of a handshake; who fails it while a job ends has come for the next one, and may try again."""
@@ -189,7 +242,7 @@ class LabelServer(Endpoint):
         if before is not None and before.connection is None:
             before.cancel()
 
-    def _attach(self, party: str, position: LinkPosition, stream: Stream) -> tuple[Link, Connection]:
+    def _attach(self, party: str, position: LinkPosition, stream: Stream) -> tuple[Link, _Opening]:
         """Resume the party's link, or begin a new one for its new process."""
         with self._changed:
             old = self._links.get(party)
@@ -203,14 +256,16 @@ class LabelServer(Endpoint):
                 raise _Later(_ENDING)
             else:
                 link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms), 0
-            stream.connection = connection = link.attach(received)
+            streams = max(1, min(position.streams, self._terms.streams))
+            stream.connection = link.attach(received, streams)
+            self._openings[party] = opening = _Opening(stream.connection, set(range(1, streams)))
             if old is not None and old is not link:
                 self._retired.add(old.identity)
                 old.fail(PeerRestarted(party))
                 old.detach("it was restarted")
             self._links[party] = link
             self._changed.notify_all()
-            return link, connection
+            return link, opening
 
     def _refused(self, who: str, why: str) -> None:
         if who not in self._parties:
@@ -227,12 +282,19 @@ class LabelServer(Endpoint):
             stream.connection.lose("the connection ended")
 
 
-def _read(requests: Iterator[bytes], connection: Connection) -> None:
+def _ride(requests: Iterator[bytes], connection: Connection, number: int) -> Iterator[bytes]:
+    """Drive one stream of a connection until it is lost; what comes from the peer is read in a thread of its own."""
+    reader = threading.Thread(target=_read, args=(requests, connection, number), name="tpsl reader", daemon=True)
+    reader.start()
+    yield from connection.outgoing(number)
+
+
+def _read(requests: Iterator[bytes], connection: Connection, number: int) -> None:
     with contextlib.suppress(grpc.RpcError):
         for data in requests:
-            if not connection.incoming(data):
+            if not connection.incoming(data, number):
                 return
-        connection.lose("the connection ended")
+        connection.end(number)
 
 
 def _taken_over(party: str) -> str:

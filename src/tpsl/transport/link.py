@@ -12,12 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
+
+import torch
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.frames import Limits, decode, encode_control, encode_message, largest_frame, tensor_bytes
+from tpsl.transport.device_copies import CPU
+from tpsl.transport.frames import Limits, decode, encode_control, encode_soon, largest_frame, tensor_bytes
 from tpsl.transport.messages import Bye, Message, Stop, TensorMessage, WireType
 from tpsl.transport.peers import described
 
@@ -63,16 +67,17 @@ class Terms:
     """How numbers cross."""
     patience: Patience
     watch: Watch
+    device: torch.device = CPU
+    """Where received tensors are put."""
+    streams: int = 1
+    """The most streams side by side that a connection may have; the other side may want fewer."""
 
 
 class _Sent(NamedTuple):
     sequence: int
     acknowledged: int
-    frame: bytes
-
-    @property
-    def cost(self) -> int:
-        return len(self.frame) + MESSAGE_OVERHEAD
+    cost: int
+    frame: Callable[[], bytes]
 
 
 class Link:
@@ -138,8 +143,8 @@ class Link:
         self.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
         return message
 
-    def attach(self, peer_received: int) -> Connection:
-        """Ride on a new connection from now on; one that is still attached is lost.
+    def attach(self, peer_received: int, streams: int = 1) -> Connection:
+        """Ride on a new connection of so many streams from now on; one that is still attached is lost.
 
         `peer_received` is the number of the last message that the peer has received. Afterwards `received` stands
         still until the new connection's reader begins.
@@ -155,7 +160,7 @@ class Link:
                     f"{self._sent} were sent and {acknowledged} acknowledged"
                 )
             self._acknowledge(peer_received)
-            self._connection = Connection(self)
+            self._connection = Connection(self, streams)
             self.terms.watch(self.peer, "connected again" if self._was_connected else "connected")
             self._was_connected = True
             return self._connection
@@ -213,7 +218,9 @@ class Link:
 
     def _encoded(self, message: Message) -> _Sent:
         sequence, acknowledged = self._sent + 1, self.received
-        return _Sent(sequence, acknowledged, encode_message(message, sequence, acknowledged, self.terms.dtype))
+        cost = tensor_bytes(message, self.terms.dtype) + MESSAGE_OVERHEAD
+        frame = encode_soon(message, sequence, acknowledged, self.terms.dtype)
+        return _Sent(sequence, acknowledged, cost, frame)
 
     def _append(self, entry: _Sent) -> None:
         self._sent = entry.sequence
@@ -235,10 +242,15 @@ class Link:
 
 
 class Connection:
-    """One connection that a link rides on, made by `Link.attach`: a writer and a reader drive it, a thread each."""
+    """One connection that a link rides on, made by `Link.attach`: one or several streams side by side.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    A writer and a reader drive each stream, a thread each. Streams take turns, so that no number has to say in which
+    order their frames belong: frame k goes over stream k modulo the number of streams. If one stream ends, all do.
+    """
+
+    def __init__(self, link: Link, streams: int) -> None:
+        self._link, self._streams = link, streams
+        self._writing = self._reading = 0  # the stream whose turn it is
         self._next_to_write = link._first_unacknowledged()
         self._acknowledged = link.received  # the handshake tells the peer
         self._unacknowledged_bytes = 0
@@ -249,34 +261,38 @@ class Connection:
         self.lost_at: float | None = None
         self.lost_because = ""
 
-    def outgoing(self) -> Iterator[bytes]:
-        """Yield frames to write as they come, heartbeats between them, until the connection is lost."""
-        while (frame := self._next_frame()) is not None:
-            yield frame
+    def outgoing(self, stream: int = 0) -> Iterator[bytes]:
+        """Yield frames to write to a stream as they come, heartbeats between them, until the connection is lost."""
+        while (frame := self._next_frame(stream)) is not None:
+            yield frame()
 
-    def incoming(self, data: bytes) -> bool:
-        """Take a frame that was read; waits while the inbox is full. False: the connection is lost.
+    def incoming(self, data: bytes, stream: int = 0) -> bool:
+        """Take a frame that was read from a stream, when it is its turn; waits while the inbox is full.
 
-        A frame that no honest peer sends fails the whole link; what comes after it is not looked at.
+        False: the connection is lost. A frame that no honest peer sends fails the whole link; what comes after it is
+        not looked at.
         """
         link = self._link
+        self._wait_for_turn(stream)
         if self.lost_at is not None or link.failure is not None:
             return self.lost_at is None
         try:
-            frame = decode(data, link.terms.limits, link.terms.dtype, sender=described(link.peer))
+            terms, sender = link.terms, described(link.peer)
+            frame = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
             with link._lock:
                 if not self._attached():
                     return False
                 self._heard_at = time.monotonic()
                 if frame.acknowledged >= self._next_to_write:
-                    raise BadMessage(
-                        f"{described(link.peer)} acknowledges message {frame.acknowledged}, which it was not sent"
-                    )
+                    raise BadMessage(f"{sender} acknowledges message {frame.acknowledged}, which it was not sent")
                 news = link._acknowledge(frame.acknowledged)
                 if frame.message is None:
                     self._check_heartbeat(frame.header.WhichOneof("body"), news)
-                    return True
-                return self._take(frame.message, frame.sequence, len(data))
+                elif not self._take(frame.message, frame.sequence, len(data)):
+                    return False
+                self._reading = (stream + 1) % self._streams
+                link._inbox_changed.notify_all()
+                return True
         except BadMessage as error:
             link.fail(error)
             return True
@@ -296,6 +312,17 @@ class Connection:
                 lost = f"lost: {why}; waiting up to {link.terms.patience.wait:g} s for its return"
                 link.terms.watch(link.peer, "left: it has said goodbye" if link._said_goodbye else lost)
 
+    def end(self, stream: int = 0) -> None:
+        """A stream has ended by itself: the connection is lost when all that was sent before has been taken."""
+        self._wait_for_turn(stream)
+        self.lose("the connection ended")
+
+    def _wait_for_turn(self, stream: int) -> None:
+        link = self._link
+        with link._lock:
+            while self._reading != stream and self._attached() and link.failure is None:
+                link._inbox_changed.wait()
+
     def silent_since(self) -> float | None:
         """Return when the peer was last heard; None while nobody listens, because the inbox is full."""
         return None if self._held else self._heard_at
@@ -305,10 +332,13 @@ class Connection:
     def _attached(self) -> bool:
         return self._link._connection is self
 
-    def _next_frame(self) -> bytes | None:
+    def _next_frame(self, stream: int) -> Callable[[], bytes] | None:
         link = self._link
         with link._lock:
             while self._attached():
+                if self._writing != stream:
+                    link._outbox_grew.wait()
+                    continue
                 position = self._next_to_write - link._first_unacknowledged()
                 if position < len(link._outbox):
                     entry = link._outbox[position]
@@ -316,15 +346,18 @@ class Connection:
                     return self._written(entry.frame, entry.acknowledged)
                 left = self._heartbeat_due() - time.monotonic()
                 if left <= 0 or (link._finishing and self._acknowledged < link.received):
-                    return self._written(_heartbeat(link.received), link.received)
+                    return self._written(partial(_heartbeat, link.received), link.received)
                 if link._finishing:
                     break
                 link._outbox_grew.wait(left)
         self.lose("this side has ended the job")
         return None
 
-    def _written(self, frame: bytes, acknowledged: int) -> bytes:
+    def _written(self, frame: Callable[[], bytes], acknowledged: int) -> Callable[[], bytes]:
         self._wrote_at = time.monotonic()
+        if self._streams > 1:
+            self._writing = (self._writing + 1) % self._streams
+            self._link._outbox_grew.notify_all()
         self._acknowledged = max(self._acknowledged, acknowledged)
         if self._acknowledged == self._link.received:
             self._unacknowledged_bytes, self._acknowledge_at = 0, None
@@ -362,7 +395,6 @@ class Connection:
         link._said_goodbye = isinstance(message, Bye)
         link._inbox.append((message, cost))
         link._inbox_cost += cost
-        link._inbox_changed.notify_all()
         self._owe_acknowledgement(size + MESSAGE_OVERHEAD)
         return True
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-WireDtype = Literal["float32", "bfloat16", "float16"]
+WireDtype = Literal["float32", "bfloat16", "float16", "int8"]
 """The numbers of a job's tensors while they cross."""
 
 WireType = Literal[WireDtype, "uint8"]

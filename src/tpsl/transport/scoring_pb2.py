@@ -4,7 +4,6 @@
 # source: tpsl/transport/scoring.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
@@ -14,27 +13,27 @@ from google.protobuf.internal import builder as _builder
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x1ctpsl/transport/scoring.proto\x12\x0ctpsl.scoring"S\n\x0cScoreRequest\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12#\n\x06shares\x18\x03 \x03(\x0b\x32\x13.tpsl.scoring.Share"6\n\x05Share\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\r\x12\x0f\n\x07numbers\x18\x03 \x01(\x0c"E\n\x0bScoreAnswer\x12\'\n\x08outcomes\x18\x01 \x03(\x0b\x32\x15.tpsl.scoring.Outcome\x12\r\n\x05waits\x18\x02 \x01(\x08"9\n\x07Outcome\x12\x0e\n\x06scores\x18\x01 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x10\n\x08sentence\x18\x03 \x01(\t"%\n\x12HealthCheckRequest\x12\x0f\n\x07service\x18\x01 \x01(\t"\xa7\x01\n\x13HealthCheckResponse\x12?\n\x06status\x18\x01 \x01(\x0e\x32/.tpsl.scoring.HealthCheckResponse.ServingStatus"O\n\rServingStatus\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07SERVING\x10\x01\x12\x0f\n\x0bNOT_SERVING\x10\x02\x12\x13\n\x0fSERVICE_UNKNOWN\x10\x03\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctpsl/transport/scoring.proto\x12\x0ctpsl.scoring\"S\n\x0cScoreRequest\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12#\n\x06shares\x18\x03 \x03(\x0b\x32\x13.tpsl.scoring.Share\"6\n\x05Share\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\r\x12\x0f\n\x07numbers\x18\x03 \x01(\x0c\"E\n\x0bScoreAnswer\x12\'\n\x08outcomes\x18\x01 \x03(\x0b\x32\x15.tpsl.scoring.Outcome\x12\r\n\x05waits\x18\x02 \x01(\x08\"9\n\x07Outcome\x12\x0e\n\x06scores\x18\x01 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x10\n\x08sentence\x18\x03 \x01(\t\"%\n\x12HealthCheckRequest\x12\x0f\n\x07service\x18\x01 \x01(\t\"\xa7\x01\n\x13HealthCheckResponse\x12?\n\x06status\x18\x01 \x01(\x0e\x32/.tpsl.scoring.HealthCheckResponse.ServingStatus\"O\n\rServingStatus\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07SERVING\x10\x01\x12\x0f\n\x0bNOT_SERVING\x10\x02\x12\x13\n\x0fSERVICE_UNKNOWN\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "tpsl.transport.scoring_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tpsl.transport.scoring_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_SCOREREQUEST"]._serialized_start = 46
-    _globals["_SCOREREQUEST"]._serialized_end = 129
-    _globals["_SHARE"]._serialized_start = 131
-    _globals["_SHARE"]._serialized_end = 185
-    _globals["_SCOREANSWER"]._serialized_start = 187
-    _globals["_SCOREANSWER"]._serialized_end = 256
-    _globals["_OUTCOME"]._serialized_start = 258
-    _globals["_OUTCOME"]._serialized_end = 315
-    _globals["_HEALTHCHECKREQUEST"]._serialized_start = 317
-    _globals["_HEALTHCHECKREQUEST"]._serialized_end = 354
-    _globals["_HEALTHCHECKRESPONSE"]._serialized_start = 357
-    _globals["_HEALTHCHECKRESPONSE"]._serialized_end = 524
-    _globals["_HEALTHCHECKRESPONSE_SERVINGSTATUS"]._serialized_start = 445
-    _globals["_HEALTHCHECKRESPONSE_SERVINGSTATUS"]._serialized_end = 524
+  DESCRIPTOR._loaded_options = None
+  _globals['_SCOREREQUEST']._serialized_start=46
+  _globals['_SCOREREQUEST']._serialized_end=129
+  _globals['_SHARE']._serialized_start=131
+  _globals['_SHARE']._serialized_end=185
+  _globals['_SCOREANSWER']._serialized_start=187
+  _globals['_SCOREANSWER']._serialized_end=256
+  _globals['_OUTCOME']._serialized_start=258
+  _globals['_OUTCOME']._serialized_end=315
+  _globals['_HEALTHCHECKREQUEST']._serialized_start=317
+  _globals['_HEALTHCHECKREQUEST']._serialized_end=354
+  _globals['_HEALTHCHECKRESPONSE']._serialized_start=357
+  _globals['_HEALTHCHECKRESPONSE']._serialized_end=524
+  _globals['_HEALTHCHECKRESPONSE_SERVINGSTATUS']._serialized_start=445
+  _globals['_HEALTHCHECKRESPONSE_SERVINGSTATUS']._serialized_end=524
 # @@protoc_insertion_point(module_scope)

@@ -4,7 +4,6 @@
 # source: tpsl/transport/wire.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
@@ -14,51 +13,51 @@ from google.protobuf.internal import builder as _builder
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x19tpsl/transport/wire.proto\x12\ttpsl.wire"L\n\x05\x46rame\x12!\n\x06header\x18\x01 \x01(\x0b\x32\x11.tpsl.wire.Header\x12\x14\n\x07payload\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\n\n\x08_payload"\x91\x05\n\x06Header\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12!\n\x05hello\x18\x03 \x01(\x0b\x32\x10.tpsl.wire.HelloH\x00\x12)\n\tchallenge\x18\x04 \x01(\x0b\x32\x14.tpsl.wire.ChallengeH\x00\x12!\n\x05proof\x18\x05 \x01(\x0b\x32\x10.tpsl.wire.ProofH\x00\x12%\n\x07welcome\x18\x06 \x01(\x0b\x32\x12.tpsl.wire.WelcomeH\x00\x12%\n\x07refusal\x18\x07 \x01(\x0b\x32\x12.tpsl.wire.RefusalH\x00\x12)\n\theartbeat\x18\x08 \x01(\x0b\x32\x14.tpsl.wire.HeartbeatH\x00\x12#\n\x06tensor\x18\t \x01(\x0b\x32\x11.tpsl.wire.TensorH\x00\x12#\n\x06rewind\x18\x0c \x01(\x0b\x32\x11.tpsl.wire.RewindH\x00\x12\'\n\x08position\x18\r \x01(\x0b\x32\x13.tpsl.wire.PositionH\x00\x12!\n\x05start\x18\x0e \x01(\x0b\x32\x10.tpsl.wire.StartH\x00\x12\'\n\x08\x66inished\x18\x0f \x01(\x0b\x32\x13.tpsl.wire.FinishedH\x00\x12\x1d\n\x03\x62ye\x18\x10 \x01(\x0b\x32\x0e.tpsl.wire.ByeH\x00\x12\x1f\n\x04stop\x18\x11 \x01(\x0b\x32\x0f.tpsl.wire.StopH\x00\x12%\n\x07verdict\x18\x13 \x01(\x0b\x32\x12.tpsl.wire.VerdictH\x00\x12/\n\x0c\x61nnouncement\x18\x15 \x01(\x0b\x32\x17.tpsl.wire.AnnouncementH\x00\x42\x06\n\x04\x62odyJ\x04\x08\n\x10\x0bJ\x04\x08\x0b\x10\x0cJ\x04\x08\x12\x10\x13J\x04\x08\x14\x10\x15"G\n\x05Hello\x12\r\n\x05party\x18\x01 \x01(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12 \n\x06\x66ields\x18\x03 \x03(\x0b\x32\x10.tpsl.wire.Field"<\n\tChallenge\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12 \n\x06\x66ields\x18\x02 \x03(\x0b\x32\x10.tpsl.wire.Field"6\n\x05Proof\x12\r\n\x05proof\x18\x01 \x01(\x0c\x12\x0c\n\x04link\x18\x02 \x01(\x0c\x12\x10\n\x08received\x18\x03 \x01(\x04"8\n\x07Welcome\x12\r\n\x05proof\x18\x01 \x01(\x0c\x12\x0c\n\x04link\x18\x02 \x01(\x0c\x12\x10\n\x08received\x18\x03 \x01(\x04"\x19\n\x07Refusal\x12\x0e\n\x06reason\x18\x01 \x01(\t"$\n\x05\x46ield\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t"\x0b\n\tHeartbeat"q\n\x06Tensor\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0c\n\x04part\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\r\n\x05width\x18\x05 \x01(\r\x12\x1f\n\x05\x64type\x18\x06 \x01(\x0e\x32\x10.tpsl.wire.Dtype"\x17\n\x06Rewind\x12\r\n\x05round\x18\x01 \x01(\x04".\n\x08Position\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x13\n\x0b\x63heckpoints\x18\x02 \x03(\x04"$\n\x05Start\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04"3\n\x07Verdict\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0c\n\x04\x62\x65st\x18\x02 \x01(\x08\x12\x0c\n\x04stop\x18\x03 \x01(\x08"1\n\x0c\x41nnouncement\x12\x10\n\x08identity\x18\x01 \x01(\x0c\x12\x0f\n\x07records\x18\x02 \x03(\x04"\x18\n\x08\x46inished\x12\x0c\n\x04step\x18\x01 \x01(\x04"\x05\n\x03\x42ye"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t*Q\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT32\x10\x01\x12\x0c\n\x08\x42\x46LOAT16\x10\x02\x12\x0b\n\x07\x46LOAT16\x10\x03\x12\t\n\x05UINT8\x10\x04\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tpsl/transport/wire.proto\x12\ttpsl.wire\"L\n\x05\x46rame\x12!\n\x06header\x18\x01 \x01(\x0b\x32\x11.tpsl.wire.Header\x12\x14\n\x07payload\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\n\n\x08_payload\"\x91\x05\n\x06Header\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12!\n\x05hello\x18\x03 \x01(\x0b\x32\x10.tpsl.wire.HelloH\x00\x12)\n\tchallenge\x18\x04 \x01(\x0b\x32\x14.tpsl.wire.ChallengeH\x00\x12!\n\x05proof\x18\x05 \x01(\x0b\x32\x10.tpsl.wire.ProofH\x00\x12%\n\x07welcome\x18\x06 \x01(\x0b\x32\x12.tpsl.wire.WelcomeH\x00\x12%\n\x07refusal\x18\x07 \x01(\x0b\x32\x12.tpsl.wire.RefusalH\x00\x12)\n\theartbeat\x18\x08 \x01(\x0b\x32\x14.tpsl.wire.HeartbeatH\x00\x12#\n\x06tensor\x18\t \x01(\x0b\x32\x11.tpsl.wire.TensorH\x00\x12#\n\x06rewind\x18\x0c \x01(\x0b\x32\x11.tpsl.wire.RewindH\x00\x12\'\n\x08position\x18\r \x01(\x0b\x32\x13.tpsl.wire.PositionH\x00\x12!\n\x05start\x18\x0e \x01(\x0b\x32\x10.tpsl.wire.StartH\x00\x12\'\n\x08\x66inished\x18\x0f \x01(\x0b\x32\x13.tpsl.wire.FinishedH\x00\x12\x1d\n\x03\x62ye\x18\x10 \x01(\x0b\x32\x0e.tpsl.wire.ByeH\x00\x12\x1f\n\x04stop\x18\x11 \x01(\x0b\x32\x0f.tpsl.wire.StopH\x00\x12%\n\x07verdict\x18\x13 \x01(\x0b\x32\x12.tpsl.wire.VerdictH\x00\x12/\n\x0c\x61nnouncement\x18\x15 \x01(\x0b\x32\x17.tpsl.wire.AnnouncementH\x00\x42\x06\n\x04\x62odyJ\x04\x08\n\x10\x0bJ\x04\x08\x0b\x10\x0cJ\x04\x08\x12\x10\x13J\x04\x08\x14\x10\x15\"G\n\x05Hello\x12\r\n\x05party\x18\x01 \x01(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12 \n\x06\x66ields\x18\x03 \x03(\x0b\x32\x10.tpsl.wire.Field\"<\n\tChallenge\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12 \n\x06\x66ields\x18\x02 \x03(\x0b\x32\x10.tpsl.wire.Field\"G\n\x05Proof\x12\r\n\x05proof\x18\x01 \x01(\x0c\x12\x0c\n\x04link\x18\x02 \x01(\x0c\x12\x10\n\x08received\x18\x03 \x01(\x04\x12\x0f\n\x07streams\x18\x04 \x01(\r\"Y\n\x07Welcome\x12\r\n\x05proof\x18\x01 \x01(\x0c\x12\x0c\n\x04link\x18\x02 \x01(\x0c\x12\x10\n\x08received\x18\x03 \x01(\x04\x12\x0f\n\x07streams\x18\x04 \x01(\r\x12\x0e\n\x06ticket\x18\x05 \x01(\x0c\"\x19\n\x07Refusal\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\x05\x46ield\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x0b\n\tHeartbeat\"q\n\x06Tensor\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0c\n\x04part\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\r\n\x05width\x18\x05 \x01(\r\x12\x1f\n\x05\x64type\x18\x06 \x01(\x0e\x32\x10.tpsl.wire.Dtype\"\x17\n\x06Rewind\x12\r\n\x05round\x18\x01 \x01(\x04\".\n\x08Position\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x13\n\x0b\x63heckpoints\x18\x02 \x03(\x04\"$\n\x05Start\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\"3\n\x07Verdict\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0c\n\x04\x62\x65st\x18\x02 \x01(\x08\x12\x0c\n\x04stop\x18\x03 \x01(\x08\"1\n\x0c\x41nnouncement\x12\x10\n\x08identity\x18\x01 \x01(\x0c\x12\x0f\n\x07records\x18\x02 \x03(\x04\"\x18\n\x08\x46inished\x12\x0c\n\x04step\x18\x01 \x01(\x04\"\x05\n\x03\x42ye\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t*[\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT32\x10\x01\x12\x0c\n\x08\x42\x46LOAT16\x10\x02\x12\x0b\n\x07\x46LOAT16\x10\x03\x12\t\n\x05UINT8\x10\x04\x12\x08\n\x04INT8\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "tpsl.transport.wire_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tpsl.transport.wire_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_DTYPE"]._serialized_start = 1492
-    _globals["_DTYPE"]._serialized_end = 1573
-    _globals["_FRAME"]._serialized_start = 40
-    _globals["_FRAME"]._serialized_end = 116
-    _globals["_HEADER"]._serialized_start = 119
-    _globals["_HEADER"]._serialized_end = 776
-    _globals["_HELLO"]._serialized_start = 778
-    _globals["_HELLO"]._serialized_end = 849
-    _globals["_CHALLENGE"]._serialized_start = 851
-    _globals["_CHALLENGE"]._serialized_end = 911
-    _globals["_PROOF"]._serialized_start = 913
-    _globals["_PROOF"]._serialized_end = 967
-    _globals["_WELCOME"]._serialized_start = 969
-    _globals["_WELCOME"]._serialized_end = 1025
-    _globals["_REFUSAL"]._serialized_start = 1027
-    _globals["_REFUSAL"]._serialized_end = 1052
-    _globals["_FIELD"]._serialized_start = 1054
-    _globals["_FIELD"]._serialized_end = 1090
-    _globals["_HEARTBEAT"]._serialized_start = 1092
-    _globals["_HEARTBEAT"]._serialized_end = 1103
-    _globals["_TENSOR"]._serialized_start = 1105
-    _globals["_TENSOR"]._serialized_end = 1218
-    _globals["_REWIND"]._serialized_start = 1220
-    _globals["_REWIND"]._serialized_end = 1243
-    _globals["_POSITION"]._serialized_start = 1245
-    _globals["_POSITION"]._serialized_end = 1291
-    _globals["_START"]._serialized_start = 1293
-    _globals["_START"]._serialized_end = 1329
-    _globals["_VERDICT"]._serialized_start = 1331
-    _globals["_VERDICT"]._serialized_end = 1382
-    _globals["_ANNOUNCEMENT"]._serialized_start = 1384
-    _globals["_ANNOUNCEMENT"]._serialized_end = 1433
-    _globals["_FINISHED"]._serialized_start = 1435
-    _globals["_FINISHED"]._serialized_end = 1459
-    _globals["_BYE"]._serialized_start = 1461
-    _globals["_BYE"]._serialized_end = 1466
-    _globals["_STOP"]._serialized_start = 1468
-    _globals["_STOP"]._serialized_end = 1490
+  DESCRIPTOR._loaded_options = None
+  _globals['_DTYPE']._serialized_start=1542
+  _globals['_DTYPE']._serialized_end=1633
+  _globals['_FRAME']._serialized_start=40
+  _globals['_FRAME']._serialized_end=116
+  _globals['_HEADER']._serialized_start=119
+  _globals['_HEADER']._serialized_end=776
+  _globals['_HELLO']._serialized_start=778
+  _globals['_HELLO']._serialized_end=849
+  _globals['_CHALLENGE']._serialized_start=851
+  _globals['_CHALLENGE']._serialized_end=911
+  _globals['_PROOF']._serialized_start=913
+  _globals['_PROOF']._serialized_end=984
+  _globals['_WELCOME']._serialized_start=986
+  _globals['_WELCOME']._serialized_end=1075
+  _globals['_REFUSAL']._serialized_start=1077
+  _globals['_REFUSAL']._serialized_end=1102
+  _globals['_FIELD']._serialized_start=1104
+  _globals['_FIELD']._serialized_end=1140
+  _globals['_HEARTBEAT']._serialized_start=1142
+  _globals['_HEARTBEAT']._serialized_end=1153
+  _globals['_TENSOR']._serialized_start=1155
+  _globals['_TENSOR']._serialized_end=1268
+  _globals['_REWIND']._serialized_start=1270
+  _globals['_REWIND']._serialized_end=1293
+  _globals['_POSITION']._serialized_start=1295
+  _globals['_POSITION']._serialized_end=1341
+  _globals['_START']._serialized_start=1343
+  _globals['_START']._serialized_end=1379
+  _globals['_VERDICT']._serialized_start=1381
+  _globals['_VERDICT']._serialized_end=1432
+  _globals['_ANNOUNCEMENT']._serialized_start=1434
+  _globals['_ANNOUNCEMENT']._serialized_end=1483
+  _globals['_FINISHED']._serialized_start=1485
+  _globals['_FINISHED']._serialized_end=1509
+  _globals['_BYE']._serialized_start=1511
+  _globals['_BYE']._serialized_end=1516
+  _globals['_STOP']._serialized_start=1518
+  _globals['_STOP']._serialized_end=1540
 # @@protoc_insertion_point(module_scope)

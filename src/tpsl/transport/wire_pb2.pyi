@@ -14,12 +14,13 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BFLOAT16: _ClassVar[Dtype]
     FLOAT16: _ClassVar[Dtype]
     UINT8: _ClassVar[Dtype]
-
+    INT8: _ClassVar[Dtype]
 DTYPE_UNSPECIFIED: Dtype
 FLOAT32: Dtype
 BFLOAT16: Dtype
 FLOAT16: Dtype
 UINT8: Dtype
+INT8: Dtype
 
 class Frame(_message.Message):
     __slots__ = ("header", "payload")
@@ -30,25 +31,7 @@ class Frame(_message.Message):
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = (
-        "sequence",
-        "acknowledged",
-        "hello",
-        "challenge",
-        "proof",
-        "welcome",
-        "refusal",
-        "heartbeat",
-        "tensor",
-        "rewind",
-        "position",
-        "start",
-        "finished",
-        "bye",
-        "stop",
-        "verdict",
-        "announcement",
-    )
+    __slots__ = ("sequence", "acknowledged", "hello", "challenge", "proof", "welcome", "refusal", "heartbeat", "tensor", "rewind", "position", "start", "finished", "bye", "stop", "verdict", "announcement")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
@@ -83,26 +66,7 @@ class Header(_message.Message):
     stop: Stop
     verdict: Verdict
     announcement: Announcement
-    def __init__(
-        self,
-        sequence: _Optional[int] = ...,
-        acknowledged: _Optional[int] = ...,
-        hello: _Optional[_Union[Hello, _Mapping]] = ...,
-        challenge: _Optional[_Union[Challenge, _Mapping]] = ...,
-        proof: _Optional[_Union[Proof, _Mapping]] = ...,
-        welcome: _Optional[_Union[Welcome, _Mapping]] = ...,
-        refusal: _Optional[_Union[Refusal, _Mapping]] = ...,
-        heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...,
-        tensor: _Optional[_Union[Tensor, _Mapping]] = ...,
-        rewind: _Optional[_Union[Rewind, _Mapping]] = ...,
-        position: _Optional[_Union[Position, _Mapping]] = ...,
-        start: _Optional[_Union[Start, _Mapping]] = ...,
-        finished: _Optional[_Union[Finished, _Mapping]] = ...,
-        bye: _Optional[_Union[Bye, _Mapping]] = ...,
-        stop: _Optional[_Union[Stop, _Mapping]] = ...,
-        verdict: _Optional[_Union[Verdict, _Mapping]] = ...,
-        announcement: _Optional[_Union[Announcement, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., acknowledged: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., proof: _Optional[_Union[Proof, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ..., rewind: _Optional[_Union[Rewind, _Mapping]] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., announcement: _Optional[_Union[Announcement, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("party", "nonce", "fields")
@@ -112,12 +76,7 @@ class Hello(_message.Message):
     party: str
     nonce: bytes
     fields: _containers.RepeatedCompositeFieldContainer[Field]
-    def __init__(
-        self,
-        party: _Optional[str] = ...,
-        nonce: _Optional[bytes] = ...,
-        fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, party: _Optional[str] = ..., nonce: _Optional[bytes] = ..., fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...) -> None: ...
 
 class Challenge(_message.Message):
     __slots__ = ("nonce", "fields")
@@ -125,33 +84,33 @@ class Challenge(_message.Message):
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     fields: _containers.RepeatedCompositeFieldContainer[Field]
-    def __init__(
-        self, nonce: _Optional[bytes] = ..., fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...
-    ) -> None: ...
+    def __init__(self, nonce: _Optional[bytes] = ..., fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...) -> None: ...
 
 class Proof(_message.Message):
-    __slots__ = ("proof", "link", "received")
+    __slots__ = ("proof", "link", "received", "streams")
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     link: bytes
     received: int
-    def __init__(
-        self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ...
-    ) -> None: ...
+    streams: int
+    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("proof", "link", "received")
+    __slots__ = ("proof", "link", "received", "streams", "ticket")
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     link: bytes
     received: int
-    def __init__(
-        self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ...
-    ) -> None: ...
+    streams: int
+    ticket: bytes
+    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("reason",)
@@ -185,15 +144,7 @@ class Tensor(_message.Message):
     rows: int
     width: int
     dtype: Dtype
-    def __init__(
-        self,
-        topic: _Optional[str] = ...,
-        step: _Optional[int] = ...,
-        part: _Optional[int] = ...,
-        rows: _Optional[int] = ...,
-        width: _Optional[int] = ...,
-        dtype: _Optional[_Union[Dtype, str]] = ...,
-    ) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., step: _Optional[int] = ..., part: _Optional[int] = ..., rows: _Optional[int] = ..., width: _Optional[int] = ..., dtype: _Optional[_Union[Dtype, str]] = ...) -> None: ...
 
 class Rewind(_message.Message):
     __slots__ = ("round",)
@@ -225,9 +176,7 @@ class Verdict(_message.Message):
     step: int
     best: bool
     stop: bool
-    def __init__(
-        self, step: _Optional[int] = ..., best: _Optional[bool] = ..., stop: _Optional[bool] = ...
-    ) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., best: _Optional[bool] = ..., stop: _Optional[bool] = ...) -> None: ...
 
 class Announcement(_message.Message):
     __slots__ = ("identity", "records")

@@ -21,8 +21,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import wide
 from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.transport.frames import as_received, as_sent
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.transport.rounding import rounded
 from tpsl.vault import NoisyLabels
 
 
@@ -53,9 +53,8 @@ def pretrain_once(job: Job, data: Dataset, folder: Path, device: torch.device | 
 def fit_wide_once(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path) -> None:
     """Make sure that `folder` holds the wide parts of a job, those that a run of it would fit by itself."""
     schedule = Schedule(job, data.train, data.test)
-    sent = as_received(
-        as_sent(wide.label_estimates(noisy)[schedule.among_labelled(schedule.trained), None], job.training.wire)
-    )
+    estimates = wide.label_estimates(noisy)[schedule.among_labelled(schedule.trained), None]
+    sent = rounded(estimates, job.training.wire)
     rows, own = data.train[schedule.trained], folder / job.training.wire
     for name, features in data.feature_parties.items():
         wide.fit(features, rows, sent[:, 0].numpy(), job.training.seed, own / name)

@@ -29,6 +29,9 @@ AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"dige
 PATIENCE = Patience(silence=1, wait=20)
 METHOD = "/tpsl.wire.Split/Connect"
 WINDOW = 4 << 20
+STREAMS = 4
+
+Metadata = tuple[tuple[str, str], ...]
 SOON = 15.0
 
 
@@ -61,7 +64,9 @@ class Ended(Exception):
 class Raw:
     """A stream to the server on which anything can be written."""
 
-    def __init__(self, port: int, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(
+        self, port: int, credentials: grpc.ChannelCredentials | None, metadata: Metadata | None = None
+    ) -> None:
         options = [
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME),
             ("grpc.use_local_subchannel_pool", 1),
@@ -76,7 +81,7 @@ class Raw:
         )
         self.queue: SimpleQueue[bytes | None] = SimpleQueue()
         self.written = 0
-        self.call: Any = self.channel.stream_stream(METHOD, None, None)(self._writing())
+        self.call: Any = self.channel.stream_stream(METHOD, None, None)(self._writing(), metadata=metadata)
 
     def _writing(self) -> Iterator[bytes]:
         while (frame := self.queue.get()) is not None:
@@ -110,14 +115,14 @@ class Raw:
         assert self.ending() == "OK"
         return header.refusal.reason
 
-    def shake_hands(self, party: str = "airport") -> tuple[bytes, bytes]:
-        """Do the handshake as an honest party; return what was sent."""
+    def shake_hands(self, party: str = "airport", streams: int = 1) -> tuple[bytes, bytes]:
+        """Do the handshake as an honest party; return what was sent, and keep the ticket for further streams."""
         handshake = FeatureHandshake(party, AGREED)
         hello = handshake.hello()
         self.write(hello)
-        proof = handshake.proof(next(self.call), LinkPosition(b"", 0))
+        proof = handshake.proof(next(self.call), LinkPosition(b"", 0, streams))
         self.write(proof)
-        handshake.welcomed(next(self.call))
+        self.ticket = handshake.welcomed(next(self.call)).ticket
         return hello, proof
 
     def close(self) -> None:
@@ -155,17 +160,17 @@ class Scene:
                 "127.0.0.1:0",
                 parties,
                 AGREED,
-                Terms(replace(LIMITS, window=WINDOW), "float32", patience, watch),
+                Terms(replace(LIMITS, window=WINDOW), "float32", patience, watch, streams=STREAMS),
                 credentials=credentials,
             )
         )
 
-    def raw(self, party: str = "airport") -> Raw:
+    def raw(self, party: str = "airport", metadata: Metadata | None = None) -> Raw:
         """Open a stream with the certificate of this party."""
-        return self.raw_with(Certificates.load(self.folder / party).channel())
+        return self.raw_with(Certificates.load(self.folder / party).channel(), metadata)
 
-    def raw_with(self, credentials: grpc.ChannelCredentials | None) -> Raw:
-        raw = Raw(self.server.port, credentials)
+    def raw_with(self, credentials: grpc.ChannelCredentials | None, metadata: Metadata | None = None) -> Raw:
+        raw = Raw(self.server.port, credentials, metadata)
         self.open.callback(raw.close)
         return raw
 

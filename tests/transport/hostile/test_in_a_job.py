@@ -209,7 +209,7 @@ def test_the_label_party_stops_with_a_sentence_and_says_it_to_the_other(table: T
     assert told == [str(stopped.value)]
 
 
-@pytest.mark.parametrize(("wire", "says"), [("bfloat16", "float16"), ("float16", "bfloat16")])
+@pytest.mark.parametrize(("wire", "says"), [("bfloat16", "float16"), ("float16", "bfloat16"), ("int8", "float32")])
 def test_another_type_of_number_is_not_read_as_the_job_s(table: Table, wire: str, says: str) -> None:
     async def feature(channel: Channel) -> None:
         await begun(channel)
@@ -221,7 +221,7 @@ def test_another_type_of_number_is_not_read_as_the_job_s(table: Table, wire: str
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("wire", ["bfloat16", "float16"])
+@pytest.mark.parametrize("wire", ["bfloat16", "float16", "int8"])
 def test_no_type_of_number_hides_what_is_not_finite(table: Table, wire: str, value: float) -> None:
     async def feature(channel: Channel) -> None:
         await begun(channel)

@@ -236,7 +236,7 @@ const tpslReport = (() => {
       facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", onLabels ? p.estimator : null], ["Draws for each record", onLabels ? String(p.draws) : null],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
-        ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in one noisy statistic", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
+        ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in noisy statistics", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
         ["Starts from", run.origin && `${run.origin.run}, whose ${figures.count(run.origin.train_records)} records ${run.origin.total_epsilon_text === null ? "are in these weights too" : `had spent ε = ${run.origin.total_epsilon_text} in all`}`],
         ["Last written", run.updated?.replace("T", " ").replace("+00:00", " UTC")]])));
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],

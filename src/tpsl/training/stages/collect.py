@@ -36,7 +36,8 @@ async def label(role: LabelRole) -> None:
             if part == 0 and not role.job.trains:
                 note_received(role, received)
             if is_kept:
-                inputs = torch.cat([*received, *own_inputs(role, rows, received, untrained)], dim=1)
+                shares = [share.cpu() for share in received]
+                inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
                 file.write(inputs.numpy().tobytes())
     if untrained is not None:
         keep_untrained(role, untrained)

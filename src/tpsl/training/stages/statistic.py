@@ -113,7 +113,7 @@ async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int)
         codes = share[:, : widths[name] - role.job.head_width(name)]
         if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST)).all()):
             raise BadMessage(f"step {role.done}: the {STATISTIC_EMBEDDINGS} from {name} have codes that are none")
-        received.append(share)
+        received.append(share.cpu())
     return received
 
 

@@ -20,8 +20,8 @@ from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
 from tpsl.transport.checks import checked_tensor
-from tpsl.transport.frames import as_received, as_sent
 from tpsl.transport.messages import TensorMessage
+from tpsl.transport.rounding import rounded, wire_bytes
 
 EMBEDDINGS = "embeddings"
 """Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""
@@ -56,7 +56,9 @@ async def _train(
         if ended:
             break
         begun = time.perf_counter()
-        waited = await stretch_of_steps(role, stretch)
+        waited = None if role.joint is None else await role.joint.stretch(role, stretch)
+        if waited is None:
+            waited = await stretch_of_steps(role, stretch)
         role.speed.seconds += time.perf_counter() - begun - waited
         role.done = stretch.stop
         if role.schedule.epoch_ends(role.done):
@@ -84,7 +86,7 @@ async def _answer(role: LabelRole, stretch: range) -> float:
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
                 await channel.send(TensorMessage(GRADIENTS, step, part, gradient))
         role.party.update()
-        role.count(step)
+        role.count(range(step, step + 1))
     return waited
 
 
@@ -96,7 +98,7 @@ async def _ask(role: FeatureRole, stretch: range) -> float:
             await under_way.forward(ahead)
             ahead += 1
         await under_way.backward(step)
-        role.count(step)
+        role.count(range(step, step + 1))
     return 0.0
 
 
@@ -108,10 +110,9 @@ class _UnderWay:
         self._sent: deque[list[Tensor]] = deque()
         self._early: deque[TensorMessage] = deque()
         self._unanswered = 0
-        width, itemsize = role.party.bottom.width, 4 if role.job.training.wire == "float32" else 2
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
-        part_bytes = role.schedule.part_rows * width * itemsize + 2 * MESSAGE_OVERHEAD
-        self._most_unanswered = max(2, WINDOW // part_bytes)
+        part_bytes = wire_bytes((role.schedule.part_rows, role.party.bottom.width), role.job.training.wire)
+        self._most_unanswered = max(2, WINDOW // (part_bytes + 2 * MESSAGE_OVERHEAD))
 
     async def forward(self, step: int) -> None:
         """Compute `e_i = f(x_i)` and send it, part by part."""
@@ -123,7 +124,7 @@ class _UnderWay:
             await role.channel.send(TensorMessage(EMBEDDINGS, step, part, embeddings))
             self._unanswered += 1
             if step < role.setup.record_steps:
-                sent.append(as_received(as_sent(embeddings, role.job.training.wire)))
+                sent.append(rounded(embeddings, role.job.training.wire))
         self._sent.append(sent)
 
     async def backward(self, step: int) -> None:

@@ -62,7 +62,7 @@ async def feature(role: FeatureRole) -> None:
         await role.tensor(ESTIMATES, 0, part, (len(positions), 1))
         for part, positions in enumerate(role.schedule.trained_parts())
     ]
-    estimates = torch.cat(received)[:, 0].numpy()
+    estimates = torch.cat(received)[:, 0].cpu().numpy()
     if role.setup.record_steps:
         make_private_folder(role.folder / "transcript")
         write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
