@@ -36,6 +36,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.checks import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
+from tpsl.tuning.shared_records import SharedRecords
 from tpsl_research.defences import Defence, defended
 from tpsl_research.text_table import Table
 
@@ -110,13 +111,15 @@ def sweep(
     done = len(settings) - len(missing)
     progress(done, len(settings), "")
     workers = workers or min(os.cpu_count() or 1, max(1, len(missing)))
-    tasks = [
-        Task(f"{setting.algorithm}, seed {setting.seed}", partial(run_cell, setting, base, cells, skip_batches))
-        for setting in missing
-    ]
-    for name in run_tasks(tasks, workers):
-        done += 1
-        progress(done, len(settings), name)
+    if missing:
+        records = SharedRecords(base, {}, load_once(base))
+        tasks = [
+            Task(f"{cell.algorithm}, seed {cell.seed}", partial(_run_cell, cell, base, records, cells, skip_batches))
+            for cell in missing
+        ]
+        for name in run_tasks(tasks, workers):
+            done += 1
+            progress(done, len(settings), name)
     rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]
     columns = dict.fromkeys(name for row in rows for name in row)
     table = pa.table({name: [row.get(name) for row in rows] for name in columns})
@@ -131,10 +134,9 @@ def _row_path(cells: Path, setting: Setting, base: Job) -> Path:
     return cells / f"{setting.key(base)}.json"
 
 
-def run_cell(setting: Setting, base: Job, cells: Path, skip_batches: int = 0) -> None:
+def _run_cell(setting: Setting, base: Job, records: SharedRecords, cells: Path, skip_batches: int) -> None:
     """Train and attack one cell and write its row."""
-    data = load_once(base)
-    job = setting.job(base)
+    data, job = records.dataset, setting.job(base)
     run = cells / setting.key(base)
     shutil.rmtree(run, ignore_errors=True)
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)

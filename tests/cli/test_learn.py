@@ -87,4 +87,6 @@ def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Pa
     assert "not a network; it has read the noisy labels" in tpsl("attack", "run").error()
     (office / "run" / "label").mkdir()
     assert "holds a run that trains a network" in tpsl(*learning, "logistic").error()
-    assert "unknown learner 'forest'; known are lightgbm" in tpsl(*learning, "forest").error()
+    refused = tpsl(*learning, "forest").error()
+    assert "unknown learner 'forest'; known are lightgbm" in refused
+    assert refused.rstrip().endswith("committee, network, tuned, auto")

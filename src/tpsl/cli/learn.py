@@ -57,6 +57,7 @@ def learn(
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
     """
+    _require_known(learner)
     side = Side.of(context, job, local)
 
     import torch
@@ -94,6 +95,16 @@ def learn(
             return
         result = run(setup, side.party, side.local, labels, ca)
     show_result(result, json)
+
+
+def _require_known(learner: str) -> None:
+    from tpsl.learners.known import LEARNERS
+    from tpsl.learners.learning import AUTO
+    from tpsl.registry import UnknownName
+
+    known = (*LEARNERS, NETWORK, TUNED, AUTO)
+    if learner not in known:
+        raise UnknownName(f"unknown learner {learner!r}; known are {', '.join(known)}")
 
 
 def _show_learned(result: LearnResult, json: bool) -> None:

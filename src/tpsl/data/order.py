@@ -16,12 +16,22 @@ def permutation(size: int, *key: int) -> npt.NDArray[np.int64]:
     differ, so every sorting algorithm gives the same result. (Equal high parts are ordered by position: at 2**24 rows
     one neighbour in 2**16, and at a million rows one in 2**24.)
     """
+    words = permutation_words(size, *key)
+    words.sort()
+    words &= np.uint64(position_mask(size))
+    return words.view(np.int64)
+
+
+def permutation_words(size: int, *key: int) -> npt.NDArray[np.uint64]:
+    """Return the words whose order is the permutation, not sorted yet: they can be sorted anywhere."""
     if size < 0 or any(part < 0 for part in key):
         raise ValueError(f"a permutation needs a size and a key that are not negative, not {size} and {key}")
-    low_bits = np.uint64((1 << max(1, (size - 1).bit_length())) - 1)
     words: npt.NDArray[np.uint64] = np.random.PCG64(np.random.SeedSequence(list(key))).random_raw(size)
-    words &= ~low_bits
+    words &= ~np.uint64(position_mask(size))
     words |= np.arange(size, dtype=np.uint64)
-    words.sort()
-    words &= low_bits
-    return words.view(np.int64)
+    return words
+
+
+def position_mask(size: int) -> int:
+    """Return the low bits of a word that hold a position."""
+    return (1 << max(1, (size - 1).bit_length())) - 1

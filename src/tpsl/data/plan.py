@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.order import permutation
+from tpsl.data.order import permutation, permutation_words
 from tpsl.data.split import BATCH_STREAM
 
 Order = Literal["shuffled", "arrival"]
@@ -68,6 +68,10 @@ class BatchPlan:
         positions = np.arange(start, stop, dtype=np.int64)
         positions.flags.writeable = False
         return positions
+
+    def epoch_words(self, epoch: int) -> npt.NDArray[np.uint64] | None:
+        """Return the words that, sorted, give the order of an epoch (see `tpsl.data.order`); None if it is not shuffled."""
+        return permutation_words(self.rows, BATCH_STREAM, self.seed, epoch) if self.order == "shuffled" else None
 
     def digest(self) -> str:
         """Return a SHA-256 in hex that is equal at two parties exactly if their plans are."""

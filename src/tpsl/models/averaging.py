@@ -26,7 +26,8 @@ class WeightAverage:
             raise ValueError(f"the decay of a weight average lies between 0 and 1, got {decay}")
         self._weights = dict(weights)
         self._decay = decay
-        self._steps = 0
+        # Where the weights are, so that a CUDA graph can count.
+        self._steps = torch.zeros((), dtype=torch.float64, device=next(iter(self._weights.values())).device)
         self._averages: dict[str, Tensor] = {}
         self.is_in_place = False
 
@@ -36,9 +37,9 @@ class WeightAverage:
         self._steps += 1
         if not self._averages:
             self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        rate = (1 - ((1 + self._steps) / (10 + self._steps)).clamp(max=self._decay)).float()
         for name, average in self._averages.items():
-            average.lerp_(self._weights[name], 1 - decay)
+            average.lerp_(self._weights[name], rate)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -57,7 +58,7 @@ class WeightAverage:
 
     def state(self) -> dict[str, Tensor]:
         """Return the number of steps and the averages, for a checkpoint."""
-        return {"steps": torch.tensor(self._steps)} | {name: a.clone() for name, a in self._averages.items()}
+        return {"steps": self._steps.long()} | {name: a.clone() for name, a in self._averages.items()}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over a state that `state` returned."""
@@ -66,5 +67,5 @@ class WeightAverage:
         shapes = {name: weight.shape for name, weight in self._weights.items()} if steps > 0 else {}
         if {name: average.shape for name, average in averages.items()} != shapes:
             raise ValueError("the averages in the state are those of other weights")
-        self._steps = steps
+        self._steps.fill_(steps)
         self._averages = {name: average.to(self._weights[name].device, copy=True) for name, average in averages.items()}

@@ -13,12 +13,13 @@ all parties to its logit, and starts from nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from tpsl.models.config import LAZY_FROM_ROWS, ModelConfig
+from tpsl.models.layers import Output, ReluLayers
+from tpsl.models.table import Table
 
 
 class Bottom(nn.Module):
@@ -39,9 +40,9 @@ class Bottom(nn.Module):
         lazy = config.embedding_updates == "lazy" or (
             config.embedding_updates == "auto" and embedding_rows >= LAZY_FROM_ROWS
         )
-        self.embedding = nn.Embedding(embedding_rows, config.embedding_dim, sparse=lazy) if categorical_fields else None
+        self.embedding = Table(embedding_rows, config.embedding_dim, lazy=lazy) if categorical_fields else None
         width = categorical_fields * config.embedding_dim + numeric_fields
-        self.layers = relu_layers(width, config.bottom)
+        self.layers = ReluLayers(width, config.bottom)
         self.reads = (embedding_rows if categorical_fields else 0, categorical_fields, numeric_fields)
         self.deep_width, self.width = config.bottom[-1], config.bottom[-1] + config.wide
         draw_weights(self, generator)
@@ -53,12 +54,8 @@ class Bottom(nn.Module):
 
     def deep(self, categorical: Tensor, numeric: Tensor) -> Tensor:
         """Return what the layers say, without the score: shape `[n, deep_width]`."""
-        inputs = []
-        if self.embedding is not None:
-            inputs.append(self.embedding(categorical).flatten(start_dim=1))
-        if numeric.shape[1]:
-            inputs.append(numeric)
-        output: Tensor = self.layers(inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1))
+        inputs = numeric if self.embedding is None else self.embedding.beside(categorical, numeric)
+        output: Tensor = self.layers(inputs)
         return output
 
 
@@ -73,8 +70,8 @@ class Top(nn.Module):
         self._share_width = config.share_width("any party: a wide part has one width for all")
         shares = cut_width // self._share_width if config.wide else 0
         deep_width = cut_width - shares
-        self.layers = relu_layers(deep_width, config.top)
-        self.output = nn.Linear(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
+        self.layers = ReluLayers(deep_width, config.top)
+        self.output = Output(config.top[-1] if config.top else deep_width, 1 if classes == 2 else classes)
         draw_weights(self, generator)
         self.score_weights = None
         if config.wide:
@@ -92,15 +89,6 @@ class Top(nn.Module):
             return logit
         logits: Tensor = self.output(self.layers(cut))
         return logits.squeeze(1) if logits.shape[1] == 1 else logits
-
-
-def relu_layers(width: int, widths: Sequence[int]) -> nn.Sequential:
-    """Return layers of these widths on inputs of a width, each with a ReLU behind it."""
-    layers: list[nn.Module] = []
-    for next_width in widths:
-        layers += [nn.Linear(width, next_width), nn.ReLU()]
-        width = next_width
-    return nn.Sequential(*layers)
 
 
 def draw_weights(module: nn.Module, generator: torch.Generator) -> None:

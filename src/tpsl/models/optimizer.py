@@ -20,9 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
+from tpsl.models import capture
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
+from tpsl.models.plain_steps import plain_step
+from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
 from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
@@ -48,31 +51,53 @@ class HalfOptimizer:
     def __init__(self, half: nn.Module, config: OptimizerConfig, averaging: float = 0.0) -> None:
         tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
         lazy = {key for key, table in tables.items() if table.sparse}
+        self._lazy = lazy
         self.parameters: list[nn.Parameter] = [p for p in half.parameters() if p.requires_grad]
         if lazy and not config.is_tested:
             try_out(config, sparse=True)
         self._parts: list[Optimizer] = []
         if dense := [p for p in self.parameters if id(p) not in tables]:
             self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
-        for table in (p for p in self.parameters if id(p) in tables):
-            self._parts.append(_optimizer(config, [table], 0.0, sparse=id(table) in lazy))
+        for parameter in (p for p in self.parameters if id(p) in tables):
+            self._parts.append(_table_optimizer(config, tables[id(parameter)], parameter))
+        self._tables = [table for table in tables.values() if isinstance(table, Table)]
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
+        self._steps = [plain_step(part) for part in self._parts]
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
-    def step(self) -> None:
-        """Apply the gradients and forget them."""
+    def step(self, records: int = 1) -> None:
+        """Apply the gradients, divided by a number of records, and forget them."""
         if self._average is not None and self._average.is_in_place:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
-        for part in self._parts:
-            part.step()
+        if records != 1:
+            self._divide_gradients(records)
+        for step in self._steps:
+            step()
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
             parameter.grad = None
         if self._average is not None:
             self._average.update()
+
+    def obstacle_to_capture(self) -> str | None:
+        """Make the steps from now on such that a CUDA graph can hold them; return what stands in the way, if anything.
+
+        To replay a graph changes weights and states as a step does, apart from what `count` has to put right.
+        """
+        if self._schedules:
+            return f"the schedule {self._schedule_name} changes the learning rate in every step"
+        for part in self._parts:
+            if not isinstance(part, RowOptimizer) and any(id(p) in self._lazy for p in part.param_groups[0]["params"]):
+                return f"the optimizer {type(part).__name__} reads the sparse gradients of a lazy table on the host"
+        return next(filter(None, map(capture.prepare, self._parts)), None)
+
+    def count(self, steps: int) -> None:
+        """Count steps that were replayed from a CUDA graph; less than 0: that were only captured."""
+        for part in self._parts:
+            capture.count(part, steps)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within this context the half has its averaged weights, to predict with or to save; a step is an error.
@@ -110,6 +135,11 @@ class HalfOptimizer:
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
 
+    def _divide_gradients(self, records: int) -> None:
+        torch._foreach_div_([p.grad for p in self.parameters if p.grad is not None], records)
+        for table in self._tables:
+            table.divide_touched(records)
+
 
 def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
     """Raise what is wrong with the optimiser, its arguments or its schedule, by taking a step with it."""
@@ -126,6 +156,13 @@ def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
     packed(optimizer.state_dict(), f"optimizer {config.name}", {})
 
 
+def _table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag, weight: nn.Parameter) -> Optimizer:
+    """Return the optimiser of an embedding table; what it takes besides the learning rate, PyTorch's own has."""
+    if isinstance(table, Table) and table.sparse and config.is_tested:
+        return lazy_optimizer(config.name, table, config.learning_rate)
+    return _optimizer(config, [weight], 0.0, sparse=table.sparse)
+
+
 def _optimizer(
     config: OptimizerConfig, parameters: list[nn.Parameter], weight_decay: float, *, sparse: bool
 ) -> Optimizer:
@@ -137,7 +174,9 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    arguments = {"lr": config.learning_rate, **decay, **config.arguments}
+    # In one pass over the weights and their moments, where PyTorch has eight.
+    fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
+    arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
     made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,23 +12,73 @@ from torch import Tensor
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
+from tpsl.kernels.rows import gather, has_loops
+
+_COPIED_AT_ONCE = 1 << 20
+"""Rows."""
+_resident: dict[tuple[int, torch.device], Tensor] = {}
+"""Copies of arrays on GPUs, by the array (its `id`) and the device; each goes with its array."""
 
 
 class Batches:
-    """Gathers batches on a device: of encoded features in memory by index there, of other inputs by asking for them."""
+    """Gathers batches on a device: of encoded features in memory by index there, of other inputs by asking for them.
+
+    Features that lie on disk are taken into the memory of a GPU if they fill no more than half of what is free.
+    """
 
     def __init__(self, inputs: Features | Inputs, device: torch.device | None = None) -> None:
         self._inputs, self._device = inputs, device
         self._features: list[Tensor] = []
-        if isinstance(inputs, Features) and not inputs.is_mapped:
-            self._features = [self._tensor(inputs.categorical), self._tensor(inputs.numeric)]
+        if isinstance(inputs, Features) and (not inputs.is_mapped or _fits(inputs, device)):
+            self._features = [self._in_memory(inputs.categorical), self._in_memory(inputs.numeric)]
+            inputs.release_pages()
 
-    def batch(self, rows: Rows) -> tuple[Tensor, ...]:
-        """Return what a bottom half is called with for these rows: of features, categories and numbers."""
+    @property
+    def are_resident(self) -> bool:
+        """Whether all inputs are in the memory of the device."""
+        return bool(self._features)
+
+    def batch(self, rows: Rows | Tensor) -> tuple[Tensor, ...]:
+        """Return what a bottom half is called with for these rows: of features, categories and numbers.
+
+        If the inputs are resident, rows may be given as a tensor on the device.
+        """
         if self._features:
-            index = self._tensor(rows)
-            return tuple(values.index_select(0, index) for values in self._features)
+            index = rows if isinstance(rows, Tensor) else self._tensor(rows)
+            return tuple(_taken(values, index) for values in self._features)
         return tuple(map(self._tensor, self._inputs.batch(rows)))
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["W", "C"])).to(self._device)
+
+    def _in_memory(self, array: Any) -> Tensor:
+        """Return an array as a tensor on the device; a GPU keeps one copy of it, for all runs on these inputs."""
+        if self._device is None or self._device.type == "cpu":
+            return self._tensor(array)
+        key = id(array), self._device
+        if key not in _resident:
+            _resident[key] = self._copied(array)
+            weakref.finalize(array, _resident.pop, key, None)
+        return _resident[key]
+
+    def _copied(self, array: Any) -> Tensor:
+        """Return a copy on the device, made in parts, which never lie in memory all at once."""
+        tensor = torch.empty(array.shape, dtype=torch.from_numpy(array[:0].copy()).dtype, device=self._device)
+        for start in range(0, len(array), _COPIED_AT_ONCE):
+            part = slice(start, start + _COPIED_AT_ONCE)
+            tensor[part] = self._tensor(array[part])
+        return tensor
+
+
+def _taken(values: Tensor, index: Tensor) -> Tensor:
+    """Return rows of a tensor: on a GPU by a kernel that reads them three times as fast as PyTorch's."""
+    if values.is_cuda and values.shape[1] and has_loops("cuda"):
+        return gather(values, index[:, None])
+    return values.index_select(0, index)
+
+
+def _fits(features: Features, device: torch.device | None) -> bool:
+    if device is None or device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return features.categorical.nbytes + features.numeric.nbytes <= free // 2

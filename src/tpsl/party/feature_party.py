@@ -34,13 +34,18 @@ class FeatureParty:
         self._cuts: deque[Tensor] = deque()
         self._run_ahead = run_ahead
 
-    def share(self, rows: Rows) -> Tensor:
+    @property
+    def inputs_are_resident(self) -> bool:
+        """Whether all inputs are in the memory of the device that computes."""
+        return self._batches.are_resident
+
+    def share(self, rows: Rows | Tensor) -> Tensor:
         """Return `e_i = f(x_i)` with what back-propagation needs; a label party's own share goes on in its process."""
         with self._weights_kept():
             cut: Tensor = self.bottom.learning()(*self._batches.batch(rows))
         return cut
 
-    def forward(self, rows: Rows) -> Tensor:
+    def forward(self, rows: Rows | Tensor) -> Tensor:
         """Return the embeddings `e_i = f(x_i)` to send, and keep what the backward phase needs."""
         cut = self.share(rows)
         self._cuts.append(cut)

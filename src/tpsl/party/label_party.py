@@ -69,10 +69,16 @@ class LabelParty:
         """
         if not self.holds(batch):
             raise RuntimeError(f"a step on records whose noisy labels were not admitted: {self._held} are here")
+        places = torch.from_numpy(batch - self._held.start).to(self.device)
+        return self.backward_at(places, rows, received, records)
+
+    def backward_at(
+        self, places: Tensor, rows: Rows | Tensor, received: Sequence[Tensor], records: int
+    ) -> list[Tensor]:
+        """Do the same for noisy labels at these places among those that are held; a GPU is not waited for."""
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
-        index = torch.from_numpy(batch - self._held.start).to(self.device)
-        evidence = [draw.index_select(0, index) for draw in self._evidence]
+        evidence = [draw.index_select(0, places) for draw in self._evidence]
         if len(evidence) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
             z.backward(self._logit_gradient(z.detach(), evidence[0]))
@@ -88,11 +94,8 @@ class LabelParty:
 
     def update(self) -> None:
         """`θ_L ← θ_L - η·(1/n)·Σ_i ∂z_i/∂θ_L·ṽ_i`, or what the optimiser makes of it."""
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad /= self._records
         for _, half_optimizer in self.halves.values():
-            half_optimizer.step()
+            half_optimizer.step(self._records)
 
     def predict(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
         """Return probabilities: of class 1 for two classes (shape `[n]`), of each class for k.

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.models.config import OptimizerConfig
-from tpsl.models.halves import draw_weights, relu_layers
+from tpsl.models.halves import draw_weights
+from tpsl.models.layers import ReluLayers
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.seeds import seed_of
 from tpsl.progress import Progress, no_progress
@@ -53,7 +54,7 @@ class HeadPart(nn.Module):
         self.register_buffer("columns", torch.tensor(columns))  # a copy: parts may share theirs
         self.register_buffer("mean", torch.zeros(len(columns)))
         self.register_buffer("scale", torch.ones(len(columns)))
-        self.layers = relu_layers(len(columns), widths).append(nn.Linear((len(columns), *widths)[-1], classes))
+        self.layers = nn.Sequential(*ReluLayers(len(columns), widths), nn.Linear((len(columns), *widths)[-1], classes))
         draw_weights(self, generator)
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from tpsl.data.split import Rows
 from tpsl.models.config import PretrainConfig
 from tpsl.models.halves import Bottom
 from tpsl.models.seeds import seed_of
+from tpsl.models.table import Table, lazy_optimizer
 from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress
 
@@ -163,8 +164,8 @@ class Reconstruction(nn.Module):
             self.queries = _linear(_DECODER_WIDTH, fields * _VALUE_WIDTH, generator)
             # Sparse where the party's own table is, for the same reason. Values need no bias: that of the queries times
             # the value's vector is one.
-            self.values = nn.Embedding(
-                features.embedding_rows, _VALUE_WIDTH, sparse=bottom.embedding.sparse, device="meta"
+            self.values = Table(
+                features.embedding_rows, _VALUE_WIDTH, lazy=bottom.embedding.sparse, device="meta"
             ).to_empty(device=generator.device)
             with torch.no_grad():
                 self.values.weight.normal_(0.0, math.sqrt(1.0 / _VALUE_WIDTH), generator=generator)
@@ -299,16 +300,14 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 
 
 def _optimizers(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """Adam; for tables with sparse gradients the form of it that touches only the rows of the batch.
+    """Adam; for lazy tables the form of it that touches only the rows of the batch.
 
     Such a table is too large to be read and written whole in every step, which is what dense gradients would do.
     """
-    sparse = [part.weight for part in module.modules() if isinstance(part, nn.Embedding) and part.sparse]
-    dense = [p for p in module.parameters() if not any(p is table for table in sparse)]
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, learning_rate, fused=True)]
-    if sparse:
-        optimizers.append(torch.optim.SparseAdam(sparse, learning_rate))
-    return optimizers
+    lazy = [part for part in module.modules() if isinstance(part, Table) and part.sparse]
+    dense = [p for p in module.parameters() if not any(p is table.weight for table in lazy)]
+    adam = torch.optim.Adam(dense, learning_rate, fused=True)
+    return [adam, *(lazy_optimizer("adam", table, learning_rate) for table in lazy)]
 
 
 def _rate(done: float) -> float:

@@ -39,7 +39,7 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
         judges = "noisy labels of held-out records, to judge by" if job.training.validation else "there are none"
         rows[1:3] = [("Noisy labels, gradients", "never: none are sent", judges)]
     if job.statistic is not None:
-        rows.append(("One noisy statistic of the labels", "never", "yes, drawn once; the private head is fitted on it"))
+        rows.append(("Noisy statistics of the labels", "never", "yes, drawn once; the private head is fitted on them"))
         if job.statistic.share_codes:
             rows.append(
                 ("Category codes and bins of numbers", "its own, and sends them", "yes, but no names of values")

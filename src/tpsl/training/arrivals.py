@@ -26,6 +26,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
+from tpsl.training.released import Released, SharedVault
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
 from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
@@ -41,11 +42,13 @@ class LabelsMissing(ValueError):
     """Labels did not arrive in time; the sentence names the step and the vault."""
 
 
-def vault_for(setup: RunSetup, side: LabelSide, choice: VaultChoice, *, releases: bool) -> RunVault:
+def vault_for(setup: RunSetup, side: LabelSide, choice: VaultChoice | Released, *, releases: bool) -> RunVault:
     """Return the vault of a run, checked against what the label party permits if the run `releases` from it.
 
-    Nothing is stored or drawn yet.
+    Nothing is stored or drawn yet. What was released for several runs was checked when it was released.
     """
+    if isinstance(choice, Released):
+        return SharedVault(setup, side, choice)
     if setup.job.has_late_labels:
         return _ArrivingLabels(setup, side, choice)
     return choose_vault(setup, side, choice) if releases else RunVault(setup, side, setup.run.label / "vault")

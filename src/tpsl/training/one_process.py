@@ -20,9 +20,11 @@ from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.joint_steps import JointSteps
 from tpsl.training.method import settled
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.released import Released
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, LabelSource
 from tpsl.training.run_folder import RunFolder
@@ -77,13 +79,14 @@ def train(
 
 def train_together(
     setup: RunSetup,
-    choice: VaultChoice,
+    choice: VaultChoice | Released,
     data: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
     couple: Couple = in_memory,
 ) -> TrainResult:
     """Do what `train` does, with parts replaced.
 
+    `choice` may be what was released already, for several runs on the same records.
     `make_label_party` replaces the label party, for experiments with other defences and for audits: the guarantee
     speaks of the default alone. `couple` replaces the channels, for an audit that looks at every byte.
     """
@@ -124,10 +127,15 @@ def train_together(
 def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: Couple = in_memory) -> None:
     """Have the roles of a job, all in this process, take turns until all have finished."""
     job, accepted = label.job, limits(label.job, label.schedule)
+    if couple is in_memory and label.setup.device is not None and label.setup.device.type == "cuda":
+        joint = JointSteps(label, features)
+        for role in (label, *features):
+            role.joint = joint
     ends = {role.name: couple((LABEL_PARTY, role.name), job.wire_type, accepted) for role in features}
     meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
     others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
-    run_together(attend_as_label(label, meeting), *others)
+    with label.setup.durability.during(label.run):
+        run_together(attend_as_label(label, meeting), *others)
 
 
 def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault, couple: Couple) -> HandedLabels:

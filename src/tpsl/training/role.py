@@ -48,10 +48,19 @@ class Speed:
         return self.records / self.seconds if self.seconds else 0.0
 
 
+class TakesSteps(Protocol):
+    """What takes steps for several roles at once (`tpsl.training.joint_steps`)."""
+
+    async def stretch(self, role: Role, stretch: range) -> float | None:
+        """Have a stretch of steps taken; return the seconds that this role waited, None if its steps are still to do."""
+
+
 class Role(ABC):
     """One party of a run, from the first step to the last, over any transport."""
 
     recorder: TranscriptWriter | TrajectoryWriter | None = None
+    joint: TakesSteps | None = None
+    """What takes this role's steps together with those of all others, if they are in one process on a GPU."""
 
     def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
         self.setup, self.name, self.own = setup, name, setup.own_parts(name)
@@ -83,29 +92,30 @@ class Role(ABC):
         forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
-        """Keep the state after `done` steps."""
+        """Keep the state after `done` steps, unless a crash may cost what was done so far."""
+        if not self.setup.durability.is_due(self.done):
+            return
         if self.recorder:
             self.recorder.sync()
         save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves)
         self.observer.event("checkpoint", step=self.done)
 
     def keep_what_predicts(self, folder: Path) -> None:
-        """Write the averaged weights into a folder, and how records are encoded into the party's own."""
+        """Write the averaged weights into a folder."""
         make_private_folder(folder)
         for part, (half, optimizer) in self.halves.items():
             with optimizer.averaged():
                 write_atomically(folder / f"{part}.safetensors", save(half.state_dict()))
-        self.keep_encoder()
 
     def keep_encoder(self) -> None:
         """Write how records are encoded, for those that come later."""
         if self.encoder is not None:
             self.run.save_encoder(self.name, self.encoder)
 
-    def count(self, step: int) -> None:
-        """Note that a step is done."""
-        self.speed.records += self.schedule.records(step + 1) - self.schedule.records(step)
-        self.observer.at_step(step + 1, self.schedule.total_steps, self.speed.records)
+    def count(self, steps: range) -> None:
+        """Note that some steps are done."""
+        self.speed.records += self.schedule.records(steps.stop) - self.schedule.records(steps.start)
+        self.observer.at_step(steps.stop, self.schedule.total_steps, self.speed.records)
 
     def close(self) -> None:
         """Close the files of the recording."""

@@ -3,6 +3,7 @@
     RUN/job.yaml              the agreement
     RUN/result.json           a run that has it is finished; the label party adds the test metrics when nobody is
                               connected any more
+    RUN/provisional           while nothing in the folder is durable: who finds it begins the run anew
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
     RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, ledger.json (which vault, and what its
                               records have spent), predictions/ (of held-out and test records after each epoch), and on
@@ -43,7 +44,16 @@ from safetensors.numpy import load, save
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
-from tpsl.files import make_private_folder, open_private, remove_drafts, shortened, write_atomically
+from tpsl.files import (
+    defer_sync,
+    make_private_folder,
+    open_private,
+    remove_drafts,
+    shortened,
+    sync_deferred,
+    sync_folder,
+    write_atomically,
+)
 from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.origin import Origin
@@ -57,6 +67,8 @@ ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 """How a party's table was encoded; what it has begun with, if it started from an earlier run; and which one."""
 _OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
 _VERSIONS, _RECORDS = "versions.json", "records.json"
+_PROVISIONAL = "provisional"
+"""Marks a folder in which nothing may be durable."""
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -105,7 +117,7 @@ class RunFolder:
         """Hold the folder for this process, with a folder for each of these parties in it.
 
         A folder of another job, with other own parts, or in use, is refused. `moved` allows that the parties' files lie
-        elsewhere now. Drafts that a killed process has left are removed.
+        elsewhere now. Drafts that a killed process has left are removed; if the run was provisional, all that it left.
         """
         for party in own:
             if party not in parties:
@@ -116,6 +128,7 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunError(f"{self.path}: another process is training in this folder") from None
+            self._forget_provisional()
             is_new = not self.job_path.exists()
             if not is_new:
                 held = self.job()
@@ -136,6 +149,41 @@ class RunFolder:
                     self._forget_if_empty(parties)
                 raise
 
+    @contextmanager
+    def provisional(self) -> Iterator[Callable[[], None]]:
+        """Within this block nothing in the folder, which this process holds, is durable.
+
+        It ends early when what is yielded is called. If the process or the machine dies before, whoever holds the
+        folder next finds it empty. So it is not for a run whose vault is in its folder.
+        """
+        mark = self.path / _PROVISIONAL
+        write_atomically(mark, b"")
+
+        def settle() -> None:
+            if mark.exists():
+                sync_deferred(self.path)
+                mark.unlink()
+                sync_folder(self.path)
+
+        defer_sync(self.path)
+        try:
+            yield settle
+        finally:
+            settle()
+
+    def _forget_provisional(self) -> None:
+        """Empty a folder that another process has left while it was provisional."""
+        mark = self.path / _PROVISIONAL
+        if not mark.exists():
+            return
+        for entry in self.path.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name not in (_PROVISIONAL, ".lock"):
+                entry.unlink()
+        sync_folder(self.path)
+        mark.unlink()
+
     def _forget_if_empty(self, parties: Collection[str]) -> None:
         """Free the folder for another job after an error that came before anything was kept."""
         if all(entry.name in (_OWN_PARTS, START) for party in parties for entry in self.party(party).iterdir()):
@@ -147,7 +195,7 @@ class RunFolder:
         """Make the folder, for its owner only; a folder with other things in it is left as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file, no folder for a run; choose another --out")
-        if self.path.is_dir() and not self.job_path.exists():
+        if self.path.is_dir() and not (self.job_path.exists() or (self.path / _PROVISIONAL).exists()):
             others = sorted({entry.name for entry in self.path.iterdir()} - _BEFORE_THE_JOB)
             if others:
                 raise RunError(f"{self.path}: holds no run but other files ({others[0]}); choose another --out")

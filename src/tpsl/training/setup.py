@@ -14,6 +14,7 @@ from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.id_columns import id_warnings
 from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.training.durability import Durability
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
@@ -39,6 +40,8 @@ class RunSetup:
     """Which configuration of a search this is; such a run keeps what predicts after each epoch."""
     start: StartingPoint | None = None
     """What training begins with; None: weights from the job's seed."""
+    durability: Durability = field(default_factory=Durability)
+    """How much of the run a crash may cost."""
 
     def begun(self, parties: Collection[str]) -> RunSetup:
         """Return the same run with what these parties begin with in its folder, which this process holds."""

@@ -224,7 +224,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     run = setup.run
     if not setup.job.releases:
         return at(run.label / "vault")
-    begun, origin = _begun_with(run, choice.named), run.origin(LABEL_PARTY)
+    begun, origin = begun_with(run, choice.named), run.origin(LABEL_PARTY)
     if begun is not None:
         chosen = at(begun)
     elif origin is not None and origin.ledgered is not None:
@@ -241,8 +241,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     return chosen
 
 
-def _begun_with(run: RunFolder, named: Path | None) -> Path | None:
-    """The vault of a run that has released labels already; None for a new run, or if its vault is not there."""
+def begun_with(run: RunFolder, named: Path | None) -> Path | None:
+    """Return the vault of a run that has released labels already; None for a new run, or if its vault is not there."""
     noted = run.noted_ledger()
     own = run.label / "vault"
     begun = Path(noted["vault"]) if noted else own

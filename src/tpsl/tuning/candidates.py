@@ -14,12 +14,12 @@ from tpsl.files import for_json, write_atomically
 from tpsl.prediction.committee import Mixture
 from tpsl.training.evaluation import TestMetrics, evaluate_known
 from tpsl.training.job import Job
+from tpsl.training.released import Released
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stacking import committee_weights
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.tuning.space import changed, describe
-from tpsl.vault import LedgerTotal, NoisyLabels
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,6 @@ class TuneResult:
             "job": self.job.model_dump(mode="json"),
         }
         return {name: for_json(value) for name, value in content.items()}
-
-
-@dataclass(frozen=True)
-class Released:
-    """The one release that all trials share."""
-
-    noisy: NoisyLabels
-    total: LedgerTotal
-    vault: Path
-    """Where it comes from: the vault, or what a feature party was handed over."""
 
 
 def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Released, out: Path) -> TuneResult:

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for_process
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -17,8 +18,9 @@ from tpsl.data.dataset import Dataset
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
+from tpsl.tuning.shared_objects import SharedObjects
 
-_IMPORTED_ONCE = ["tpsl.training.one_process", "torch._dynamo"]  # the first step of an optimiser imports the latter
+_IMPORTED_ONCE = ["tpsl.training.one_process"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
     """Run all tasks, on one worker in this process; yield the name of each when it is done.
 
     A task starts before those after it in the list, unless it has to wait for what it needs. The first error ends
-    the rest: tasks that run are finished, none is started. Workers compute with one thread.
+    the rest: tasks that run are finished, none is started. Workers compute with one thread. Each is given all tasks
+    when it starts, so an object that several tasks hold is one object there, and its arrays are in memory once.
     """
     known = {task.name for task in tasks}
     pending = [Task(task.name, task.run, task.needs & known) for task in tasks]
@@ -49,13 +52,15 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
     # Not forked from here, because torch's threads do not survive a fork, but from a process that has only imported.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED_ONCE)
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+    everything = list(pending)
+    given = SharedObjects([task.run for task in everything])
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(given,)) as pool:
         running: dict[Future[object], Task] = {}
         try:
             while pending or running:
                 while len(running) < workers and _has_ready(pending, [*pending, *running.values()]):
                     task = _take_ready(pending, [*pending, *running.values()])
-                    running[pool.submit(task.run)] = task
+                    running[pool.submit(_run, everything.index(task))] = task
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     task = running.pop(future)
@@ -87,9 +92,18 @@ def _take_ready(pending: list[Task], unfinished: Sequence[Task]) -> Task:
     return pending.pop(next(at for at, task in enumerate(pending) if not task.needs & names))
 
 
-def _start_worker() -> None:
+_given: list[Callable[[], object]] = []
+"""What this process is given to do, if it is a worker: all tasks in their order."""
+
+
+def _start_worker(given: Any) -> None:
     torch.set_num_threads(1)
+    _given[:] = given
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _run(number: int) -> None:
+    _given[number]()
 
 
 def _end_with_parent() -> None:

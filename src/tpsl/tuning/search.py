@@ -17,20 +17,21 @@ import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder
-from tpsl.progress import no_notice
 from tpsl.training.alone import train_alone
+from tpsl.training.durability import Durability
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.observer import NullObserver
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
+from tpsl.training.released import Released
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.tuning.candidates import Released, Trial, TuneResult, compare, trials_of
+from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.search_folder import check_release, write_result
 from tpsl.tuning.shared_parts import (
@@ -40,8 +41,12 @@ from tpsl.tuning.shared_parts import (
     pretrain_once,
     pretraining_key,
 )
+from tpsl.tuning.shared_records import SharedRecords
 from tpsl.tuning.space import default_space, jobs_of
 from tpsl.vault import Vault
+
+_MAY_BE_LOST = 60.0
+"""Seconds: a configuration that takes less is trained again if the search was interrupted before its end."""
 
 
 def tune(
@@ -57,27 +62,27 @@ def tune(
     Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
     `one_process.train` finds it; if nothing is said of it, it is an experiment's own, in the set-up's folder. Test
     metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
-    in the folder are not repeated. `data` must be what the job's data part loads; other workers load it by themselves.
+    in the folder are not repeated; one that had taken less than a minute when the search was interrupted is trained
+    again. `data` must be what the job's data part loads: other workers load true labels by themselves.
     A feature party that is alone gives labels that it was handed over for the vault, and its data (`Dataset.of_one`).
 
     Writes `tune.json` and `best.yaml`, the job of the best candidate, into the folder.
     """
     base, out, watching = setup.job, setup.run.path, setup.watching
-    given = data if workers == 1 else None
     jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
     data = load_once(base, setup.own) if data is None else data
     own_networks = any(parts.bottom is not None for parts in setup.own.values())
     jobs = jobs or jobs_of(base, default_space(data.classes, own_networks))
     make_private_folder(out)
     if isinstance(vault, HandedLabels):
-        released = Released(vault.noisy(), vault.total(), vault.origin)
+        released = Released.of_handed(vault)
     else:
-        # The release comes first: workers that open the vault at the same time then only read it.
         released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice())
     check_release(out, released.noisy)
     trials = trials_of(jobs, out)
     handed = vault if isinstance(vault, HandedLabels) else None
-    tasks = SearchTasks(out, released.vault, setup.own, setup.device, given, handed).of(trials)
+    records = SharedRecords(base, setup.own, data)
+    tasks = SearchTasks(out, records, released, setup.own, setup.device, handed).of(trials)
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
@@ -101,11 +106,10 @@ class SearchTasks:
     """What all tasks of a search share; it goes to the processes that do them."""
 
     out: Path
-    vault: Path
+    records: SharedRecords
+    released: Released
     own: Mapping[str, OwnParts]
     device: torch.device | None
-    given: Dataset | None
-    """The data, where tasks are done in this process."""
     handed: HandedLabels | None = None
     """What a feature party that is alone was handed over; it then has no vault."""
 
@@ -125,23 +129,18 @@ class SearchTasks:
 
     def pretrain(self, job: Job) -> None:
         """Pre-train the feature parties' halves of a job."""
-        pretrain_once(job, self._data(job), self.out / "pretrained", self.device)
+        pretrain_once(job, self.records.dataset, self.out / "pretrained", self.device)
 
     def fit_wide(self, job: Job) -> None:
         """Fit the wide parts of a job."""
-        data = self._data(job)
-        if self.handed is not None:
-            noisy = self.handed.noisy()
-        else:
-            noisy, _ = noisy_labels_for(job, data.label_side, self.vault, no_notice)
-        fit_wide_once(job, data, noisy, self.out / "wide")
+        fit_wide_once(job, self.records.dataset, self.released.noisy, self.out / "wide")
 
     def train(self, trial: Trial, step: SearchStep) -> None:
         """Train one configuration, unless it is finished; numbers that are not finite end it."""
         if trial.has_diverged:
             return
-        job, run, data = trial.job, trial.run, self._data(trial.job)
-        setup = RunSetup(job, run, self.own, self.device, search=step)
+        job, run, data = trial.job, trial.run, self.records.dataset
+        setup = RunSetup(job, run, self.own, self.device, search=step, durability=Durability(_MAY_BE_LOST))
         with run.started(job, [*data.feature_parties, LABEL_PARTY], own=self.own):
             copy_pretrained(job, self.out / "pretrained", run)
             copy_wide_parts(job, self.out / "wide", run)
@@ -149,7 +148,7 @@ class SearchTasks:
             if self.handed is not None:
                 self._train_alone(setup, data, self.handed)
             else:
-                train_together(setup, VaultChoice(self.vault), data)
+                train_together(setup, self.released, data)
         except BadMessage as error:  # The learning rate is too large for this much noise.
             trial.mark_diverged(str(error))
 
@@ -157,9 +156,6 @@ class SearchTasks:
         (side,) = data.feature_sides.values()
         with setup.run.started(setup.job, [side.party, LABEL_PARTY], own=self.own):
             train_alone(setup, side, handed, at_top=NullObserver())
-
-    def _data(self, job: Job) -> Dataset:
-        return load_once(job, self.own) if self.given is None else self.given
 
 
 def _pretraining(job: Job) -> str:

@@ -25,6 +25,7 @@ from tpsl.training.job import Job
 from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, listen_address, own_data
 from tpsl.training.observer import Watching
+from tpsl.training.released import Released
 from tpsl.training.releases import release_labels
 from tpsl.training.search_step import SearchStep
 from tpsl.training.serve import serve
@@ -32,7 +33,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.transport.channel import JobStopped
 from tpsl.transport.checks import NOT_FINITE, BadMessage
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.tuning.candidates import Released, Trial, TuneResult, compare, trials_of
+from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.search_folder import check_release, write_members, write_result
 from tpsl.tuning.shared_parts import copy_from_earlier
 from tpsl.tuning.space import default_space, jobs_of, refuse_start

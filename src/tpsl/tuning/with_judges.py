@@ -17,11 +17,15 @@ from typing import Any
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.prediction.model import TUNE, WITH_JUDGES, TrainedModel
+from tpsl.progress import no_notice
 from tpsl.training.handed_labels import HandedLabels
+from tpsl.training.released import Released
+from tpsl.training.releases import noisy_labels_for
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.candidates import trials_of
 from tpsl.tuning.pool import run_tasks
 from tpsl.tuning.search import SearchTasks
+from tpsl.tuning.shared_records import SharedRecords
 from tpsl.tuning.space import changed, jobs_of
 
 
@@ -42,8 +46,12 @@ def train_with_judges(
     make_private_folder(out)
     trials = trials_of([changed(job, all_train, "a job without judges") for job in jobs_of(setup.job, space)], out)
     handed = vault if isinstance(vault, HandedLabels) else None
-    origin = vault.origin if isinstance(vault, HandedLabels) else vault
-    tasks = SearchTasks(out, origin, setup.own, setup.device, data, handed).of(trials)
+    if isinstance(vault, HandedLabels):
+        released = Released.of_handed(vault)
+    else:
+        released = Released(*noisy_labels_for(setup.job, data.label_side, vault, no_notice), vault)
+    records = SharedRecords(setup.job, setup.own, data)
+    tasks = SearchTasks(out, records, released, setup.own, setup.device, handed).of(trials)
     for done, name in enumerate(run_tasks(tasks, 1), 1):
         setup.watching.progress(done, len(tasks), f"{name}, with judges")
     kept = [one for one in candidates if not trials[one["number"]].has_diverged]

@@ -34,8 +34,7 @@ async def label(role: LabelRole) -> None:
         _sync(role)
         if role.job.trains and not role.job.hands_over:
             role.keep_what_predicts(role.folder)
-        else:
-            role.keep_encoder()
+        role.keep_encoder()
         role.run.note_records(role.name, role.records.ids)
         role.result = _label_result(role)
         role.run.finish(role.result)
@@ -51,6 +50,7 @@ async def feature(role: FeatureRole) -> None:
     _sync(role)
     if not role.job.hands_over:
         role.keep_what_predicts(role.folder)
+        role.keep_encoder()
     role.run.note_records(role.name, role.side.ids)
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)

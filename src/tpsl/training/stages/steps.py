@@ -56,7 +56,9 @@ async def _train(
         if ended:
             break
         begun = time.perf_counter()
-        waited = await stretch_of_steps(role, stretch)
+        waited = None if role.joint is None else await role.joint.stretch(role, stretch)
+        if waited is None:
+            waited = await stretch_of_steps(role, stretch)
         role.speed.seconds += time.perf_counter() - begun - waited
         role.done = stretch.stop
         if role.schedule.epoch_ends(role.done):
@@ -84,7 +86,7 @@ async def _answer(role: LabelRole, stretch: range) -> float:
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
                 await channel.send(TensorMessage(GRADIENTS, step, part, gradient))
         role.party.update()
-        role.count(step)
+        role.count(range(step, step + 1))
     return waited
 
 
@@ -96,7 +98,7 @@ async def _ask(role: FeatureRole, stretch: range) -> float:
             await under_way.forward(ahead)
             ahead += 1
         await under_way.backward(step)
-        role.count(step)
+        role.count(range(step, step + 1))
     return 0.0
 
 

@@ -1,0 +1,83 @@
+"""The rows of an embedding table that a batch touches: looked up, and updated in place.
+
+A batch names rows by `categorical[n, F]`, n records of F fields. What is looked up, and the gradient of it, lie in a
+matrix `[n, width]` whose first `F·d` columns are the table's. A network has its other inputs in the columns behind
+them, which are left alone; so nothing is copied to stand beside them.
+
+The loops are chosen by the device: Numba's on a CPU, Triton's on a CUDA device. Where there are none, a table has to be
+updated by the optimisers of `torch.optim` on sparse gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+Kind = Literal["sgd", "adagrad", "adam"]
+_LOOPS = {"cpu": ("numba", "tpsl.kernels.rows_numba"), "cuda": ("triton", "tpsl.kernels.rows_triton")}
+"""For each kind of device, the package that its loops need and the module that has them."""
+
+
+class RowUpdate(Protocol):
+    """What an optimiser does to the rows that a batch touches. It is made with
+
+    - `kind`: `torch.optim.SGD`, `Adagrad`, or Adam in its lazy form, `SparseAdam`;
+    - `weight` [R, d], float32, contiguous: the table;
+    - `settings`: the optimiser's parameter group, read in each step: `lr`; `lr_decay`, `eps`, `betas` if it has them;
+    - `state`: what it keeps of the table: nothing; `sum` and `step`; or `exp_avg`, `exp_avg_sq` and `step`.
+
+    Guarantee: the result is that of the optimiser of `torch.optim` on the sparse gradient, up to the order of sums.
+    That order is a function of the batch, so a step that is repeated has the same bits.
+    """
+
+    def __init__(
+        self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
+    ) -> None: ...
+
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
+        """Update the rows `categorical` by the gradient of what was looked up, and count the step in the state.
+
+        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient may be overwritten. A number that is not a row of the table is an IndexError on a CPU.
+        """
+
+
+class Loops(Protocol):
+    """What a module of loops for one kind of device has."""
+
+    RowUpdate: type[RowUpdate]
+
+    def gather(self, weight: Tensor, categorical: Tensor, out: Tensor) -> None:
+        """Put the rows of a table into the first columns of `out`; all are contiguous."""
+
+    def begin(self, categorical: Tensor) -> Any:
+        """Begin what the update of these rows needs besides their gradient, which will come; return it, or None."""
+
+
+def has_loops(device: str) -> bool:
+    """Whether there are loops for a kind of device (`torch.device.type`), and the package that they need."""
+    return device in _LOOPS and find_spec(_LOOPS[device][0]) is not None
+
+
+@cache
+def loops(device: str) -> Loops:
+    """Return the loops for a kind of device; they are loaded when first asked for, which takes a second."""
+    found: Any = import_module(_LOOPS[device][1])
+    return found  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return the rows of a table side by side, `[n, F·d]`; or put them into the first columns of `out` and return that.
+
+    A number that is not a row of the table is an IndexError on a CPU.
+    """
+    if out is None:
+        out = weight.new_empty(categorical.shape[0], categorical.shape[1] * weight.shape[1])
+    loops(weight.device.type).gather(weight, categorical.contiguous(), out)
+    return out

@@ -1,0 +1,220 @@
+"""Loops over touched rows on a CUDA device.
+
+Many look-ups of a batch name the same row, and threads that add to it in turn would do so in any order. So the look-ups
+are sorted by row, and the gradients of a row are added up in the order of the batch: in tiles of the sorted look-ups
+first, and then over the tiles that a row spans. No sum depends on timing, so a step that is repeated has the same bits.
+
+Sorting needs no gradient. It runs on a stream of its own, beside the forward and the backward pass. No call waits for
+the device, so that a step can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, MutableMapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tpsl.kernels.rows import Kind
+
+_GATHERED_AT_ONCE = 256
+"""Look-ups in one program of `_gather`."""
+_TILE_NUMBERS = 2048
+"""Numbers that a program adds up: a tile of look-ups, times the columns of the table or a part of them."""
+_TILE_COLUMNS = 128
+SGD, ADAGRAD, ADAM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+_KINDS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
+_STATE = {"sgd": (), "adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
+
+
+@triton.jit
+def _gather(table, categorical, out, lookups, fields, width, D: tl.constexpr, POWER: tl.constexpr, N: tl.constexpr):
+    """`out[i, f·d + k] = table[categorical[i, f], k]`; a row of `out` has `width` numbers."""
+    lookup = tl.program_id(0) * N + tl.arange(0, N)
+    column = tl.arange(0, POWER)
+    inside = lookup < lookups
+    mask = inside[:, None] & (column < D)[None, :]
+    row = tl.load(categorical + lookup, mask=inside, other=0).to(tl.int64)
+    values = tl.load(table + row[:, None] * D + column[None, :], mask=mask)
+    start = (lookup // fields).to(tl.int64) * width + (lookup % fields) * D
+    tl.store(out + start[:, None] + column[None, :], values, mask=mask)
+
+
+@triton.jit
+def _count_step(step, rate, lr, decay, log_beta_1, log_beta_2, KIND: tl.constexpr):
+    """Count a step t; `rate` is that of the step: η, or η / (1 + (t-1)·decay), or η·√(1-β₂ᵗ) / (1-β₁ᵗ)."""
+    found = tl.full((), lr, tl.float32)
+    if KIND != SGD:
+        t = tl.load(step) + 1
+        tl.store(step, t)
+        t = t.to(tl.float64)
+        if KIND == ADAGRAD:
+            found = (found / (1 + (t - 1) * decay)).to(tl.float32)
+        else:
+            found = (found * tl.sqrt(1 - tl.exp2(t * log_beta_2)) / (1 - tl.exp2(t * log_beta_1))).to(tl.float32)
+    tl.store(rate, found)
+
+
+@triton.jit
+def _update(table, first, second, place, gradient, rate, eps, decay_1, decay_2, mask, KIND: tl.constexpr):
+    """Update the numbers of the table at `place` by the whole gradient of their rows."""
+    step = gradient
+    if KIND == ADAGRAD:
+        total = tl.load(first + place, mask=mask, other=0.0) + gradient * gradient
+        tl.store(first + place, total, mask=mask)
+        step = gradient / (tl.sqrt_rn(total) + eps)
+    if KIND == ADAM:
+        mean = tl.load(first + place, mask=mask, other=0.0)
+        mean += (gradient - mean) * decay_1
+        tl.store(first + place, mean, mask=mask)
+        square = tl.load(second + place, mask=mask, other=0.0)
+        square += (gradient * gradient - square) * decay_2
+        tl.store(second + place, square, mask=mask)
+        step = mean / (tl.sqrt_rn(square) + eps)
+    value = tl.load(table + place, mask=mask, other=0.0)
+    tl.store(table + place, value - tl.load(rate) * step, mask=mask)
+
+
+@triton.jit
+def _joined(begins_left, left, begins_right, right):
+    """Join the sums of two neighbours: a sum goes on unless another row begins."""
+    return begins_left | begins_right, tl.where(begins_right != 0, right, left + right)
+
+
+@triton.jit
+def _tiles(
+    table, first, second, rate, eps, decay_1, decay_2,
+    keys, order, gradient, width, fields, lookups, heads, tails, begins,
+    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Add up the gradients of each row within a tile of N sorted look-ups, and update the rows that lie in one tile.
+
+    Of a row that began in an earlier tile and ends here, the sum is kept in `heads`; of the row at the end of the tile
+    in `tails`, and in `begins` whether that row begins in this tile.
+    """
+    tile = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    at = tile * N + tl.arange(0, N)
+    inside, real = at < lookups, column < D
+    mask = inside[:, None] & real[None, :]
+    key = tl.load(keys + at, mask=inside, other=-1)
+    begins_here = key != tl.load(keys + at - 1, mask=inside & (at > 0), other=-1)
+    ends_here = inside & (key != tl.load(keys + at + 1, mask=at + 1 < lookups, other=-1))
+    lookup = tl.load(order + at, mask=inside, other=0).to(tl.int64)
+    start = lookup // fields * width + lookup % fields * D
+    values = tl.load(gradient + start[:, None] + column[None, :], mask=mask, other=0.0)
+    flags = tl.broadcast_to(begins_here.to(tl.int32)[:, None], (N, COLUMNS))
+    began, sums = tl.associative_scan((flags, values), 0, _joined)
+    place = key.to(tl.int64)[:, None] * D + column[None, :]
+    ends = mask & ends_here[:, None]
+    _update(table, first, second, place, sums, rate, eps, decay_1, decay_2, ends & (began != 0), KIND)
+    kept = tl.zeros((N, 1), tl.int64) + tile.to(tl.int64) * D + column[None, :]
+    tl.store(heads + kept, sums, mask=ends & (began == 0))
+    last = mask & (at == tl.minimum(tile * N + N, lookups) - 1)[:, None]
+    tl.store(tails + kept, sums, mask=last)
+    tl.store(begins + tl.zeros((N, COLUMNS), tl.int32) + tile, began, mask=last)
+
+
+@triton.jit
+def _spans(
+    table, first, second, rate, eps, decay_1, decay_2, keys, lookups, heads, tails, begins,
+    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Update the row that began in an earlier tile and ends in this one: its sum is that of all tiles it spans."""
+    tile = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    start, stop = tile * N, tl.minimum(tile * N + N, lookups)
+    key = tl.load(keys + start)
+    goes_on = tl.load(keys + start - 1, mask=start > 0, other=-1) == key
+    ends = (tl.load(keys + stop - 1) != key) | (tl.load(keys + stop, mask=stop < lookups, other=-1) != key)
+    if goes_on & ends:
+        mask = column < D
+        total = tl.load(heads + tile.to(tl.int64) * D + column, mask=mask, other=0.0)
+        began = 0
+        while began == 0:
+            tile -= 1
+            total += tl.load(tails + tile.to(tl.int64) * D + column, mask=mask, other=0.0)
+            began = tl.load(begins + tile)
+        place = key.to(tl.int64) * D + column
+        _update(table, first, second, place, total, rate, eps, decay_1, decay_2, mask, KIND)
+
+
+def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
+    """Put the rows of a table into the first columns of `out`."""
+    lookups, dim = categorical.numel(), weight.shape[1]
+    _gather[(triton.cdiv(lookups, _GATHERED_AT_ONCE),)](
+        weight, categorical, out, lookups, categorical.shape[1], out.shape[1],
+        dim, triton.next_power_of_2(dim), _GATHERED_AT_ONCE, num_warps=8,
+    )  # fmt: skip
+
+
+class Sorted(NamedTuple):
+    """Look-ups sorted by row, those of one row in the order of the batch, and where in the batch each was."""
+
+    keys: Tensor
+    order: Tensor
+
+
+def begin(categorical: Tensor) -> Sorted:
+    """Begin to sort the look-ups of a batch whose gradient will come, beside whatever comes before that."""
+    beside = _sorting(categorical.device)
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        return _sorted(categorical)
+
+
+class RowUpdate:
+    """The row update of `tpsl.kernels.rows`; on a CUDA device the state's `step` is a tensor there."""
+
+    def __init__(
+        self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
+    ) -> None:
+        self._kind, self._weight, self._settings, self._state = kind, weight, settings, state
+        self._rate = torch.empty(1, device=weight.device)
+        if "step" in state:
+            state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device=weight.device)
+
+    @torch.no_grad()
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: Sorted | None = None) -> None:
+        """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
+        settings, state, weight = self._settings, self._state, self._weight.detach()
+        kind, betas, decay = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), settings.get("lr_decay", 0.0)
+        step = state.get("step", self._rate)
+        _count_step[(1,)](step, self._rate, settings["lr"], decay, *map(_log2, betas), kind)
+        if not categorical.numel():
+            return
+        if begun is not None:
+            torch.cuda.current_stream().wait_stream(_sorting(weight.device))
+        keys, order = begun or _sorted(categorical)
+        lookups, dim = len(keys), weight.shape[1]
+        columns = min(triton.next_power_of_2(dim), _TILE_COLUMNS)
+        tile = min(128, max(16, _TILE_NUMBERS // columns))
+        tiles = triton.cdiv(lookups, tile)
+        heads, tails = weight.new_empty(2, tiles, dim)
+        begins = weight.new_empty(tiles, dtype=torch.int32)
+        first, second = ([state[name] for name in _STATE[self._kind]] + [weight, weight])[:2]
+        shared = weight, first, second, self._rate, settings.get("eps", 0.0), 1 - betas[0], 1 - betas[1], keys
+        of_tiles = lookups, heads, tails, begins, kind, dim, columns, tile
+        grid = tiles, triton.cdiv(dim, columns)
+        gradient = gradient.contiguous()
+        _tiles[grid](*shared, order, gradient, gradient.shape[1], categorical.shape[1], *of_tiles, num_warps=4)
+        _spans[grid](*shared, *of_tiles, num_warps=1)
+
+
+@cache
+def _sorting(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which look-ups are sorted."""
+    return torch.cuda.Stream(device)
+
+
+def _sorted(categorical: Tensor) -> Sorted:
+    return Sorted(*torch.sort(categorical.reshape(-1), stable=True))
+
+
+def _log2(beta: float) -> float:
+    return math.log2(beta) if beta else -math.inf

@@ -1,0 +1,177 @@
+"""Embedding tables, and optimisers for "lazy" updates: a step reads and writes only the rows that its batch touches.
+
+PyTorch's own way to that is a sparse gradient, which is built, sorted and added up in each step. Here a table keeps
+what back-propagation finds as it comes, and its optimiser goes over it once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
+
+from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
+from tpsl.models.layers import padded_width
+
+
+class Touched(NamedTuple):
+    """What one backward pass has found, as `tpsl.kernels.rows` has it."""
+
+    rows: Tensor
+    gradient: Tensor
+    begun: Any = None
+
+
+class Table(nn.Embedding):
+    """The embeddings of a party's categories, with lazy updates or dense ones.
+
+    A `RowOptimizer` makes it keep what it `touched`; else it has a `weight.grad`, sparse if updates are lazy.
+    """
+
+    def __init__(self, rows: int, dim: int, *, lazy: bool, device: str | None = None) -> None:
+        super().__init__(rows, dim, sparse=lazy, device=device)
+        self.touched: list[Touched] | None = None
+        """What each backward pass since the last step has found."""
+
+    def forward(self, categorical: Tensor) -> Tensor:
+        """Return the embeddings of some categories, `[…, d]`."""
+        if not self._keeps_gradients():
+            return super().forward(categorical)
+        rows = categorical.reshape(-1, categorical.shape[-1])
+        found: Tensor = _LookUp.apply(self.weight, self.touched, rows, None)  # type: ignore[no-untyped-call]
+        return found.reshape(*categorical.shape, self.embedding_dim)
+
+    def beside(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        """Return the embeddings of each record's categories beside its numbers, `[n, F·d + N]`, in training padded."""
+        if torch.is_grad_enabled():
+            width = categorical.shape[1] * self.embedding_dim + numeric.shape[1]
+            numeric = functional.pad(numeric, (0, padded_width(width, numeric.device) - width))
+        if self._keeps_gradients():
+            joined: Tensor = _LookUp.apply(self.weight, self.touched, categorical, numeric)  # type: ignore[no-untyped-call]
+            return joined
+        embeddings = self(categorical).flatten(start_dim=1)
+        return torch.cat([embeddings, numeric], dim=1) if numeric.shape[1] else embeddings
+
+    def divide_touched(self, records: int) -> None:
+        """Divide the kept gradients by a number of records."""
+        if self.touched is not None:
+            self.touched[:] = [each._replace(gradient=each.gradient / records) for each in self.touched]
+
+    def _keeps_gradients(self) -> bool:
+        return self.touched is not None and torch.is_grad_enabled() and self.weight.requires_grad
+
+
+class _LookUp(torch.autograd.Function):
+    """Rows of a table side by side, and numbers behind them; the backward pass keeps the gradient of the rows."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, touched: list[Touched], rows: Tensor, numeric: Tensor | None) -> Tensor:
+        """Return `[n, F·d + N]`."""
+        width = rows.shape[1] * weight.shape[1]
+        joined = weight.new_empty(rows.shape[0], width + (0 if numeric is None else numeric.shape[1]))
+        gather(weight, rows, joined)
+        if numeric is not None:
+            joined[:, width:] = numeric
+        ctx.touched, ctx.width, ctx.begun = touched, width, loops(weight.device.type).begin(rows)
+        ctx.save_for_backward(rows)
+        return joined
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
+        (rows,) = ctx.saved_tensors
+        ctx.touched.append(Touched(rows, gradient, ctx.begun))
+        return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
+
+
+class RowOptimizer(Optimizer):
+    """An optimiser of `torch.optim`, with its settings and its state, that goes over the touched rows of one table.
+
+    From when it is made the table keeps its gradients for it.
+    """
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, table: Table, **settings: Any) -> None:
+        super().__init__([table.weight], **settings)
+        self._table = table
+        self._touched: list[Touched] = []
+        self._update: RowUpdate | None = None
+        table.touched = self._touched
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the rows that were touched since the last step; several passes count as one batch."""
+        if not self._touched:
+            return
+        if self._update is None:
+            weight = self._table.weight
+            make = loops(weight.device.type).RowUpdate
+            self._update = make(self.kind, weight, self.param_groups[0], self._row_state())
+        batch = self._touched[0] if len(self._touched) == 1 else _joined(self._touched, self._table.embedding_dim)
+        self._update.apply(*batch)
+        self._touched.clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state of this optimiser, or of that of `torch.optim`."""
+        super().load_state_dict(state_dict)
+        self._update = None
+
+    def _row_state(self) -> dict[str, Any]:
+        """Return what `torch.optim` would keep of the table by the first step, if anything."""
+        return {}
+
+
+class RowSGD(RowOptimizer, SGD):
+    """Stochastic gradient descent."""
+
+    kind = "sgd"
+
+
+class RowAdagrad(RowOptimizer, Adagrad):
+    """Adagrad; rows that a batch does not touch would not change with dense gradients either."""
+
+    kind = "adagrad"
+
+    def _row_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[self._table.weight]
+        return state
+
+
+class RowAdam(RowOptimizer, SparseAdam):
+    """Adam in its lazy form: the moments of rows that a batch does not touch stand still."""
+
+    kind = "adam"
+
+    def _row_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[self._table.weight]
+        if not state:
+            zeros = torch.zeros_like(self._table.weight)
+            state |= {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        return state
+
+
+_LAZY: dict[str, tuple[type[RowOptimizer], type[Optimizer]]] = {
+    "sgd": (RowSGD, SGD),
+    "adagrad": (RowAdagrad, Adagrad),
+    "adam": (RowAdam, SparseAdam),
+}
+
+
+def lazy_optimizer(name: str, table: Table, learning_rate: float) -> Optimizer:
+    """Return the optimiser of a lazy table: by its rows on a device that has loops for that, else of `torch.optim`."""
+    by_row, by_sparse_gradient = _LAZY[name]
+    if has_loops(table.weight.device.type):
+        return by_row(table, lr=learning_rate)
+    return by_sparse_gradient([table.weight], lr=learning_rate)  # type: ignore[call-arg]
+
+
+def _joined(touched: list[Touched], dim: int) -> Touched:
+    """Return several passes as one batch of single look-ups, in their order."""
+    gradients = [each.gradient[:, : each.rows.shape[1] * dim].reshape(-1, dim) for each in touched]
+    return Touched(torch.cat([each.rows.reshape(-1, 1) for each in touched]), torch.cat(gradients))

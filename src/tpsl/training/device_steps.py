@@ -1,0 +1,125 @@
+"""Steps of all parties on one CUDA device, without a word to the host between the first and the last of a stretch.
+
+Features, noisy labels and the order of an epoch lie on the device. Several steps (gathering, both halves, perturbation,
+updates) are captured once as a CUDA graph, which is then only replayed. Captured or not, a step runs the same kernels
+on the same memory: the parties' own weights and states. So a resumed run has the weights of an unbroken one to the bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from tpsl.training.device_order import EpochOrders, Records
+from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.transport.checks import NOT_FINITE, BadMessage
+from tpsl.transport.rounding import rounded
+
+_AT_ONCE = 8
+"""Steps in the larger one of the two graphs; from one graph to the next the device idles for some microseconds."""
+_AHEAD = 4
+"""Graphs that may wait for the device; with more of them, progress would be shown long before there is any."""
+
+
+class DeviceSteps:
+    """Takes steps of the label party and of all feature parties of a run."""
+
+    def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
+        self._label, self._features, self._schedule = label, features, label.schedule
+        self._stream = torch.cuda.Stream(label.party.device)
+        self._orders = EpochOrders((label, *features), label.party.device)
+        self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Records]] = {}
+        self._is_warm = False
+        self._prepared = 0.0
+
+    def take(self, stretch: range) -> float:
+        """Take the steps; return how long they took, without what happens once: kernels are compiled, graphs captured."""
+        begun, self._prepared = time.perf_counter(), 0.0
+        under_way: deque[torch.cuda.Event] = deque()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            records = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
+            for steps in self._portions(stretch):
+                self._launch(steps, records)
+                under_way.append(self._stream.record_event())
+                if len(under_way) > _AHEAD:
+                    under_way.popleft().synchronize()
+                for role in (self._label, *self._features):
+                    role.count(steps)
+            self._stream.synchronize()
+        if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
+            raise BadMessage(f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE}")
+        return time.perf_counter() - begun - self._prepared
+
+    def _portions(self, stretch: range) -> Iterator[range]:
+        """Yield the steps as they are launched: many full batches at once, or a single step."""
+        plan, start = self._schedule.plan, stretch.start
+        epoch_end = start - start % plan.batches_per_epoch + plan.batches_per_epoch
+        full = min(stretch.stop, epoch_end - (1 if plan.rows % plan.batch_size else 0))
+        while start < stretch.stop:
+            count = _AT_ONCE if self._is_warm and start + _AT_ONCE <= full else 1
+            yield range(start, start + count)
+            start += count
+
+    def _launch(self, steps: range, epoch: Records) -> None:
+        """Have the device take some steps; the first one of all, and those with a smaller batch, without a graph."""
+        size, first = self._schedule.plan.batch_size, steps.start % self._schedule.plan.batches_per_epoch
+        given = epoch[first * size : (first + len(steps)) * size]
+        if not self._is_warm:
+            with self._preparing():
+                self._step(given)
+                self._stream.synchronize()
+            self._is_warm = True
+        elif len(given) < size:
+            self._step(given)
+        else:
+            if len(steps) not in self._graphs:
+                with self._preparing():
+                    self._graphs[len(steps)] = self._captured(len(steps), given)
+            graph, memory = self._graphs[len(steps)]
+            memory.copy_from(given)
+            graph.replay()
+            for optimizer in self._optimizers:
+                optimizer.count(len(steps))
+
+    def _captured(self, steps: int, like: Records) -> tuple[torch.cuda.CUDAGraph, Records]:
+        """Return a graph of n steps, and the memory from which it reads their records; nothing is computed yet."""
+        graph, memory, size = torch.cuda.CUDAGraph(), like.empty(len(like)), len(like) // steps
+        self._stream.synchronize()
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            for step in range(steps):
+                self._step(memory[step * size : (step + 1) * size])
+        for optimizer in self._optimizers:
+            optimizer.count(-steps)
+        return graph, memory
+
+    def _step(self, records: Records) -> None:
+        """Take one step, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
+        count, at_once, label = len(records), self._schedule.part_rows, self._label.party
+        parties = [role.party for role in self._features]
+        for start in range(0, count, at_once):
+            part = records[start : start + at_once]
+            at_label, *at_features = part.rows
+            cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
+            gradients = label.backward_at(part.labelled, at_label, [self._crossed(cut) for cut in cuts], count)
+            for party, gradient in zip(parties, gradients, strict=True):
+                party.backward(self._crossed(gradient), count)
+        for each in (label, *parties):
+            each.update()
+
+    def _crossed(self, tensor: Tensor) -> Tensor:
+        """Return what arrives at the other party."""
+        wire = self._label.job.training.wire
+        return tensor if wire == "float32" else rounded(tensor, wire)
+
+    @contextmanager
+    def _preparing(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self._prepared += time.perf_counter() - begun

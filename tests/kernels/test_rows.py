@@ -1,0 +1,194 @@
+import math
+from typing import Any
+
+import numba.core.caching
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tpsl.kernels.rows import gather, has_loops
+from tpsl.kernels.rows_numba import _compiled
+from tpsl.models.layers import PaddedLinear
+from tpsl.models.table import Table, lazy_optimizer
+
+NAMES = ["sgd", "adagrad", "adam"]
+OF_TORCH: dict[str, Any] = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}
+ROWS, DIM, FIELDS, NUMBERS = 40, 6, 5, 3
+
+
+class Half(nn.Module):
+    """An embedding layer, with the gradient of PyTorch or with that of a table that keeps it, and a dense layer."""
+
+    def __init__(self, *, lazy: bool = True, dim: int = DIM) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.table = Table(ROWS, dim, lazy=lazy)
+        self.layer = PaddedLinear(FIELDS * dim + NUMBERS, 1)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.normal_(0.0, 1 / math.sqrt(FIELDS * dim), generator=generator)
+
+    def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        return torch.tanh(self.layer(self.table.beside(categorical, numeric)))
+
+
+def batch(number: int, records: int = 32, *, rows: int = ROWS) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    categorical = torch.randint(0, rows, (records, FIELDS), generator=generator, dtype=torch.int32)
+    return categorical, torch.randn(records, NUMBERS, generator=generator)
+
+
+def trained(half: Half, optimizer: torch.optim.Optimizer, steps: int, records: int = 32, parts: int = 1) -> Half:
+    for step in range(steps):
+        for inputs in zip(*(tensor.chunk(parts) for tensor in batch(step, records)), strict=True):
+            ((half(*inputs) - 1).square().sum() / (records or 1)).backward()
+        optimizer.step()
+        half.zero_grad()
+    return half
+
+
+@pytest.mark.parametrize("dim", [1, 6, 16, 40])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hundred_steps_are_those_of_torch_optim(name: str, dim: int) -> None:
+    """Most rows of a batch occur several times in it."""
+    simple, fast = Half(dim=dim), Half(dim=dim)
+    begun = fast.table.weight.detach().clone()
+    trained(simple, OF_TORCH[name]([simple.table.weight], lr=0.05), 100)
+    trained(fast, lazy_optimizer(name, fast.table, 0.05), 100)
+    assert fast.table.weight.grad is None
+    assert (fast.table.weight - begun).abs().max() > 0.02
+    torch.testing.assert_close(fast.table.weight, simple.table.weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_several_passes_before_an_update_are_one_batch(name: str) -> None:
+    simple, fast = Half(), Half()
+    trained(simple, OF_TORCH[name]([simple.table.weight], lr=0.05), 10, parts=4)
+    trained(fast, lazy_optimizer(name, fast.table, 0.05), 10, parts=4)
+    torch.testing.assert_close(fast.table.weight, simple.table.weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_bits_each_time_and_with_any_number_of_threads(name: str) -> None:
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 2):
+            torch.set_num_threads(threads)
+            table = Table(ROWS, 16, lazy=True)
+            nn.init.ones_(table.weight)
+            optimizer = lazy_optimizer(name, table, 0.05)
+            for step in range(5):
+                gradient = torch.randn(500, FIELDS, 16, generator=torch.Generator().manual_seed(step))
+                table(batch(step, 500)[0]).backward(gradient)
+                optimizer.step()
+            results.append(table.weight.detach().clone())
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[1], results[2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_states_go_from_torch_optim_to_the_loops_and_back(name: str) -> None:
+    one, other = Half(), Half()
+    optimizers = [OF_TORCH[name]([one.table.weight], lr=0.05), lazy_optimizer(name, other.table, 0.05)]
+    for half, optimizer in zip((one, other), optimizers, strict=True):
+        trained(half, optimizer, 3)
+    states = [optimizer.state_dict() for optimizer in optimizers]
+    assert states[0]["param_groups"] == states[1]["param_groups"]
+    torch.testing.assert_close(states[0]["state"], states[1]["state"], rtol=1e-5, atol=1e-7)
+    for optimizer, state in zip(optimizers, states[::-1], strict=True):
+        optimizer.load_state_dict(state)
+    for half, optimizer in zip((one, other), optimizers, strict=True):
+        trained(half, optimizer, 3)
+    torch.testing.assert_close(one.table.weight, other.table.weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_touched_rows_change_the_first_and_the_last_too(name: str) -> None:
+    table = Table(ROWS, DIM, lazy=True)
+    before = table.weight.detach().clone()
+    optimizer = lazy_optimizer(name, table, 0.05)
+    table(torch.tensor([[0, ROWS - 1], [7, 0]])).sum().backward()
+    optimizer.step()
+    changed = (table.weight != before).all(dim=1)
+    assert changed.nonzero().flatten().tolist() == [0, 7, ROWS - 1]
+    assert torch.equal(table.weight[~changed], before[~changed])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_batch_changes_nothing_and_counts_as_a_step(name: str) -> None:
+    simple, fast = Half(), Half()
+    optimizers = [OF_TORCH[name]([simple.table.weight], lr=0.05), lazy_optimizer(name, fast.table, 0.05)]
+    for half, optimizer in zip((simple, fast), optimizers, strict=True):
+        trained(half, optimizer, 2)
+        trained(half, optimizer, 1, records=0)
+        trained(half, optimizer, 2)
+    torch.testing.assert_close(fast.table.weight, simple.table.weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_rows_are_looked_up_beside_numbers(dtype: torch.dtype) -> None:
+    weight = torch.randn(ROWS, DIM)
+    categorical = batch(0)[0].to(dtype)
+    expected = weight[categorical.long()].flatten(start_dim=1)
+    assert torch.equal(gather(weight, categorical), expected)
+    out = torch.full((len(categorical), FIELDS * DIM + NUMBERS), 7.0)
+    assert gather(weight, categorical, out) is out
+    assert torch.equal(out, torch.cat([expected, torch.full((len(categorical), NUMBERS), 7.0)], dim=1))
+
+
+def test_a_table_gives_the_same_inputs_whether_it_keeps_its_gradient_or_not() -> None:
+    keeps, does_not = Half(), Half(lazy=False)
+    lazy_optimizer("sgd", keeps.table, 0.1)
+    categorical, numeric = batch(3)
+    assert torch.equal(keeps.table.beside(categorical, numeric), does_not.table.beside(categorical, numeric))
+    assert torch.equal(keeps.table(categorical), does_not.table(categorical))
+    with torch.no_grad():
+        assert torch.equal(keeps.table(categorical), does_not.table(categorical))
+    assert keeps.table.touched == []
+
+
+def test_the_gradient_of_the_numbers_goes_on() -> None:
+    half = Half()
+    lazy_optimizer("sgd", half.table, 0.1)
+    categorical, numeric = batch(3)
+    numeric.requires_grad_()
+    half.table.beside(categorical, numeric).square().sum().backward()
+    torch.testing.assert_close(numeric.grad, 2 * numeric.detach())
+
+
+@pytest.mark.parametrize("wrong", [-1, ROWS, 2**31 - 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_a_row_is_refused_and_nothing_changes(name: str, wrong: int) -> None:
+    table = Table(ROWS, DIM, lazy=True)
+    before = table.weight.detach().clone()
+    optimizer = lazy_optimizer(name, table, 0.05)
+    rows = torch.tensor([[0, wrong]], dtype=torch.int32)
+    with pytest.raises(IndexError, match=f"the table has rows 0 to 39; .*{wrong}.* were looked up"):
+        table(rows)
+    assert table.touched is not None
+    table.touched.append((rows, torch.ones(1, 2 * DIM)))
+    with pytest.raises(IndexError, match="the table has rows 0 to 39"):
+        optimizer.step()
+    assert torch.equal(table.weight, before)
+
+
+def test_where_there_are_no_loops_torch_optim_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_loops("cpu") and not has_loops("meta")
+    monkeypatch.setattr("tpsl.kernels.rows._LOOPS", {"cpu": ("a_package_that_is_missing", "tpsl.kernels.rows_numba")})
+    half = Half()
+    optimizer = lazy_optimizer("adam", half.table, 0.05)
+    assert type(optimizer) is torch.optim.SparseAdam
+    trained(half, optimizer, 1)
+    assert half.table.touched is None
+
+
+def test_loops_are_compiled_where_no_folder_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(numba.core.caching.CompileResultCacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(double, cache=True)
+    assert _compiled(double)(21) == 42
