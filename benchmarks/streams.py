@@ -13,6 +13,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -40,6 +41,18 @@ class Way(NamedTuple):
         if wire not in get_args(WireDtype):
             raise argparse.ArgumentTypeError(f"{wire} is none of {', '.join(get_args(WireDtype))}")
         return cls(wire, *map(int, numbers))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.wire}, {self.streams} streams, staleness {self.staleness}, {self.micro_batches} parts"
+
+
+def started(way: Way, options: argparse.Namespace, folder: Path) -> TwoParties:
+    """Both processes of a contender, with enough records that no epoch ends within the steps."""
+    steps = WARM_UP + options.rounds * (way.staleness + 1 + options.steps) + way.staleness
+    shape = (options.batch, steps, options.fields, options.largest_vocabulary, way.wire)
+    job = criteo_shape(*shape, staleness=way.staleness, micro_batches=way.micro_batches)
+    threads = (options.threads, options.threads)
+    return TwoParties(job, folder / str(way), threads=threads, device=options.device, streams=way.streams)
 
 
 def milliseconds_by_thread(before: Mapping[str, float], child: Child, steps: int) -> dict[str, float]:
@@ -77,22 +90,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = {}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
-        contenders = {}
-        for way in options.way:
-            steps = WARM_UP + options.rounds * (way.staleness + 1 + options.steps) + way.staleness
-            shape = (options.batch, steps, options.fields, options.largest_vocabulary, way.wire)
-            job = criteo_shape(*shape, staleness=way.staleness, micro_batches=way.micro_batches)
-            name = f"{way.wire}, {way.streams} streams, staleness {way.staleness}, {way.micro_batches} parts"
-            threads = (options.threads, options.threads)
-            parties = TwoParties(job, Path(folder) / name, threads=threads, device=options.device, streams=way.streams)
-            contenders[name] = way, running.enter_context(parties)
-        for _, parties in contenders.values():
-            parties.steps(WARM_UP)
-        for name, (way, parties) in contenders.items():
-            found[name] = measured(parties, way, options.batch, options.rounds, options.steps)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running, ThreadPoolExecutor() as starting:
+        contenders = list(starting.map(lambda way: started(way, options, Path(folder)), options.way))
+        for parties in contenders:
+            running.enter_context(parties)
+        list(starting.map(lambda parties: parties.steps(WARM_UP), contenders))
+        for way, parties in zip(options.way, contenders, strict=True):
+            found[str(way)] = measured(parties, way, options.batch, options.rounds, options.steps)
             if not options.json:
-                print(f"{name}: {json.dumps(found[name])}", flush=True)
+                print(f"{way}: {json.dumps(found[str(way)])}", flush=True)
     if options.json:
         print(json.dumps(found))
 
