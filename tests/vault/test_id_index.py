@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Vault, VaultError, VaultFull, id_index
+from tpsl.vault import Vault, VaultError, VaultFull, id_index, nameless
 from tpsl.vault.texts import Texts
 
 
@@ -63,7 +63,7 @@ def test_a_disk_that_is_full_beside_the_database_changes_nothing(
     tiny: None, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(id_index, "TemporaryFile", lambda dir: Path("/dev/full").open("r+b"))  # noqa: SIM115
+        patch.setattr(nameless, "SpooledTemporaryFile", lambda size, dir: Path("/dev/full").open("r+b"))  # noqa: SIM115
         with pytest.raises(VaultFull, match="the disk is full; nothing was changed"):
             vault.add([(ids_of(0, 500), [0] * 500, None)])
     assert (len(vault), vault.verify()) == (1000, [])

@@ -12,13 +12,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault.blocks import Positions, count_records, have_ids, id_at, ids_between, read_blocks
+from tpsl.vault.nameless import nameless_files, read_back
 from tpsl.vault.texts import Hashes, Texts, mixed
 
 SCHEMA = "CREATE TABLE id_index (bucket INTEGER PRIMARY KEY, entries BLOB NOT NULL);"
@@ -33,10 +33,7 @@ _HALF = np.uint64(32)
 
 
 class NewIds:
-    """The hashes and positions of records that are added; on the disk, in parts by hash, where there are many.
-
-    The files have no name and lie in the vault's folder.
-    """
+    """The hashes and positions of records that are added; in files beside the vault, by hash, where there are many."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._files = folder, ExitStack()
@@ -64,13 +61,11 @@ class NewIds:
             return
         self._flush()
         for file in self._parts:
-            file.seek(0)
-            yield np.frombuffer(file.read(), np.uint64).reshape(-1, 2)
+            yield np.frombuffer(read_back(file), np.uint64).reshape(-1, 2)
 
     def _flush(self) -> None:
         if not self._parts:
-            for _ in range(_PARTS):
-                self._parts.append(self._files.enter_context(TemporaryFile(dir=self._folder)))  # noqa: SIM115
+            self._parts = self._files.enter_context(nameless_files(self._folder, _PARTS))
         if not self._pending:
             return
         rows = np.concatenate(self._pending)

@@ -1,44 +1,74 @@
-"""All ids of a vault in the order of their text, part by part, in bounded memory."""
+"""All ids of a vault in the order of their text, part by part, in bounded memory and linear time."""
 
 import sqlite3
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from tpsl.vault.blocks import CHUNK, Positions, chunk_count, count_records, ids_between
+from tpsl.vault.nameless import nameless_files, read_back
 from tpsl.vault.texts import Texts
 
 _IDS_AT_ONCE = 1 << 21
+_MOST_PARTS = 64
 _SAMPLE = 64
 """Sampled ids for each part: parts are of about one size."""
 
-Bounds = tuple[Texts, Texts, int]
-"""The least text of a part and that of the next (a column of one, or of none at either end), and how many records the
-vault had: those that came later are in no part."""
+
+class IdsInOrder:
+    """The ids that a vault has now; it is read when this is made, and not after.
+
+    Where they are more than fit into memory, each block is sorted and cut at the same texts, and its pieces go to files
+    beside the vault, one for each part.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
+        records = count_records(connection)
+        parts = min(_MOST_PARTS, max(1, -(-records // _IDS_AT_ONCE)))
+        self._files = ExitStack()
+        self._ids, self._positions = (self._files.enter_context(nameless_files(folder, parts)) for _ in range(2))
+        try:
+            cuts = _cuts(connection, records, parts)
+            for start in range(0, records, CHUNK):
+                self._cut(ids_between(connection, start, start + CHUNK), start, cuts)
+        except BaseException:
+            self._files.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._files.close()
+
+    def parts(self) -> Iterator[tuple[Texts, Positions]]:
+        """Ids in order, and their positions; each part goes on where the last one ended."""
+        for ids, positions in zip(self._ids, self._positions, strict=True):
+            texts, at = Texts.from_bytes(read_back(ids)), np.frombuffer(read_back(positions), np.int64)
+            order = texts.sorted_rows()
+            yield texts.take(order), at[order]
+
+    def _cut(self, ids: Texts, first: int, cuts: list[str]) -> None:
+        """Take in a block, whose positions begin with `first`."""
+        order = ids.sorted_rows()
+        ids = ids.take(order)
+        bounds = [0, *(bisect_left(ids, cut) for cut in cuts), len(ids)]
+        for part, (start, stop) in enumerate(pairwise(bounds)):
+            self._ids[part].write(ids.part(start, stop).to_bytes())
+            self._positions[part].write((first + order[start:stop]).tobytes())
 
 
-def bounds_of_parts(connection: sqlite3.Connection) -> list[Bounds]:
-    """What to ask `ids_in_order` for, so that all ids come in order."""
-    records = count_records(connection)
-    parts = max(1, -(-records // _IDS_AT_ONCE))
-    step = max(1, records // (parts * _SAMPLE))
-    nothing = Texts.of([])
+def _cuts(connection: sqlite3.Connection, records: int, parts: int) -> list[str]:
+    """Texts between which parts have about as many ids each."""
     if parts == 1:
-        return [(nothing, nothing, records)]
+        return []
+    step = max(1, records // (parts * _SAMPLE))
     chunks = (ids_between(connection, chunk * CHUNK, (chunk + 1) * CHUNK) for chunk in range(chunk_count(records)))
     sample = Texts.joined(ids.take(np.arange(0, len(ids), step)) for ids in chunks)
-    sample = sample.take(sample.sorted_rows())
-    cuts = [sample.part(at, at + 1) for at in (np.arange(1, parts) * len(sample) // parts).tolist()]
-    return [(low, high, records) for low, high in zip([nothing, *cuts], [*cuts, nothing], strict=True)]
-
-
-def ids_in_order(connection: sqlite3.Connection, low: Texts, high: Texts, records: int) -> tuple[Texts, Positions]:
-    """The ids from one text to before another, in order, and their positions."""
-    found, positions = [], [np.zeros(0, np.int64)]
-    for chunk in range(chunk_count(records)):
-        ids = ids_between(connection, chunk * CHUNK, min((chunk + 1) * CHUNK, records))
-        mine = ids.between(low, high)
-        found.append(ids.take(mine))
-        positions.append(chunk * CHUNK + np.flatnonzero(mine))
-    texts = Texts.joined(found)
-    order = texts.sorted_rows()
-    return texts.take(order), np.concatenate(positions)[order]
+    ordered = sample.take(sample.sorted_rows())
+    return [ordered[part * len(ordered) // parts] for part in range(1, parts)]

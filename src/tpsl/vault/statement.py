@@ -9,13 +9,14 @@ is an entry of the ledger, so that two statements show whether there was one bet
 
 import sqlite3
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from tpsl.vault import accounting
 from tpsl.vault.blocks import has_units
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_order import bounds_of_parts, ids_in_order
+from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series, as_json
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -51,15 +52,15 @@ _RELEASE: dict[str, tuple[type, ...]] = {
 _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,), "records": (int,)}
 
 
-def facts(connection: sqlite3.Connection) -> dict[str, Any]:
-    """All that a statement says about one state of the vault, as JSON-able data."""
+def facts(connection: sqlite3.Connection, folder: Path) -> dict[str, Any]:
+    """All that a statement says about one state of the vault in `folder`, as JSON-able data."""
     ledger = accounting.account(connection)
     tells_whom_it_knows = ledger.counts_people and has_units(connection)
     unit = None if tells_whom_it_knows else ledger.largest_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
-        "ids_digest": _ids_digest(connection),
+        "ids_digest": _ids_digest(connection, folder),
         "classes": ledger.classes,
         "released_records": ledger.released_records,
         "epsilon_per_record": as_json(ledger.epsilon_per_record),
@@ -102,10 +103,11 @@ def digest_of_ids(ids: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _ids_digest(connection: sqlite3.Connection) -> str:
+def _ids_digest(connection: sqlite3.Connection, folder: Path) -> str:
     digest = TextDigest()
-    for bounds in bounds_of_parts(connection):
-        digest.update(ids_in_order(connection, *bounds)[0])
+    with IdsInOrder(connection, folder) as ordered:
+        for ids, _ in ordered.parts():
+            digest.update(ids)
     return digest.hexdigest()
 
 

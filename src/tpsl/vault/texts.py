@@ -111,14 +111,6 @@ class Texts:
         """Whether both columns have the same texts."""
         return np.array_equal(np.frombuffer(self.to_bytes(), np.uint8), np.frombuffer(others.to_bytes(), np.uint8))
 
-    def between(self, low: Texts, high: Texts) -> npt.NDArray[np.bool_]:
-        """For each row, whether it is not less than the one text of `low`, and less than that of `high`, if any."""
-        found = np.ones(len(self), np.bool_)
-        for bound, compare in ((low, pc.greater_equal), (high, pc.less)):
-            if len(bound):
-                found &= compare(self._terminated, bound._terminated[0]).to_numpy(zero_copy_only=False)
-        return found
-
     def sorted_rows(self) -> npt.NDArray[np.int64]:
         """The rows in the order of their bytes, which is that of the texts' code points."""
         order: npt.NDArray[np.int64] = pc.sort_indices(self._terminated).to_numpy().astype(np.int64)

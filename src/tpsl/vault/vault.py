@@ -20,7 +20,7 @@ from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import find_positions
-from tpsl.vault.id_order import bounds_of_parts, ids_in_order
+from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
@@ -219,14 +219,13 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
             covered, outcomes = releasing.outcomes_of_series(self._connection, planned)
-            parts = bounds_of_parts(self._connection)
-        for bounds in parts:
-            with storage.reading(self._connection, self.path):
-                ids, positions = ids_in_order(self._connection, *bounds)
-            here = np.flatnonzero(covered[positions])
-            for start in range(0, len(here), CHUNK):
-                rows = here[start : start + CHUNK]
-                yield ids.take(rows).to_list(), outcomes[:, positions[rows]]
+            ordered = IdsInOrder(self._connection, self.path)
+        with ordered:
+            for ids, positions in ordered.parts():
+                here = np.flatnonzero(covered[positions])
+                for start in range(0, len(here), CHUNK):
+                    rows = here[start : start + CHUNK]
+                    yield ids.take(rows).to_list(), outcomes[:, positions[rows]]
 
     def release_statistic(
         self,
@@ -436,7 +435,7 @@ class Vault:
     def statement(self) -> dict[str, Any]:
         """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
         with storage.reading(self._connection, self.path):
-            return facts(self._connection)
+            return facts(self._connection, self.path)
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
