@@ -25,6 +25,7 @@ from tpsl.models.averaging import WeightAverage
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
+from tpsl.models.uncompiled import keep_compiler_out, take_step
 from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
@@ -39,6 +40,7 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
     elif issubclass(_part, lr_scheduler.LRScheduler):
         SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
+keep_compiler_out()
 
 
 class HalfOptimizer:
@@ -72,7 +74,7 @@ class HalfOptimizer:
         if records != 1:
             self._divide_gradients(records)
         for part in self._parts:
-            part.step()
+            take_step(part)
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
