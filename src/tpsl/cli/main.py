@@ -14,6 +14,7 @@ from tpsl.cli import (
     align,
     attack,
     audit,
+    bench,
     certs,
     data,
     data_check,
@@ -89,6 +90,7 @@ app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)
 app.command("predict", rich_help_panel=_TRAIN)(predict.predict)
 app.command("attack", rich_help_panel=_LOOK)(attack.attack)
 app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
+app.command("bench", rich_help_panel=_LOOK)(bench.bench)
 app.command("report", rich_help_panel=_LOOK)(report.report)
 app.command("ui", rich_help_panel=_LOOK)(ui.ui)
 app.command("export", rich_help_panel=_LOOK)(export.export)

@@ -1,0 +1,107 @@
+"""The network of the benchmark as a user of PyTorch writes it, and the records that it learns from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained: a folder with `shape.json` and the arrays of the records."""
+
+    shape: dict[str, Any]
+    categorical: Tensor
+    labels: Tensor
+    device: torch.device
+
+    @classmethod
+    def read(cls, folder: Path) -> Task:
+        """Read the records onto the device, and take as many threads as the shape says."""
+        shape = json.loads((folder / "shape.json").read_text(encoding="utf-8"))
+        torch.set_num_threads(shape["threads"])
+        torch.manual_seed(0)
+        device = torch.device(shape["device"])
+        categorical = torch.from_numpy(np.load(folder / "categorical.npy").astype(np.int64)).to(device)
+        return cls(shape, categorical, torch.from_numpy(np.load(folder / "labels.npy")).to(device), device)
+
+    def rows(self) -> Iterator[Tensor]:
+        """Yield the rows of one batch after the other, epoch after epoch, each in a new random order."""
+        size = self.shape["batch"]
+        while True:
+            order = torch.randperm(len(self.labels), device=self.device)
+            yield from order[: len(order) // size * size].split(size)
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the categories and labels of one batch after the other."""
+        for rows in self.rows():
+            yield self.categorical[rows], self.labels[rows]
+
+    def loss(self) -> nn.Module:
+        """Return the mean log loss."""
+        return nn.BCEWithLogitsLoss() if self.shape["classes"] == 2 else nn.CrossEntropyLoss()
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """Return labels as `loss` wants them."""
+        return labels.float() if self.shape["classes"] == 2 else labels
+
+    def bottom(self, *, sparse: bool = True) -> Bottom:
+        """Return a bottom half on the device."""
+        return Bottom(self.shape, sparse=sparse).to(self.device)
+
+    def top(self) -> Top:
+        """Return a top half on the device."""
+        return Top(self.shape).to(self.device)
+
+    def sgd(self, *halves: nn.Module) -> torch.optim.SGD:
+        """Return the optimiser of some halves."""
+        parameters = [parameter for half in halves for parameter in half.parameters()]
+        return torch.optim.SGD(parameters, lr=self.shape["learning_rate"])
+
+    def settle(self) -> None:
+        """Wait until the device has done everything."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+class Bottom(nn.Module):
+    """Categories → the cut, to which each party contributes a share from its own fields."""
+
+    def __init__(self, shape: dict[str, Any], *, sparse: bool) -> None:
+        super().__init__()
+        fields, parties, dim = shape["fields"], shape["parties"], shape["embedding_dim"]
+        self.embedding = nn.Embedding(shape["table_rows"], dim, sparse=sparse)
+        self.fields = [fields // parties + (party < fields % parties) for party in range(parties)]
+        self.layers = nn.ModuleList(_relu_layers(count * dim, shape["bottom"]) for count in self.fields)
+
+    def forward(self, categorical: Tensor) -> Tensor:
+        """Return the embeddings of a batch."""
+        parts = self.embedding(categorical).split(self.fields, dim=1)
+        outputs = [layers(part.flatten(1)) for layers, part in zip(self.layers, parts, strict=True)]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+
+
+class Top(nn.Module):
+    """The cut → logits: one for two classes, else one for each class."""
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        super().__init__()
+        self.layers = _relu_layers(shape["parties"] * shape["bottom"][-1], shape["top"])
+        self.output = nn.Linear(shape["top"][-1], 1 if shape["classes"] == 2 else shape["classes"])
+
+    def forward(self, cut: Tensor) -> Tensor:
+        """Return the logits of a batch."""
+        logits: Tensor = self.output(self.layers(cut))
+        return logits.squeeze(1) if logits.shape[1] == 1 else logits
+
+
+def _relu_layers(width: int, widths: list[int]) -> nn.Sequential:
+    pairs = zip([width, *widths], widths, strict=False)
+    return nn.Sequential(*(part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())))

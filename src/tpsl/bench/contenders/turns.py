@@ -1,0 +1,34 @@
+"""A contender's side of taking turns: it trains when `tpsl bench` says so, and says how long that took."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+
+PORT = "TPSL_BENCH_PORT"
+"""The environment variable with the port on which `tpsl bench` waits for a contender."""
+
+
+class Turns:
+    """Holds a training loop until it is its turn; `settle` ends what still runs on a device before time is taken."""
+
+    def __init__(self, settle: Callable[[], object] = lambda: None) -> None:
+        self._talk = socket.create_connection(("127.0.0.1", int(os.environ[PORT]))).makefile("rw", encoding="utf-8")
+        self._settle = settle
+        self._wanted, self._done, self._begun = 0, 0, 0.0
+
+    def step_done(self, steps: int = 1) -> None:
+        """Note steps that were done; if the turn is over, say how long it took and wait for the next one."""
+        self._done += steps
+        if self._done < self._wanted:
+            return
+        self._settle()
+        if self._wanted:
+            self._talk.write(f"{time.perf_counter() - self._begun} {self._done}\n")
+            self._talk.flush()
+        line = self._talk.readline()
+        if not line:
+            os._exit(0)  # from whatever thread of whatever framework
+        self._wanted, self._done, self._begun = int(line), 0, time.perf_counter()
