@@ -13,7 +13,7 @@ _IN_MEMORY = 1 << 20
 def nameless_files(folder: Path, count: int) -> Iterator[list[IO[bytes]]]:
     """Open empty files in a folder, for their owner only, to be written and then read; small ones stay in memory."""
     with ExitStack() as files:
-        yield [files.enter_context(SpooledTemporaryFile(_IN_MEMORY, dir=folder)) for _ in range(count)]
+        yield [files.enter_context(SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))) for _ in range(count)]
 
 
 def read_back(file: IO[bytes]) -> bytes:
