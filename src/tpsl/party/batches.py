@@ -50,7 +50,7 @@ class Batches:
         if self._features:
             index = rows if isinstance(rows, Tensor) else self._tensor(rows)
             return tuple(_taken(values, index) for values in self._features)
-        return tuple(map(self._tensor, self._read(rows)))
+        return tuple(map(self._tensor, self._read(np.asarray(rows))))
 
     def expect(self, rows: Rows) -> None:
         """Begin to read these rows, which will be asked for next, if that takes time and can be done beside other work.
