@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tpsl.bench.contender import Contender, ContenderFailed
-from tpsl.bench.measurements import BASELINE, QUICK, one_process, own_contenders, share_of_an_epoch, vault
+from tpsl.bench.measurements import BASELINE, ONE_PROCESS, OWN, QUICK, share_of_an_epoch, vault
 from tpsl.bench.race import Pace, Standing, race
 
-SHAPE = replace(QUICK.shape, steps=QUICK.pace.steps)
+SHAPE = QUICK.shape
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def quick_contenders(quick_programs: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_all_ways_of_this_package_stand_beside_plain_pytorch() -> None:
     told: list[str] = []
-    contenders = [BASELINE, *own_contenders(SHAPE)]
+    contenders = [BASELINE, *OWN]
     standings = race(contenders, SHAPE, QUICK.pace, lambda done, total, note: told.append(note))
     assert [standing.name for standing in standings] == [contender.name for contender in contenders]
     assert all(standing.reason is None for standing in standings), standings
@@ -31,7 +31,7 @@ def test_all_ways_of_this_package_stand_beside_plain_pytorch() -> None:
 
 def test_parties_that_share_the_fields_train_together() -> None:
     shape = replace(SHAPE, parties=2, classes=3)
-    _, own = race([BASELINE, one_process(shape)], shape, QUICK.pace)
+    _, own = race([BASELINE, ONE_PROCESS], shape, QUICK.pace)
     assert own.reason is None
 
 
@@ -48,13 +48,14 @@ def test_without_a_baseline_there_is_no_race() -> None:
 
 
 def test_a_turn_is_about_as_long_as_the_pace_says() -> None:
-    pace = Pace(turn_seconds=1.0, most_steps=8)
-    assert [pace.steps_of_a_turn(seconds) for seconds in (10.0, 1.0, 0.25, 0.001)] == [1, 1, 4, 8]
+    pace = Pace(turn_seconds=1.0, most_records=800)
+    assert [pace.steps_of_a_turn(seconds, 100) for seconds in (10.0, 1.0, 0.25, 0.001)] == [1, 1, 4, 8]
+    assert pace.steps_of_a_turn(0.001, 1000) == 1
 
 
 def test_the_vault_is_measured_against_an_epoch() -> None:
     figures = vault(replace(QUICK, vault_records=500))
     assert [figure.name for figure in figures] == ["create", "release", "look up", "verify"]
-    trained = Standing("tpsl, one process", "", samples_per_second=2 * figures[0].records_per_second)
+    trained = Standing(ONE_PROCESS.name, "", samples_per_second=2 * figures[0].records_per_second)
     assert share_of_an_epoch(figures[0], [trained]) == 2.0
     assert share_of_an_epoch(figures[0], []) is None

@@ -19,7 +19,7 @@ def test_each_part_has_its_table(tpsl: Any) -> None:
     assert said.status == 0, said.stderr
     lines = said.stdout.splitlines()
     assert lines[0].startswith("processor ")
-    assert any("of unsplit PyTorch" in line for line in lines)
+    assert any("ratio to unsplit PyTorch" in line for line in lines)
     assert any(line.startswith("tpsl, one process: `tpsl train`") for line in lines)
     assert any("verify" in line for line in lines) and not any("tpsl, two processes" in line for line in lines)
 
@@ -40,4 +40,6 @@ def test_nothing_is_installed_without_a_yes(tpsl: Any, tmp_path: Path) -> None:
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(tpsl: Any) -> None:
-    assert all(part in tpsl("bench", "--only", "memory").error(2) for part in ("speed", "growth", "large", "vault"))
+    assert all(
+        part in tpsl("bench", "--only", "memory").error(2) for part in ("speed", "small", "growth", "large", "vault")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import TextIO
 
 from tpsl.bench.contenders.turns import PORT
-from tpsl.training.job import Job
 
 PACKAGE = Path(__file__).parent.parent
 TO_START_SECONDS = 300
@@ -33,22 +33,32 @@ class Contender:
 
     name: str
     program: str
-    job: Job | None = None
-    """What this package trains; other contenders read the shape alone."""
+    training: dict[str, str] | None = None
+    """What differs in the job's training from the usual; None for contenders that have no job."""
     python: Path | None = None
     """The interpreter of a virtual environment; None: that of this process."""
     how: str = ""
     """How it is run, in a sentence."""
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What a step took on average in one turn."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of all processes of the contender; 0 where the system does not tell."""
+
+
 class RunningContender:
     """A contender that has started: it does the steps that it is told to do, and nothing in between."""
 
-    def __init__(self, conversation: TextIO, output: Path) -> None:
-        self._conversation, self._output = conversation, output
+    def __init__(self, conversation: TextIO, port: str, output: Path) -> None:
+        self._conversation, self._port, self._output = conversation, port, output
 
-    def seconds_for(self, steps: int) -> float:
-        """Have it do at least so many steps; return the seconds of one."""
+    def turn(self, steps: int) -> Turn:
+        """Have it do at least so many steps."""
+        before = _cpu_seconds(self._port)
         try:
             self._conversation.write(f"{steps}\n")
             self._conversation.flush()
@@ -58,7 +68,7 @@ class RunningContender:
         if not answer:
             raise ContenderFailed(_last_words(self._output))
         seconds, done = answer.split()
-        return float(seconds) / int(done)
+        return Turn(float(seconds) / int(done), (_cpu_seconds(self._port) - before) / int(done))
 
 
 @contextmanager
@@ -78,7 +88,7 @@ def started(contender: Contender, task: Path, folder: Path) -> Iterator[RunningC
         )
         try:
             with _accepted(door, process, output) as connection, connection.makefile("rw") as conversation:
-                yield RunningContender(conversation, output)
+                yield RunningContender(conversation, port, output)
         finally:
             _end(process, port)
 
@@ -86,12 +96,8 @@ def started(contender: Contender, task: Path, folder: Path) -> Iterator[RunningC
 def _command(contender: Contender, task: Path, folder: Path) -> list[str | Path]:
     package = PACKAGE if contender.python is None else _copied_programs(folder / "programs")
     program = package / "bench" / "contenders" / f"{contender.program}.py"
-    arguments: list[str | Path] = [task]
-    if contender.job is not None:
-        job = folder / "job.yaml"
-        job.write_text(contender.job.to_yaml(), encoding="utf-8")
-        arguments.append(job)
-    return [contender.python or sys.executable, program, *arguments]
+    settings = [] if contender.training is None else [json.dumps(contender.training)]
+    return [contender.python or sys.executable, program, task, *settings]
 
 
 def _environment(contender: Contender, folder: Path) -> dict[str, str]:
@@ -139,8 +145,25 @@ def _end(process: subprocess.Popen[bytes], port: str) -> None:
         process.wait(TO_END_SECONDS)
     process.kill()
     process.wait()
+    for found in _processes(port):
+        with suppress(OSError):
+            os.kill(int(found.name), signal.SIGKILL)
+
+
+def _processes(port: str) -> Iterator[Path]:
+    """Yield what Linux tells of each process that has inherited a contender's port."""
     mark = f"{PORT}={port}".encode()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if mark in environment.read_bytes().split(b"\0"):
-                os.kill(int(environment.parent.name), signal.SIGKILL)
+                yield environment.parent
+
+
+def _cpu_seconds(port: str) -> float:
+    """Return the CPU time that the processes of a contender have taken so far."""
+    ticks = 0
+    for process in _processes(port):
+        with suppress(OSError):
+            fields = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

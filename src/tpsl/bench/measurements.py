@@ -19,7 +19,16 @@ from tpsl.progress import Progress, no_progress
 from tpsl.vault import Vault
 
 BASELINE = Contender("unsplit PyTorch", "unsplit", how="nn.Embedding(sparse=True) and torch.optim.SGD, without privacy")
-ONE_PROCESS = "tpsl, one process"
+ONE_PROCESS = Contender("tpsl, one process", "tpsl_in_process", {}, how="`tpsl train`, ε = 1")
+_NETWORK = "`tpsl label serve` and `tpsl feature join`, ε = 1, mutual TLS on loopback"
+_ALONE = "the feature party alone after `exchange: labels`, ε = 1"
+OWN = (
+    ONE_PROCESS,
+    Contender("tpsl, two processes, bfloat16", "tpsl_two_parties", {"wire": "bfloat16"}, how=_NETWORK),
+    Contender("tpsl, two processes, int8", "tpsl_two_parties", {"wire": "int8"}, how=_NETWORK),
+    Contender("tpsl, handed over", "tpsl_in_process", {"exchange": "labels"}, how=_ALONE),
+)
+"""The ways in which this package trains."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,8 @@ class Size:
 
     shape: Shape
     pace: Pace
+    small_batches: Shape
+    """Batches as small as in peers' own examples (NVFlare's), where the time between steps counts."""
     large: Shape
     """Look-ups as many and as wide as those of MLPerf's DLRM-DCNv2."""
     variants: Sequence[tuple[str, dict[str, Any]]]
@@ -35,13 +46,16 @@ class Size:
     vault_records: int
 
     def on(self, device: Device) -> Size:
-        """Return the same with networks on a device."""
-        return replace(self, shape=replace(self.shape, device=device), large=replace(self.large, device=device))
+        """Return the same with networks on a device; a GPU takes as much in a moment as a CPU in a minute."""
+        shapes = {name: replace(getattr(self, name), device=device) for name in ("shape", "small_batches", "large")}
+        pace = self.pace if device == "cpu" else replace(self.pace, rounds=5, most_records=32 * self.pace.most_records)
+        return replace(self, pace=pace, **shapes)
 
 
 FULL = Size(
     Shape(),
     Pace(),
+    Shape(batch=64),
     Shape(batch=2048, fields=214, embedding_dim=128, largest_vocabulary=24_000),
     (
         ("a tenth of the rows", {"largest_vocabulary": 20_000}),
@@ -60,7 +74,8 @@ FULL = Size(
 _TINY = Shape(batch=64, fields=4, largest_vocabulary=50, embedding_dim=4, bottom=(8, 8), top=(8,))
 QUICK = Size(
     _TINY,
-    Pace(rounds=2, most_steps=2, warm_up=1),
+    Pace(rounds=2, most_records=128, warm_up=1),
+    replace(_TINY, batch=16),
     replace(_TINY, fields=8, embedding_dim=8),
     (("2 feature parties", {"parties": 2}),),
     10_000,
@@ -68,43 +83,25 @@ QUICK = Size(
 """Too small to tell anything: shows that everything runs."""
 
 
-def one_process(shape: Shape) -> Contender:
-    """Return this package with all parties in one process."""
-    return Contender(ONE_PROCESS, "tpsl_in_process", shape.job(), how="`tpsl train`, ε = 1")
-
-
-def own_contenders(shape: Shape) -> list[Contender]:
-    """Return the ways in which this package trains a shape."""
-    network = "`tpsl label serve` and `tpsl feature join`, ε = 1, mutual TLS on loopback, wire bfloat16"
-    hand_over = "the feature party alone after `exchange: labels`, ε = 1"
-    return [
-        one_process(shape),
-        Contender("tpsl, two processes", "tpsl_two_parties", shape.job(wire="bfloat16"), how=network),
-        Contender("tpsl, handed over", "tpsl_in_process", shape.job(exchange="labels"), how=hand_over),
-    ]
-
-
 def speed(shape: Shape, pace: Pace, peers: Sequence[Contender], progress: Progress = no_progress) -> list[Standing]:
-    """Race plain PyTorch, the ways of this package and peers on one shape."""
-    shape = replace(shape, steps=pace.steps)
-    return race([BASELINE, *own_contenders(shape), *peers], shape, pace, progress)
+    """Race plain PyTorch, all ways of this package and peers."""
+    return race([BASELINE, *OWN, *peers], shape, pace, progress)
+
+
+def one_process(shape: Shape, pace: Pace, progress: Progress = no_progress) -> list[Standing]:
+    """Race plain PyTorch and this package in one process."""
+    return race([BASELINE, ONE_PROCESS], shape, pace, progress)
 
 
 def growth(size: Size, progress: Progress = no_progress) -> list[tuple[str, list[Standing]]]:
     """Race plain PyTorch and this package in one process on shapes that differ from the usual one in one thing."""
     shapes = [("the usual shape", size.shape)]
     shapes += [(words, replace(size.shape, **changes)) for words, changes in size.variants]
-    found = []
+    pace, found = replace(size.pace, rounds=min(size.pace.rounds, 5)), []
     for number, (words, shape) in enumerate(shapes):
         progress(number, len(shapes), words)
-        found.append((words, one_process_race(shape, replace(size.pace, rounds=min(size.pace.rounds, 5)))))
+        found.append((words, one_process(shape, pace)))
     return found
-
-
-def one_process_race(shape: Shape, pace: Pace, progress: Progress = no_progress) -> list[Standing]:
-    """Race plain PyTorch and this package in one process."""
-    shape = replace(shape, steps=pace.steps)
-    return race([BASELINE, one_process(shape)], shape, pace, progress)
 
 
 @dataclass(frozen=True)
@@ -146,5 +143,5 @@ def _with_vault(path: Path, work: Callable[[Vault], object]) -> None:
 def share_of_an_epoch(figure: VaultFigure, standings: Sequence[Standing]) -> float | None:
     """Return the seconds of a figure against those of training in one process on as many records, if that ran."""
     speeds = {standing.name: standing.samples_per_second for standing in standings}
-    trained = speeds.get(ONE_PROCESS)
+    trained = speeds.get(ONE_PROCESS.name)
     return None if trained is None else trained / figure.records_per_second

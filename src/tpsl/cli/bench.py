@@ -23,9 +23,13 @@ class Part(StrEnum):
     """What can be measured."""
 
     SPEED = "speed"
+    SMALL = "small"
     GROWTH = "growth"
     LARGE = "large"
     VAULT = "vault"
+
+
+_WITH_PEERS = (Part.SPEED, Part.SMALL)
 
 
 def bench(
@@ -49,7 +53,7 @@ def bench(
     from tpsl.bench.measurements import FULL, QUICK
 
     parts, size = only or list(Part), (QUICK if quick else FULL).on(device)
-    environments = _Peers(peers, yes) if Part.SPEED in parts else _Peers(None, yes)
+    environments = _Peers(peers if set(parts) & set(_WITH_PEERS) else None, yes)
     found: dict[str, Any] = {"machine": machine()}
     found |= {part.value: _measured(part, size, environments) for part in Part if part in parts}
     answer(json, _as_dict(found), _tables(found, size))
@@ -81,14 +85,19 @@ class _Peers:
 def _measured(part: Part, size: Size, peers: _Peers) -> Any:
     from tpsl.bench import measurements
 
-    ready, missing = peers.contenders() if part is Part.SPEED else ([], [])
+    ready, missing = peers.contenders() if part in _WITH_PEERS else ([], [])
     with progress_bar(part.value) as progress:
-        if part is Part.SPEED:
-            return [*measurements.speed(size.shape, size.pace, ready, progress), *missing]
+        if part in _WITH_PEERS:
+            return [
+                *measurements.speed(
+                    size.shape if part is Part.SPEED else size.small_batches, size.pace, ready, progress
+                ),
+                *missing,
+            ]
         if part is Part.GROWTH:
             return measurements.growth(size, progress)
         if part is Part.LARGE:
-            return measurements.one_process_race(size.large, size.pace, progress)
+            return measurements.one_process(size.large, size.pace, progress)
         return measurements.vault(size, progress)
 
 
@@ -105,7 +114,7 @@ def _as_dict(found: dict[str, Any]) -> dict[str, Any]:
 
 def _tables(found: dict[str, Any], size: Size) -> Iterator[str | Table]:
     yield ", ".join(f"{name} {value}" for name, value in found["machine"].items())
-    for part, shape in (("speed", size.shape), ("large", size.large)):
+    for part, shape in (("speed", size.shape), ("small", size.small_batches), ("large", size.large)):
         if part in found:
             yield _race_table(str(shape), found[part])
             yield from (f"{standing.name}: {standing.how}" for standing in found[part])
@@ -118,26 +127,29 @@ def _tables(found: dict[str, Any], size: Size) -> Iterator[str | Table]:
 def _race_table(title: str, standings: Sequence[Standing]) -> Table:
     from rich.table import Table
 
-    table = Table("", "samples/s", f"of {standings[0].name}", "quartiles", title=title)
+    table = Table("", "samples/s", "ratio", "quartiles", "by CPU time", title=f"{title}; ratio to {standings[0].name}")
     for standing in standings:
         table.add_row(standing.name, *_figures(standing))
     return table
 
 
-def _figures(standing: Standing) -> tuple[str, str, str]:
+def _figures(standing: Standing) -> tuple[str, str, str, str]:
     if standing.samples_per_second is None or standing.ratio is None or standing.quartiles is None:
-        return f"not run: {standing.reason}", "–", "–"
+        return f"not run: {standing.reason}", "–", "–", "–"
     low, high = standing.quartiles
-    return f"{standing.samples_per_second:,.0f}", f"{standing.ratio:.3f}", f"{low:.3f} – {high:.3f}"
+    by_cpu_time = "–" if standing.cpu_ratio is None else f"{standing.cpu_ratio:.3f}"
+    return f"{standing.samples_per_second:,.0f}", f"{standing.ratio:.3f}", f"{low:.3f} – {high:.3f}", by_cpu_time
 
 
 def _growth_table(found: Sequence[tuple[str, Sequence[Standing]]]) -> Table:
     from rich.table import Table
 
     first = found[0][1]
-    table = Table("", *(f"{standing.name}, samples/s" for standing in first), f"of {first[0].name}", title="growth")
+    names = [f"{standing.name}, samples/s" for standing in first]
+    table = Table("", *names, "ratio", "by CPU time", title="growth")
     for words, (baseline, own) in found:
-        table.add_row(words, _figures(baseline)[0], *_figures(own)[:2])
+        samples, ratio, _, by_cpu_time = _figures(own)
+        table.add_row(words, _figures(baseline)[0], samples, ratio, by_cpu_time)
     return table
 
 

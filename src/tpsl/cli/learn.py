@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
 
 NETWORK, TUNED = "network", "tuned"
-_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -108,16 +106,8 @@ def _require_known(learner: str) -> None:
 
 
 def _show_learned(result: LearnResult, json: bool) -> None:
-    from tpsl.report.words import spent_text
+    from tpsl.report.words import learned_texts, spent_text
 
-    judged = result.validation
-    area = "–" if math.isnan(judged.validation_auc) else f"{judged.validation_auc:.4f}"
-    rows = {
-        "run": result.out,
-        "learner": f"{result.learner}: {result.setting}",
-        "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
-        "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
-        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
-        "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
-    }
+    guarantee = spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
+    rows = {"run": result.out, "guarantee": guarantee, **learned_texts(result)}
     answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))

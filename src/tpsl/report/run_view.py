@@ -117,6 +117,8 @@ class RunView(TypedDict):
     test: dict[str, float | None] | None
     shared_words: str
     """What was estimated from noisy labels of the test records, for every party to know; or nothing."""
+    learned: dict[str, str]
+    """Of a run in which a learner besides the network was fitted: what it is, and what noisy labels say of it."""
     local_head: dict[str, float | None] | None
     curves: list[dict[str, Any]]
     """The metrics after each epoch, each entry with `epoch`; which other keys there are is up to the training."""

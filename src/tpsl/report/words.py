@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tpsl.report.run_view import RunView, SumOverVaults
 
 if TYPE_CHECKING:
+    from tpsl.learners.learning import LearnResult
     from tpsl.training.noisy_metrics import NoisyMetrics
     from tpsl.training.shared_evaluation import SharedEvaluation
 
@@ -105,6 +106,21 @@ def shared_text(found: SharedEvaluation) -> str:
         f"Estimated from noisy labels of {found.records:,} {found.of}, {found.mechanism}, which every party may "
         f"know: {told} (± one standard error)."
     )
+
+
+_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
+
+
+def learned_texts(result: LearnResult) -> dict[str, str]:
+    """Return what a learner has made of noisy labels: what it is, what noisy labels say of it, what they are worth."""
+    judged = result.validation
+    area = auc_text(None if math.isnan(judged.validation_auc) else judged.validation_auc)
+    return {
+        "learner": f"{result.learner}: {result.setting}",
+        "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
+        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+        "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
+    }
 
 
 def budget_text(view: RunView) -> str:

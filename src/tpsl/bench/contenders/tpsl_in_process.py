@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import torch
 
 from tpsl.bench.contenders.turns import Turns
 from tpsl.bench.shape import Shape
-from tpsl.training.job import load_job
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train
 
@@ -29,8 +29,9 @@ class TakesTurns(NullObserver):
 
 def main() -> None:
     """Train the job in turns, in a run in the working directory."""
-    shape, job = Shape.read(Path(sys.argv[1])), load_job(Path(sys.argv[2]))
+    shape = Shape.read(Path(sys.argv[1]))
     torch.set_num_threads(shape.threads)
+    job = shape.job(**json.loads(sys.argv[2]))
     device = torch.device(shape.device)
     train(job, Path("run"), data=shape.records(), device=device, watching=Watching(TakesTurns(device)))
 

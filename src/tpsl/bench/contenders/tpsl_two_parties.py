@@ -6,6 +6,7 @@ serve` and `tpsl feature join` run.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from tpsl.bench.contenders.tpsl_in_process import TakesTurns
 from tpsl.bench.shape import Device, Shape
-from tpsl.training.job import Job, load_job
+from tpsl.training.job import Job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Fact, NullObserver, Watching
@@ -53,8 +54,9 @@ def be_feature_party(job: Job, device: Device) -> None:
 
 def main() -> None:
     """Be the party that the command names; the feature party if it names none."""
-    shape, job = Shape.read(Path(sys.argv[1])), load_job(Path(sys.argv[2]))
+    shape = Shape.read(Path(sys.argv[1]))
     torch.set_num_threads(shape.threads)
+    job = shape.job(**json.loads(sys.argv[2]))
     if sys.argv[3:] == [LABEL]:
         be_label_party(job)
     else:

@@ -238,6 +238,7 @@ const tpslReport = (() => {
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
         ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in noisy statistics", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
         ["Starts from", run.origin && `${run.origin.run}, whose ${figures.count(run.origin.train_records)} records ${run.origin.total_epsilon_text === null ? "are in these weights too" : `had spent ε = ${run.origin.total_epsilon_text} in all`}`],
+        ...Object.entries(run.learned).map(([name, text]) => [name[0].toUpperCase() + name.slice(1), text]),
         ["Last written", run.updated?.replace("T", " ").replace("+00:00", " UTC")]])));
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
       run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
