@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
+from tpsl.kernels.side_stream import side_stream
 from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.transport.checks import NOT_FINITE, BadMessage
@@ -103,15 +104,20 @@ class DeviceSteps:
         """Take one step, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
         count, at_once, label = len(records), self._schedule.part_rows, self._label.party
         parties = [role.party for role in self._features]
-        for start in range(0, count, at_once):
-            part = records[start : start + at_once]
-            at_label, *at_features = part.rows
-            cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
-            gradients = label.backward_at(part.labelled, at_label, [self._crossed(cut) for cut in cuts], count)
-            for party, gradient in zip(parties, gradients, strict=True):
-                party.backward(self._crossed(gradient), count)
-        for each in (label, *parties):
-            each.update()
+        beside = side_stream(label.device)
+        # Gradients of several parts are added up, and not beside.
+        with beside.open() if at_once >= count else nullcontext():
+            for start in range(0, count, at_once):
+                part = records[start : start + at_once]
+                at_label, *at_features = part.rows
+                cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
+                gradients = label.backward_at(part.labelled, at_label, [self._crossed(cut) for cut in cuts], count)
+                if start + at_once >= count:
+                    label.update()
+                for party, gradient in zip(parties, gradients, strict=True):
+                    party.backward(self._crossed(gradient), count)
+            for party in parties:
+                party.update()
 
     def _crossed(self, tensor: Tensor) -> Tensor:
         """Return what arrives at the other party."""
