@@ -1,4 +1,4 @@
-"""What two organisations cost: samples per second over a network against the unsplit network, in one run.
+"""What two organisations cost: samples per second over a network against plain PyTorch, unsplit, in one run.
 
 Every contender lives in processes of its own on the same cores and works only when it is its turn: so many steps at a
 time, round after round. Reported is the median over rounds of the ratio to the unsplit network (2 threads) of the same
@@ -22,6 +22,7 @@ from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tpsl.data.config import SyntheticData
@@ -29,19 +30,17 @@ from tpsl.data.dataset import load
 from tpsl.data.source import table_features
 from tpsl.data.true_labels import reveal
 from tpsl.models.config import OptimizerConfig
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.batches import Batches
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, load_job
 from tpsl.training.schedule import Schedule
 from tpsl.transport.messages import WireDtype
+from tpsl.transport.rounding import wire_bytes
 from two_parties import Contender, Turns, TwoParties
 
 LARGEST_VOCABULARY = 254_000
 """With 39 fields whose sizes grow geometrically from 4 to this, the table has a million rows."""
 TEST_FRACTION = 0.01
 BASELINE = "unsplit"
-WIRES: tuple[WireDtype, ...] = ("bfloat16", "float32")
+WIRES: tuple[WireDtype, ...] = ("int8", "bfloat16", "float32")
 QUIET = 0.05
 """Share of the machine that others may take in a round that counts."""
 LEAST_ROUNDS = 5
@@ -55,7 +54,7 @@ class Turn(NamedTuple):
     taken_by_others: float
 
 
-def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, wire: WireDtype) -> Job:
+def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, wire: WireDtype, **training: int) -> Job:
     """A job with enough records that no epoch, and so no evaluation and no checkpoint, ends within the steps."""
     sgd = OptimizerConfig(name="sgd", learning_rate=0.01)
     return Job(
@@ -68,31 +67,37 @@ def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, w
         ),
         privacy=PrivacyConfig(epsilon=1.0),
         training=TrainingConfig(
-            epochs=1, batch_size=batch, checkpoint_every=1 << 30, feature_optimizer=sgd, label_optimizer=sgd, wire=wire
+            epochs=1,
+            batch_size=batch,
+            checkpoint_every=1 << 30,
+            feature_optimizer=sgd,
+            label_optimizer=sgd,
+            wire=wire,
+            **training,
         ),
     )
 
 
 def unsplit(job: Job) -> None:
-    """The whole network in one autograd graph, on the batches of the job."""
+    """The whole network in plain PyTorch, as a user writes it, on the batches of the job."""
     data = load(job.data)
     (held,) = (table_features(inputs, "the network") for inputs in data.feature_parties.values())
-    schedule = Schedule(job, data.train, data.test)
-    generator = torch.Generator().manual_seed(job.training.seed)
-    bottom = Bottom(held.embedding_rows, held.categorical.shape[1], held.numeric.shape[1], job.model, generator)
-    top = Top(bottom.width, data.classes, job.model, generator)
-    updates = [
-        HalfOptimizer(bottom, job.training.feature_optimizer),
-        HalfOptimizer(top, job.training.label_optimizer),
-    ]
-    inputs, labels = Batches(held), torch.from_numpy(reveal(data.labels)).float()
+    categories, labels = torch.from_numpy(held.categorical), torch.from_numpy(reveal(data.labels)).float()
+    model, steps = job.model, Schedule(job, data.train, data.test)
+    embedding = nn.Embedding(held.embedding_rows, model.embedding_dim, sparse=True)
+    layers, width = nn.Sequential(), categories.shape[1] * model.embedding_dim
+    for next_width in (*model.bottom, *model.top):
+        layers.extend([nn.Linear(width, next_width), nn.ReLU()])
+        width = next_width
+    layers.append(nn.Linear(width, 1))
+    optimizer = torch.optim.SGD([*embedding.parameters(), *layers.parameters()], lr=0.01)
     turns = Turns()
-    for step in range(schedule.total_steps):
-        rows = data.train[schedule.plan.batch(step)]
-        z = top(bottom(*inputs.batch(rows)))
-        functional.binary_cross_entropy_with_logits(z, labels[torch.from_numpy(rows)]).backward()  # type: ignore[no-untyped-call]
-        for update in updates:
-            update.step()
+    for step in range(steps.total_steps):
+        rows = torch.from_numpy(data.train[steps.plan.batch(step)])
+        logits = layers(embedding(categories[rows]).flatten(1)).squeeze(1)
+        optimizer.zero_grad()
+        functional.binary_cross_entropy_with_logits(logits, labels[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
         turns.step_done()
 
 
@@ -161,12 +166,12 @@ def report(turns: Mapping[str, list[Turn]], batch: int) -> dict[str, dict[str, A
     return result
 
 
-def bytes_per_tensor_byte(parties: TwoParties, batch: int, steps: int, itemsize: int, width: int) -> float:
+def bytes_per_tensor_byte(parties: TwoParties, steps: int, tensor: int) -> float:
     """What the connection carries for a byte of embeddings and gradients."""
     parties.steps(1)
     before = parties.bytes_carried()
     parties.steps(steps)
-    return (parties.bytes_carried() - before) / (2 * batch * width * itemsize * steps)
+    return (parties.bytes_carried() - before) / (2 * tensor * steps)
 
 
 def main() -> None:
@@ -175,6 +180,8 @@ def main() -> None:
     parser.add_argument("--fields", type=int, default=39)
     parser.add_argument("--largest-vocabulary", type=int, default=LARGEST_VOCABULARY)
     parser.add_argument("--wire", choices=WIRES, nargs="+", default=WIRES)
+    parser.add_argument("--micro-batches", type=int, default=1)
+    parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=15, help="two at least")
     parser.add_argument("--steps", type=int, default=8, help="steps of a turn")
     parser.add_argument("--warm-up", type=int, default=5, help="steps of each contender before the first round")
@@ -193,11 +200,12 @@ def main() -> None:
         return
     shape = (
         options.batch,
-        options.warm_up + options.rounds * options.steps,
+        options.warm_up + options.rounds * options.steps + options.staleness,
         options.fields,
         options.largest_vocabulary,
     )
-    jobs = {wire: criteo_shape(*shape, wire) for wire in options.wire}
+    overlap = {"micro_batches": options.micro_batches, "staleness": options.staleness}
+    jobs = {wire: criteo_shape(*shape, wire, **overlap) for wire in options.wire}
     threads = options.feature_threads, options.label_threads
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
@@ -215,8 +223,8 @@ def main() -> None:
         running.close()
         for wire, job in jobs.items():
             with TwoParties(job, folder / f"{wire} counted", threads=threads, proxy=True) as parties:
-                itemsize, width = getattr(torch, wire).itemsize, job.model.cut_width("feature")
-                carried = bytes_per_tensor_byte(parties, options.batch, options.steps, itemsize, width)
+                tensor = wire_bytes((options.batch, job.model.cut_width("feature")), wire)
+                carried = bytes_per_tensor_byte(parties, options.steps, tensor)
             result[wire]["bytes per tensor byte"] = round(carried, 4)
     if options.json:
         print(json.dumps(result))

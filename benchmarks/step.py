@@ -1,9 +1,10 @@
 """What privacy and the split cost: the time of one step, side by side in one run.
 
-Three networks of the same shape take turns on the same batches: unsplit (one autograd graph, the baseline), split
-without noise, split with noise. Reported is the median over rounds of the ratio to the baseline of the same round,
-because the machine's speed drifts more between rounds than within one. Times are CPU seconds (on one thread, unless
-told otherwise), which other work on the machine disturbs least.
+Networks of the same shape take turns on the same batches: unsplit as a user of PyTorch writes it (one module, sparse
+gradients for the table, an optimiser of `torch.optim`: the baseline), split without noise, split with noise. Reported
+is the median over rounds of the ratio to the baseline of the same round, because the machine's speed drifts more
+between rounds than within one: of wall time, and of CPU seconds, which other work on the machine disturbs least. How
+much of a step the perturbation is, is the time of its call in the same process.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.data.features import Features
@@ -26,13 +28,15 @@ from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.batches import Batches
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
+from tpsl.training.allocator import keep_freed_memory
 from tpsl.vault import Vault
 
 Step = Callable[[int], None]
+BASELINE = "plain PyTorch"
+RATE = 0.01
 
 
 def features(records: int, fields: int, numbers: int, rows: int) -> Features:
@@ -46,21 +50,47 @@ def features(records: int, fields: int, numbers: int, rows: int) -> Features:
     )
 
 
-def halves(held: Features, config: ModelConfig) -> tuple[Bottom, Top]:
-    generator = torch.Generator().manual_seed(0)
-    bottom = Bottom(held.embedding_rows, held.categorical.shape[1], held.numeric.shape[1], config, generator)
-    return bottom, Top(bottom.width, 2, config, generator)
+class PlainNetwork(nn.Module):
+    """The paper's network in plain PyTorch."""
+
+    def __init__(self, held: Features, *, sparse: bool) -> None:
+        super().__init__()
+        fields, numbers = held.categorical.shape[1], held.numeric.shape[1]
+        self.embedding = nn.Embedding(held.embedding_rows, 16, sparse=sparse)
+        self.layers = nn.Sequential(
+            nn.Linear(16 * fields + numbers, 128),
+            nn.ReLU(),
+            nn.Linear(128, 128),
+            nn.ReLU(),
+            nn.Linear(128, 128),
+            nn.ReLU(),
+            nn.Linear(128, 128),
+            nn.ReLU(),
+            nn.Linear(128, 1),
+        )
+
+    def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        output: Tensor = self.layers(torch.cat([self.embedding(categorical).flatten(1), numeric], dim=1)).squeeze(1)
+        return output
 
 
-def unsplit_step(held: Features, config: ModelConfig, optimizer: OptimizerConfig, batch: int) -> Step:
-    f, h = halves(held, config)
-    inputs, updates = Batches(held), [HalfOptimizer(f, optimizer), HalfOptimizer(h, optimizer)]
+def plain_step(held: Features, optimizer: str, batch: int, *, sparse: bool) -> Step:
+    network = PlainNetwork(held, sparse=sparse)
+    table, dense = list(network.embedding.parameters()), list(network.layers.parameters())
+    updates: list[torch.optim.Optimizer]
+    if optimizer == "adam":
+        updates = [torch.optim.SparseAdam(table, RATE) if sparse else torch.optim.Adam(table, RATE)]
+        updates.append(torch.optim.Adam(dense, RATE))
+    else:
+        updates = [{"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[optimizer]([*table, *dense], RATE)]
+    categorical, numeric = torch.from_numpy(held.categorical), torch.from_numpy(held.numeric)
     labels = torch.from_numpy((np.arange(len(held)) % 4 == 0).astype(np.float32))
 
     def step(number: int) -> None:
-        rows = batch_rows(number, batch, len(held))
-        z = h(f(*inputs.batch(rows)))
-        loss = functional.binary_cross_entropy_with_logits(z, labels[torch.from_numpy(rows)])
+        rows = torch.from_numpy(batch_rows(number, batch, len(held)))
+        for update in updates:
+            update.zero_grad()
+        loss = functional.binary_cross_entropy_with_logits(network(categorical[rows], numeric[rows]), labels[rows])
         loss.backward()  # type: ignore[no-untyped-call]
         for update in updates:
             update.step()
@@ -76,7 +106,9 @@ def split_step(
     mechanism: Mechanism,
     estimator: Estimator,
 ) -> Step:
-    f, h = halves(held, config)
+    generator = torch.Generator().manual_seed(0)
+    f = Bottom(held.embedding_rows, held.categorical.shape[1], held.numeric.shape[1], config, generator)
+    h = Top(f.width, 2, config, generator)
     ids = np.arange(len(held))
     with tempfile.TemporaryDirectory() as folder:
         labels = (ids % 4 == 0).astype(np.int64)
@@ -101,6 +133,16 @@ def batch_rows(number: int, batch: int, records: int) -> np.ndarray[tuple[int], 
     return np.arange(start, start + batch)
 
 
+def perturbation_seconds(mechanism: Mechanism, estimator: Estimator, batch: int) -> float:
+    """Return the CPU time of what noise adds to a step: the logit gradient from the evidence of a batch."""
+    gradient, z = LogitGradient(mechanism, estimator), torch.randn(batch)
+    evidence = gradient.evidence(np.zeros(batch, np.uint8))
+    before = time.process_time()
+    for _ in range(200):
+        gradient(z, evidence)
+    return (time.process_time() - before) / 200
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=8192)
@@ -108,43 +150,61 @@ def main() -> None:
     parser.add_argument("--numbers", type=int, default=13)
     parser.add_argument("--embedding-rows", type=int, default=1_000_000)
     parser.add_argument("--optimizer", choices=["sgd", "adam", "adagrad"], default="sgd")
+    parser.add_argument("--updates", choices=["lazy", "dense"], default="lazy")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    keep_freed_memory()
     held = features(8 * options.batch, options.fields, options.numbers, options.embedding_rows)
-    config, optimizer = ModelConfig(), OptimizerConfig(name=options.optimizer, learning_rate=0.01)
-    shared = (held, config, optimizer, options.batch)
-    steps = {
-        "unsplit": unsplit_step(*shared),
-        "split, no noise": split_step(*shared, identity(), "linear"),
-        "split, Laplace linear": split_step(*shared, laplace(1.0), "linear"),
-        "split, Discrete posterior": split_step(*shared, randomized_response(1.0), "posterior"),
+    config, optimizer = (
+        ModelConfig(embedding_updates=options.updates),
+        OptimizerConfig(name=options.optimizer, learning_rate=RATE),
+    )
+    noise: dict[str, tuple[Mechanism, Estimator]] = {
+        "split, no noise": (identity(), "linear"),
+        "split, Laplace linear": (laplace(1.0), "linear"),
+        "split, Discrete posterior": (randomized_response(1.0), "posterior"),
     }
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for round_number in range(-3, options.rounds):
-        for name, step in steps.items():
-            before = time.process_time()
-            step(round_number + 3)
-            if round_number >= 0:
-                times[name].append(time.process_time() - before)
-
-    def ratio(name: str, baseline: str) -> float:
-        return median(a / b for a, b in zip(times[name], times[baseline], strict=True))
-
+    steps = {BASELINE: plain_step(held, options.optimizer, options.batch, sparse=options.updates == "lazy")}
+    steps |= {name: split_step(held, config, optimizer, options.batch, *each) for name, each in noise.items()}
+    wall, cpu = measured(steps, options.rounds)
     result = {
         "batch": options.batch,
-        "milliseconds": {name: round(1000 * median(values), 2) for name, values in times.items()},
-        "split / unsplit": round(ratio("split, no noise", "unsplit"), 3),
-        "Laplace / no noise": round(ratio("split, Laplace linear", "split, no noise"), 3),
-        "Discrete posterior / no noise": round(ratio("split, Discrete posterior", "split, no noise"), 3),
+        "threads": options.threads,
+        "milliseconds": {name: round(1000 * median(values), 2) for name, values in wall.items()},
+        "CPU milliseconds": {name: round(1000 * median(values), 2) for name, values in cpu.items()},
+        "samples/s of plain PyTorch, times": {name: ratio(wall, BASELINE, name) for name in noise},
+        "the same by CPU seconds": {name: ratio(cpu, BASELINE, name) for name in noise},
+        "perturbation, % of a step": {
+            name: round(100 * perturbation_seconds(*each, options.batch) / median(cpu[name]), 2)
+            for name, each in noise.items()
+        },
     }
     if options.json:
         print(json.dumps(result))
         return
     for key, value in result.items():
         print(f"{key}: {value}")
+
+
+def measured(steps: dict[str, Step], rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return wall times and CPU times of all rounds; three more, before them, warm up."""
+    wall: dict[str, list[float]] = {name: [] for name in steps}
+    cpu: dict[str, list[float]] = {name: [] for name in steps}
+    for round_number in range(-3, rounds):
+        for name, step in steps.items():
+            before, cpu_before = time.perf_counter(), time.process_time()
+            step(round_number + 3)
+            if round_number >= 0:
+                wall[name].append(time.perf_counter() - before)
+                cpu[name].append(time.process_time() - cpu_before)
+    return wall, cpu
+
+
+def ratio(times: dict[str, list[float]], one: str, other: str) -> float:
+    return round(median(a / b for a, b in zip(times[one], times[other], strict=True)), 3)
 
 
 if __name__ == "__main__":

@@ -78,8 +78,16 @@ class Child:
 
     def cpu_seconds(self) -> float:
         """The CPU time of all its threads so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _seconds(Path(f"/proc/{self.process.pid}/stat"))[1]
+
+    def seconds_by_thread(self) -> dict[str, float]:
+        """The CPU time of each thread so far, by its number and name; the first one is the role's."""
+        stats = sorted(Path(f"/proc/{self.process.pid}/task").glob("*/stat"), key=lambda path: int(path.parent.name))
+        found = {}
+        for number, stat in enumerate(stats):
+            name, seconds = _seconds(stat)
+            found[f"{number} {name if number else 'the role'}"] = seconds
+        return found
 
     def __enter__(self) -> Self:
         return self
@@ -94,6 +102,13 @@ class Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def _seconds(stat: Path) -> tuple[str, float]:
+    """The name of a process or thread, and its CPU time."""
+    name, _, fields = stat.read_text(encoding="utf-8").partition("(")[2].rpartition(")")
+    used = fields.split()[11:13]
+    return name, sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 class Contender(Child):
@@ -117,7 +132,16 @@ class TwoParties(Contender):
     `folder` holds everything they write. Through a proxy the bytes between them are counted, and can be delayed.
     """
 
-    def __init__(self, job: Job, folder: Path, *, threads: tuple[int, int], proxy: bool = False) -> None:
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        *,
+        threads: tuple[int, int],
+        proxy: bool = False,
+        device: str = "cpu",
+        streams: int = 1,
+    ) -> None:
         folder.mkdir()
         job_file = folder / "job.yaml"
         job_file.write_text(job.to_yaml(), encoding="utf-8")
@@ -126,12 +150,13 @@ class TwoParties(Contender):
         issue(folder / "authority", folder / "certs-label", "label", label=True)
         issue(folder / "authority", folder / f"certs-{party}", party, label=False)
         feature_threads, label_threads = map(str, threads)
-        self.label = Child(__file__, "label", job_file, "--threads", label_threads)
+        local = ("--device", device, "--streams", str(streams))
+        self.label = Child(__file__, "label", job_file, "--threads", label_threads, *local)
         address = self.label.line()
         self.proxy = Child(PROXY, "--to", address) if proxy else None
         if self.proxy:
             address = f"127.0.0.1:{self.proxy.line()}"
-        super().__init__(__file__, "feature", job_file, "--threads", feature_threads, "--connect", address)
+        super().__init__(__file__, "feature", job_file, "--threads", feature_threads, "--connect", address, *local)
 
     def bytes_carried(self) -> int:
         """Bytes that went through the proxy so far, both ways."""
@@ -183,23 +208,20 @@ def main() -> None:
     parser.add_argument("job", type=Path)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--connect")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--streams", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     job = load_job(options.job)
     folder = options.job.parent
+    local = Local(device=options.device, streams=options.streams, vaults=folder / "vaults")
     if options.role == "label":
-        label = Local(listen="127.0.0.1:0", certificates=folder / "certs-label", vaults=folder / "vaults")
+        label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")
         serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))
         return
     (party,) = feature_party_names(job.data)
-    feature = Local(connect=options.connect, certificates=folder / f"certs-{party}")
-    join(
-        job,
-        party,
-        feature,
-        folder / "run-feature",
-        watching=Watching(InTurns()),
-    )
+    feature = local.overridden(connect=options.connect, certificates=folder / f"certs-{party}")
+    join(job, party, feature, folder / "run-feature", watching=Watching(InTurns()))
 
 
 if __name__ == "__main__":

@@ -123,9 +123,13 @@ class Page:
                 raise
 
     def _here(self, text: str) -> str:
-        """Take ports that are free; wait less for programs that have begun in a moment."""
+        """Take ports that are free; wait less for programs that have begun in a moment; train for two epochs at most.
+
+        Pages show what comes out, and that it is the same on two paths, not how good it is.
+        """
         for known, free in self.ports.items():
             text = re.sub(rf"\b{known}\b", free, text)
+        text = re.sub(r"\bepochs: (?:[3-9]|\d\d+)", "epochs: 2", text)
         return re.sub(r"^sleep \d+$", "sleep 1", text, flags=re.MULTILINE)
 
     def do_bash(self, block: Block) -> None:

@@ -120,11 +120,10 @@ def epsilons_of(rows: Sequence[Row]) -> list[float]:
 def markdown(rows: Sequence[Row], data: str) -> str:
     """Return the tables of the frontier; a ± is half of a 95 % t-interval over seeds."""
     epsilons = epsilons_of(rows)
-    seeds = sorted({row["seed"] for row in rows})
     plain = auc(rows, REFERENCE, None)
     parts = [
         f"# What ε buys on {data}\n",
-        f"{len(seeds)} seeds, each a replicate of the whole procedure, tuning included. Noise is seeded: these runs "
+        f"{_seeds(rows)}, each a replicate of the whole procedure, tuning included. Noise is seeded: these runs "
         f"are not private. Non-private test AUC: {_text(plain)}; with our network and committee "
         f"{_text(auc(rows, OURS_WITHOUT_NOISE, None))}.\n",
     ]
@@ -188,7 +187,12 @@ def _is(row: Row, algorithm: str) -> bool:
 
 def _where(cells: Sequence[Row]) -> str:
     levels = sorted({"∞" if row["epsilon"] is None else f"{row['epsilon']:g}" for row in cells})
-    return f"ε = {', '.join(levels)}, {len({row['seed'] for row in cells})} seeds"
+    return f"ε = {', '.join(levels)}, {_seeds(cells)}"
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    count = len({row["seed"] for row in rows})
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _table(title: str, epsilons: Sequence[float], lines: Sequence[Sequence[str]]) -> list[str]:

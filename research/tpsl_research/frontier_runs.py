@@ -91,7 +91,7 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
 
 
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
-    result = tune(RunSetup(job, RunFolder(place.work)), cell.space(job.classes), data=data)
+    result = tune(RunSetup(job, RunFolder(place.work), device=place.device), cell.space(job.classes), data=data)
     if cell.algorithm == NETWORK and cell.epsilon is not None:
         model, noisy = TrainedModel.open(place.work), _noisy(job, place)
         judges = noisy.take(held_out(len(load_once(job).train), job.training.validation, job.training.seed))
@@ -121,7 +121,7 @@ def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Pro
     job = cell.job(base)
     data, vault = load_once(job), place.work / _VAULT
     _noisy(job, place)
-    setup = RunSetup(job, RunFolder(place.work))
+    setup = RunSetup(job, RunFolder(place.work), device=place.device)
     return train_with_judges(setup, cell.space(job.classes), row["candidates"], data, vault).kept_predictions("test")
 
 

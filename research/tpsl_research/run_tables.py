@@ -9,7 +9,7 @@ from typing import Any, get_args
 from tpsl.attacks.scoring import ScoredBy
 from tpsl.files import write_atomically
 from tpsl.report.run_view import RunView
-from tpsl.report.words import MISSING, auc_text, ceiling_text, measured_text
+from tpsl.report.words import MISSING, auc_text, ceiling_text, measured_text, shown_attack
 from tpsl_research.text_table import Table
 
 
@@ -22,15 +22,15 @@ def runs_table(views: Sequence[RunView]) -> Table:
         "ε": [view["promise"]["epsilon_text"] + ("" if _is_private(view) else " (seeded)") for view in views],
         "δ": [view["promise"]["delta_text"] if view["promise"]["delta"] else MISSING for view in views],
         "Test AUC": [_measured(view["test"] or {}, "test_auc") for view in views],
-        "Attack AUC": [_measured(_attacks(view).get("shortest_distance", {}), "auc") for view in views],
+        "Attack AUC": [_measured(shown_attack(view) or {}, "auc") for view in views],
         "Formula": [auc_text(view["promise"]["closed_form"]) for view in views],
         "Ceiling": [auc_text(view["promise"]["ceiling"]) for view in views],
         "Audited ε ≥": [_rounded_down((view["audit"] or {}).get("lower_bound")) for view in views],
     }
     shown = {head: cells for head, cells in columns.items() if set(cells) != {MISSING}}
     caption = (
-        "Runs, AUCs with 95 % intervals. Attack AUC and formula: the shortest-distance attack. Ceiling: the most that "
-        "ε allows any attack that scores by the noisy label alone."
+        "Runs, AUCs with 95 % intervals. Attack AUC and formula: the shortest-distance attack, or what takes its place "
+        "where no gradients cross. Ceiling: the most that ε allows any attack that scores by what was released alone."
     )
     return Table(caption, (tuple(shown), *zip(*shown.values(), strict=True)))
 

@@ -17,3 +17,15 @@ def no_progress(done: int, total: int, note: str) -> None:
 
 def no_notice(text: str) -> None:
     """Say nothing."""
+
+
+def said_once(notice: Notice) -> Notice:
+    """Return a notice that says each sentence once, however many runs have it to say."""
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            notice(text)
+
+    return say

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tpsl.mechanisms import predicted_auc, randomized_response
+from tpsl.report.watching import WatchedFolder
 from tpsl.tuning.space import configuration
 
 
@@ -42,6 +44,30 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
     assert "run is a finished run; nothing to do" in again.stderr
     assert f"learner            {learner}: " in again.stdout and "ε = 3" in again.stdout
     assert "do not rely on it" not in again.stdout
+
+
+def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: Any) -> None:
+    tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
+    assert "for the page of a feature party name it with --party: feature" in tpsl("report", "run").error()
+    shown = tpsl("report", "run", "--party", "feature", "--out", "page.html", "--json").json()["runs"][0]
+    best = predicted_auc(randomized_response(3.0)).best_score
+    assert (shown["state"], shown["attack"], shown["attack_closed_form"]) == ("finished", "likelihood", best)
+    browser.open(office / "page.html")
+    text = browser.run("return document.body.innerText")
+    assert browser.console() == []
+    for part in (
+        "ε = 3",
+        "logistic: ",
+        "log loss 0.",
+        "clean labels",
+        "1,600",
+        "it has fitted it alone",
+        f"{best:.4f}",
+    ):
+        assert part in text
+    assert "unfinished" not in text and "both halves" not in text
+    (watched,) = WatchedFolder(office, "feature").snapshot().views
+    assert watched["learned"]["learner"].startswith("logistic: ")
 
 
 def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
@@ -87,4 +113,6 @@ def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Pa
     assert "not a network; it has read the noisy labels" in tpsl("attack", "run").error()
     (office / "run" / "label").mkdir()
     assert "holds a run that trains a network" in tpsl(*learning, "logistic").error()
-    assert "unknown learner 'forest'; known are lightgbm" in tpsl(*learning, "forest").error()
+    refused = tpsl(*learning, "forest").error()
+    assert "unknown learner 'forest'; known are lightgbm" in refused
+    assert refused.rstrip().endswith("committee, network, tuned, auto")

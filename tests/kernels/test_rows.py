@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tpsl.kernels.rows import gather, has_loops
 from tpsl.kernels.rows_numba import _compiled
+from tpsl.models.layers import PaddedLinear
 from tpsl.models.table import Table, lazy_optimizer
 
 NAMES = ["sgd", "adagrad", "adam"]
@@ -22,7 +23,7 @@ class Half(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(1)
         self.table = Table(ROWS, dim, lazy=lazy)
-        self.layer = nn.Linear(FIELDS * dim + NUMBERS, 1)
+        self.layer = PaddedLinear(FIELDS * dim + NUMBERS, 1)
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.normal_(0.0, 1 / math.sqrt(FIELDS * dim), generator=generator)

@@ -25,7 +25,7 @@ DELTA = 1e-6
 SMALL = [DiscreteGaussian(1, DELTA), DiscreteGaussian(7, DELTA), DiscreteLaplace(1), DiscreteLaplace(4)]
 
 
-def by_definition(noise: StatisticNoise, bound: int, classes: int) -> tuple[float, float]:
+def by_definition(noise: StatisticNoise, bound: int, classes: int, releases: int = 1) -> tuple[float, float]:
     """The two AUCs from the probabilities of all outcomes: `½ (1 + total variation)`, and the likelihood ratio's."""
     reach = 20 if isinstance(noise, DiscreteGaussian) else 100
     y = np.arange(-reach, reach + 1, dtype=np.float64)
@@ -39,6 +39,8 @@ def by_definition(noise: StatisticNoise, bound: int, classes: int) -> tuple[floa
     own, other = mass(bound), mass(0)
     if classes > 2:
         own, other = np.outer(own, other).ravel(), np.outer(other, own).ravel()
+    if releases == 2:
+        own, other = np.outer(own, own).ravel(), np.outer(other, other).ravel()
     ratio = np.round(np.log(own) - np.log(other), 6)
     best = sum(
         own[ratio == value].sum() * (other[ratio < value].sum() + other[ratio == value].sum() / 2)
@@ -55,6 +57,15 @@ def test_the_formulas_are_what_all_outcomes_say(noise: StatisticNoise, bound: in
     assert (predicted.likelier_class, predicted.best_score) == pytest.approx(
         by_definition(noise, bound, classes), abs=1e-6
     )
+
+
+@pytest.mark.parametrize("noise", SMALL, ids=str)
+def test_two_releases_tell_what_all_pairs_of_outcomes_say(noise: StatisticNoise) -> None:
+    predicted = predicted_statistic_auc(noise, 2, 2, releases=2)
+    assert (predicted.likelier_class, predicted.best_score) == pytest.approx(by_definition(noise, 2, 2, 2), abs=1e-6)
+    once = predicted_statistic_auc(noise, 2, 2)
+    assert once.likelier_class < predicted.likelier_class and once.best_score < predicted.best_score
+    assert predicted.best_score < predicted.ceiling
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])

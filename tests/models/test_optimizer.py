@@ -193,6 +193,20 @@ def test_sgd_is_the_papers_update() -> None:
         assert parameter.grad is None
 
 
+def test_adam_in_one_pass_is_adam() -> None:
+    ours, plain = half("dense"), half("dense")
+    steps(ours, HalfOptimizer(ours, OptimizerConfig(learning_rate=0.01)), 100)
+    adam = torch.optim.Adam(plain.parameters(), lr=0.01, fused=False)
+    for step in range(100):
+        adam.zero_grad()
+        generator = torch.Generator().manual_seed(step)
+        categorical = torch.randint(0, 50, (20, 4), generator=generator, dtype=torch.int32)
+        plain(categorical, torch.randn(20, 2, generator=generator)).square().mean().backward()
+        adam.step()
+    for one, other in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_weight_decay_spares_the_embeddings() -> None:
     module = half("dense")
     optimizer = HalfOptimizer(module, OptimizerConfig(name="sgd", learning_rate=0.5, weight_decay=0.1))

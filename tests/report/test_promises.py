@@ -1,9 +1,18 @@
 from math import exp, inf
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import gaussian, laplace, predicted_auc, randomized_response
+from tpsl.mechanisms import (
+    DEFAULT_BOUND,
+    auc_ceiling,
+    fit_noise,
+    gaussian,
+    laplace,
+    predicted_auc,
+    randomized_response,
+)
 from tpsl.report.promises import best_roc, promise_of
 from tpsl.training.job import make_job
 
@@ -49,13 +58,28 @@ def test_it_says_how_much_can_be_learned_from_the_job_and_the_number_of_records_
         assert promise_of(make_job(content, {}, "test"), 2, records=10_000)["worth_words"] == ""
 
 
-def test_a_statistic_has_no_closed_form_of_noisy_labels() -> None:
+def test_a_statistic_has_the_closed_form_of_who_knows_all_other_labels() -> None:
     content = {"privacy": {"epsilon": 1.0}, "method": "statistic"}
     promise = promise_of(make_job(content, {}, "test"), 2)
     assert promise["mechanism"] == "gaussian statistic"
-    assert [promise["closed_form"], promise["closed_form_best"], promise["closed_form_roc"]] == [None] * 3
+    assert (promise["attack"], promise["closed_form_roc"]) == ("statistic", None)
+    sigma = fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, 2).deviation / DEFAULT_BOUND
+    assert promise["closed_form"] == pytest.approx(NormalDist().cdf(1 / (2 * sigma)), abs=1e-4)
+    assert promise["closed_form"] < promise["closed_form_best"] < promise["ceiling"] < auc_ceiling(1.0, 1e-6)
+    # Two statistics share ε: together they say nearly what one says alone.
+    twice = promise_of(make_job(content | {"statistic": {"releases": 2}}, {}, "test"), 2)
+    assert promise["closed_form"] - 0.005 < twice["closed_form"] <= promise["closed_form"]
+    assert promise["ceiling"] - 0.02 < twice["ceiling"] <= promise["ceiling"]
     held_out = promise_of(make_job(content | {"training": {"validation": 0.1}}, {}, "test"), 2)
     assert held_out["mechanism"] == "discrete and gaussian statistic"
+
+
+def test_where_labels_are_handed_over_the_attack_is_their_likelihood() -> None:
+    content = {"privacy": {"mechanism": "laplace", "epsilon": 1.0}, "training": {"exchange": "labels"}}
+    promise, predicted = promise_of(make_job(content, {}, "test"), 2), predicted_auc(laplace(1.0))
+    assert (promise["attack"], promise["closed_form"]) == ("likelihood", predicted.best_score)
+    by_gradients = promise_of(make_job({"privacy": content["privacy"]}, {}, "test"), 2)
+    assert (by_gradients["attack"], by_gradients["closed_form"]) == ("shortest_distance", predicted.shortest_distance)
 
 
 def test_many_classes_have_no_roc_curve_of_two() -> None:

@@ -41,7 +41,7 @@ def test_a_statistic_is_seen_by_the_label_party_alone_and_codes_by_both() -> Non
     promised = promise_of(job, 2)
     shown = {row["what"]: (row["feature"], row["label"]) for row in sightings(job, promised)}
     assert promised["delta"] == 1e-6
-    assert shown["One noisy statistic of the labels"][0] == "never"
+    assert shown["Noisy statistics of the labels"][0] == "never"
     assert shown["Category codes and bins of numbers"][0] == "its own, and sends them"
     assert shown["Noisy labels, gradients"][0].startswith("never")
     assert shown["Noisy labels, gradients"][1] == "there are none"

@@ -202,7 +202,7 @@ def test_a_cell_that_fails_is_a_row_with_its_reason_and_is_tried_again(
         patch.setattr(module, "compute", fails)
         *_, rows = frontier(base, tmp_path, chosen)
     assert [row.get("failed") for row in rows] == [None, None, "out of memory"]
-    assert "- Laplace (ε = 2, 1 seeds): out of memory" in markdown(rows, "synthetic")
+    assert "- Laplace (ε = 2, 1 seed): out of memory" in markdown(rows, "synthetic")
     (*_, again) = frontier(base, tmp_path, chosen)
     assert "failed" not in again[2] and again[2]["results"]
     assert again[:2] == rows[:2]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,28 @@ def test_without_members_the_halves_are_the_plain_ones(noisy: NoisyLabels) -> No
     assert label.own is not None
     assert same(label.own.bottom.members[0], Bottom(20, 2, 1, agreed.model, weight_generator(7, "label bottom")))
     assert same(label.top.members[0], Top(12, 2, agreed.model, weight_generator(7, "label top")))
+
+
+@pytest.mark.parametrize(
+    ("rows", "training", "is_lazy"),
+    [
+        (50_000, {"feature_optimizer": {"name": "sgd"}}, True),
+        (50_000, {"feature_optimizer": {"name": "adagrad"}}, True),
+        (49_999, {"feature_optimizer": {"name": "sgd"}}, False),
+        (50_000, {"feature_optimizer": {"name": "adam"}}, False),
+        (50_000, {"feature_optimizer": {"name": "sgd", "arguments": {"momentum": 0.9}}}, False),
+        (50_000, {"feature_optimizer": {"name": "sgd"}, "averaging": 0.9}, False),
+        (50_000, {"feature_optimizer": {"name": "sgd"}, "pretrain": {"method": "masked"}}, False),
+        (200_000, {"feature_optimizer": {"name": "adam"}}, True),
+    ],
+)
+def test_updates_are_lazy_from_few_rows_on_where_that_changes_no_weight(
+    rows: int, training: dict[str, Any], is_lazy: bool
+) -> None:
+    agreed = Job.model_validate({"model": {"embedding_dim": 1, "bottom": [2]}, "training": training})
+    bottom = build_feature_party(agreed, "bank", replace(features(), embedding_rows=rows)).bottom.members[0]
+    assert isinstance(bottom, Bottom) and bottom.embedding is not None
+    assert bottom.embedding.sparse is is_lazy
 
 
 def test_every_member_has_initial_weights_of_its_own_and_the_first_those_of_one_network(noisy: NoisyLabels) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-import yaml
 
 from tpsl.cli.console import JsonFlag, answer, progress_bar
 from tpsl.cli.settings import Settings, settings_command
-from tpsl.files import write_atomically
+from tpsl.files import as_yaml, write_atomically
 
 if TYPE_CHECKING:
     from tpsl.data.clicklog import AnyClickData
@@ -115,7 +114,7 @@ def _report(out: Path, written: Written, json: bool) -> None:
 def _write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Mapping[str, Any], json: bool) -> None:
     job = out / "job.yaml"
     content = {"data": data, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
-    write_atomically(job, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+    write_atomically(job, as_yaml(content).encode())
     lines = [*map(str, [*files, job]), *(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items())]
     found = {"files": [str(file) for file in files], "job": str(job), **facts}
     answer(json, found, [*lines, f"train on them with: tpsl train {job}"])

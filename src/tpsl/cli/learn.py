@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
 
 NETWORK, TUNED = "network", "tuned"
-_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
 COMMAND = settings_command(
     mechanism="privacy.mechanism",
     epsilon="privacy.epsilon",
@@ -42,8 +40,8 @@ def learn(
         str,
         typer.Option(
             help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), on the same "
-            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
-            "regression), or 'auto' (the committee of all: networks, trees, logistic regression)."
+            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'bagged_lightgbm', 'logistic', 'committee' (trees "
+            "and logistic regression), or 'auto' (the committee of all: networks, trees, logistic regression)."
         ),
     ] = NETWORK,
     local: LocalOption = None,
@@ -57,6 +55,7 @@ def learn(
 
     tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
     """
+    _require_known(learner)
     side = Side.of(context, job, local)
 
     import torch
@@ -96,17 +95,19 @@ def learn(
     show_result(result, json)
 
 
-def _show_learned(result: LearnResult, json: bool) -> None:
-    from tpsl.report.words import spent_text
+def _require_known(learner: str) -> None:
+    from tpsl.learners.known import LEARNERS
+    from tpsl.learners.learning import AUTO
+    from tpsl.registry import UnknownName
 
-    judged = result.validation
-    area = "–" if math.isnan(judged.validation_auc) else f"{judged.validation_auc:.4f}"
-    rows = {
-        "run": result.out,
-        "learner": f"{result.learner}: {result.setting}",
-        "guarantee": spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)"),
-        "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
-        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
-        "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
-    }
+    known = (*LEARNERS, NETWORK, TUNED, AUTO)
+    if learner not in known:
+        raise UnknownName(f"unknown learner {learner!r}; known are {', '.join(known)}")
+
+
+def _show_learned(result: LearnResult, json: bool) -> None:
+    from tpsl.report.words import learned_texts, spent_text
+
+    guarantee = spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
+    rows = {"run": result.out, "guarantee": guarantee, **learned_texts(result)}
     answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))

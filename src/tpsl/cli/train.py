@@ -120,7 +120,7 @@ def _private_head(result: TrainResult) -> dict[str, str]:
     judged = f"{result.validation_auc:.4f}  (from noisy labels)"
     head = {"epoch kept": f"{result.kept_epoch} of {result.epochs}"} if result.kept_epoch != result.epochs else {}
     if result.statistic_records:
-        head = {"private head": f"fitted on one statistic of {result.statistic_records:,} labels"}
+        head = {"private head": f"fitted on noisy statistics of {result.statistic_records:,} labels"}
     has_noisy_labels = result.statistic_records < result.train_records
     noisy_labels = f", estimator {result.estimator}, {result.draws} draw(s)" if has_noisy_labels else ""
     return {

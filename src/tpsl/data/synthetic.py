@@ -13,8 +13,12 @@ most of what there is to learn lies in values that are seen often); two classes 
 the softmax of k. As the label is drawn from that probability, no classifier can expect to do better than it.
 """
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,17 +45,26 @@ WORLD, CATEGORY_WORTH, RECORDS, LABELS, CALIBRATION = range(5)
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Consecutive records: `first` is the number of the first one."""
+class Records:
+    """Consecutive records without labels: `first` is the number of the first one."""
 
     first: int
     categorical: npt.NDArray[np.int32]  # [n, F], values from 0 within each field
     numeric: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.categorical)
+
+
+@dataclass(frozen=True)
+class Chunk(Records):
+    """Consecutive records with labels."""
+
     probabilities: npt.NDArray[np.float64]  # [n, classes]
     labels: npt.NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.labels)
+
+Drawn = TypeVar("Drawn", bound=Records)
 
 
 class World:
@@ -91,13 +104,34 @@ class World:
 
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """Yield the records of the configuration in order, at most `CHUNK_ROWS` at a time."""
-        rows = self.config.rows
-        for number in range(-(-rows // CHUNK_ROWS)):
-            chunk = self._chunk(number, min(CHUNK_ROWS, rows - number * CHUNK_ROWS))
+        for chunk in self._drawn(self._chunk, progress):
             if self._relabelling is not None:
                 chunk = replace(chunk, labels=self._relabelling(chunk.labels, self.config.classes, chunk.first))
             yield chunk
-            progress(chunk.first + len(chunk), rows, "drawing synthetic records")
+
+    def records(self, progress: Progress = no_progress) -> Iterator[Records]:
+        """Yield the same records without their labels, which take most of the time."""
+        return self._drawn(self._unlabelled, progress)
+
+    def _drawn(self, draw: Callable[[int, int], Drawn], progress: Progress) -> Iterator[Drawn]:
+        """Yield what is drawn, in order; threads draw the next ones."""
+        rows, threads = self.config.rows, os.cpu_count() or 1
+        ahead: deque[Future[Drawn]] = deque()
+        with ThreadPoolExecutor(threads, "drawing") as pool:
+            try:
+                for first in range(0, rows + threads * CHUNK_ROWS, CHUNK_ROWS):
+                    if first < rows:
+                        ahead.append(pool.submit(draw, first // CHUNK_ROWS, min(CHUNK_ROWS, rows - first)))
+                    if ahead and first >= threads * CHUNK_ROWS:
+                        chunk = ahead.popleft().result()
+                        yield chunk
+                        progress(chunk.first + len(chunk), rows, "drawing synthetic records")
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _unlabelled(self, number: int, rows: int) -> Records:
+        categorical, numeric = self._records(_generator(self.config.seed, RECORDS, number))
+        return Records(number * CHUNK_ROWS, categorical[:rows], numeric[:rows])
 
     def _chunk(self, number: int, rows: int) -> Chunk:
         # The whole chunk is drawn and scored, then cut: its first records must not depend on how many are wanted, and
@@ -127,7 +161,7 @@ class World:
         numbers = [numeric @ weights for weights in self._number_weights]
         categories = [np.zeros((len(categorical), self.scores)) for _ in range(2)]
         for field, worth in enumerate(self._category_worth):
-            of_records = worth[categorical[:, field]]
+            of_records = worth.take(categorical[:, field], axis=0)
             for part in range(2):
                 categories[part] += of_records[:, part] * self._category_weights[part, field]
         parts = [
@@ -170,7 +204,7 @@ def feature_side(
     offsets = np.concatenate([[0], np.cumsum(world.vocabularies)])
     categorical = np.empty((config.rows, config.categorical_fields), dtype=np.int32)
     numeric = np.empty((config.rows, config.numeric_fields), dtype=np.float32)
-    for chunk in world.chunks(progress):
+    for chunk in world.records(progress):
         rows = slice(chunk.first, chunk.first + len(chunk))
         np.add(chunk.categorical, offsets[:-1].astype(np.int32), out=categorical[rows])
         numeric[rows] = chunk.numeric

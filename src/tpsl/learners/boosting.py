@@ -50,6 +50,8 @@ class BoostingTask:
     objective: NoisyLabelObjective
     """The noisy labels of the same records."""
     seed: int
+    share: float
+    """Of the records, those that a tree is grown on, others for each tree."""
     threads: int
 
     @property

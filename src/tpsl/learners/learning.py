@@ -206,7 +206,7 @@ class LearnedNetwork:
 def learned_network(run: RunFolder) -> LearnedNetwork | None:
     """Return what a learner has made of a run; None where the run trained a network."""
     for party in feature_party_names(run.job().data):
-        found = _result(run, party)
+        found = learned_result(run, party)
         if found is not None:
             return LearnedNetwork.load(run, party, found.networks)
     return None
@@ -221,13 +221,14 @@ def require_no_learner(run: RunFolder, therefore: str) -> None:
 def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
     if run.label.exists():
         raise LearnerError(f"{run.path}: holds a run that trains a network; choose another --out")
-    found = _result(run, party)
+    found = learned_result(run, party)
     if found is not None and found.learner != learner:
         raise LearnerError(f"{run.path}: holds a model of {found.learner}, not of {learner}; choose another --out")
     return found
 
 
-def _result(run: RunFolder, party: str) -> LearnResult | None:
+def learned_result(run: RunFolder, party: str) -> LearnResult | None:
+    """Return what a learner has made of a run at this party; None where none has, or is not done yet."""
     path = run.party(party) / _RESULT
     if not path.exists():
         return None

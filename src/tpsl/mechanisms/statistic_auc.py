@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms.auc_prediction import PredictedAUC, auc_ceiling, auc_of_scores
-from tpsl.mechanisms.cost import Cost, epsilon_of_rho
+from tpsl.mechanisms.cost import Cost, compose, epsilon_of_rho
 from tpsl.mechanisms.mechanism import check_classes
 from tpsl.mechanisms.statistic_noise import DiscreteGaussian, DiscreteLaplace, StatisticNoise
 
@@ -26,19 +26,20 @@ _SMALL_VARIANCE = 64
 """From here on sums of discrete Gaussians are discrete Gaussians to the last bit of a float (Poisson summation)."""
 
 
-def predicted_statistic_auc(noise: StatisticNoise, bound: int, classes: int) -> PredictedAUC:
-    """Return the AUCs of the attacker who knows all labels but one, whose row is `bound` in one coordinate."""
-    two = check_classes(classes) == 2
-    cost = noise.cost(bound, classes)
+def predicted_statistic_auc(noise: StatisticNoise, bound: int, classes: int, releases: int = 1) -> PredictedAUC:
+    """Return the AUCs of the attacker who knows all labels but one, whose row is `bound` in one coordinate.
+
+    Of two `releases` it is so in each, and their noise is independent: logarithms of likelihood ratios add up.
+    """
+    read = releases * (1 if check_classes(classes) == 2 else 2)  # coordinates with the bound or without it
     if isinstance(noise, DiscreteGaussian):
         # A guess compares the noise with half of what was added; a comparison of two records has twice the noise.
-        likelier = _at_most(bound if two else 2 * bound, noise.variance, 1 if two else 2)
-        best = _at_most(2 * bound if two else 4 * bound, noise.variance, 2 if two else 4)
+        likelier, best = (_at_most(terms * bound, noise.variance, terms) for terms in (read, 2 * read))
     elif isinstance(noise, DiscreteLaplace):
-        likelier, best = _of_laplace(noise.scale, bound, two)
+        likelier, best = _of_laplace(noise.scale, bound, read)
     else:
         likelier, best = 1.0, 1.0
-    return PredictedAUC(likelier, likelier, best, statistic_ceiling(cost))
+    return PredictedAUC(likelier, likelier, best, statistic_ceiling(compose([noise.cost(bound, classes)] * releases)))
 
 
 def statistic_ceiling(cost: Cost) -> float:
@@ -53,7 +54,7 @@ def statistic_ceiling(cost: Cost) -> float:
 
 
 def _at_most(halves: int, variance: int, terms: int) -> float:
-    """Return `P(N < h/2) + ½ P(N = h/2)` for N the sum of 1, 2 or 4 independent discrete Gaussians.
+    """Return `P(N < h/2) + ½ P(N = h/2)` for N the sum of 1, 2, 4 or 8 independent discrete Gaussians.
 
     By symmetry it is `½ + ½ P(|N| < h/2) + ½ P(N = h/2)`.
     """
@@ -72,19 +73,20 @@ def _at_most(halves: int, variance: int, terms: int) -> float:
     return float(0.5 + (2 * within.sum() - mass[0]) / 2 + on_the_edge / 2)
 
 
-def _of_laplace(scale: int, bound: int, two: bool) -> tuple[float, float]:
+def _of_laplace(scale: int, bound: int, read: int) -> tuple[float, float]:
     """Return the AUCs of the likelier class and of the likelihood ratio.
 
     The ratio of `P(t - bound)` and `P(t)` grows with t from 0 to the bound and is constant beyond, so the outcomes on
-    either side count as one. With k classes two coordinates are read, and the logarithms of their ratios subtracted.
+    either side count as one. Where several coordinates are `read`, the logarithms of their ratios are added, or
+    subtracted where the other class has the bound.
     """
     t = np.arange(bound + 1, dtype=np.float64)
     other: Floats = -np.expm1(-1 / scale) * np.exp(-t / scale) / (1 + math.exp(-1 / scale))
     other[0], other[-1] = 1 / (1 + math.exp(-1 / scale)), math.exp(-bound / scale) / (1 + math.exp(-1 / scale))
     own = other[::-1]
-    if not two:
-        length = 2 * bound + 1
-        own = np.maximum(np.fft.irfft(np.fft.rfft(own, 2 * length) ** 2, 2 * length)[:length], 0.0)
+    if read > 1:
+        length = read * bound + 1
+        own = np.maximum(np.fft.irfft(np.fft.rfft(own, 2 * length) ** read, 2 * length)[:length], 0.0)
         other = own[::-1]
     likelier = (1.0 + float(np.maximum(own - other, 0.0).sum())) / 2
     return likelier, auc_of_scores(own, other, np.arange(len(own), dtype=np.float64))

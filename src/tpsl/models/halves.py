@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tpsl.models.config import LAZY_FROM_ROWS, ModelConfig
+from tpsl.models.config import ModelConfig
 from tpsl.models.layers import Output, ReluLayers
 from tpsl.models.table import Table
 
@@ -37,10 +37,10 @@ class Bottom(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        lazy = config.embedding_updates == "lazy" or (
-            config.embedding_updates == "auto" and embedding_rows >= LAZY_FROM_ROWS
-        )
-        self.embedding = Table(embedding_rows, config.embedding_dim, lazy=lazy) if categorical_fields else None
+        self.embedding = None
+        if categorical_fields:
+            lazy = config.is_lazy(embedding_rows)
+            self.embedding = Table(embedding_rows, config.embedding_dim, lazy=lazy)
         width = categorical_fields * config.embedding_dim + numeric_fields
         self.layers = ReluLayers(width, config.bottom)
         self.reads = (embedding_rows if categorical_fields else 0, categorical_fields, numeric_fields)

@@ -24,8 +24,8 @@ from tpsl.models import capture
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
+from tpsl.models.plain_steps import plain_step
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
-from tpsl.models.uncompiled import keep_compiler_out, take_step
 from tpsl.registry import Registry, UnknownName, called
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
@@ -40,7 +40,6 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
     elif issubclass(_part, lr_scheduler.LRScheduler):
         SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
-keep_compiler_out()
 
 
 class HalfOptimizer:
@@ -64,6 +63,7 @@ class HalfOptimizer:
         self._tables = [table for table in tables.values() if isinstance(table, Table)]
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
+        self._steps = [plain_step(part) for part in self._parts]
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -73,8 +73,8 @@ class HalfOptimizer:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
         if records != 1:
             self._divide_gradients(records)
-        for part in self._parts:
-            take_step(part)
+        for step in self._steps:
+            step()
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
@@ -174,7 +174,9 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    arguments = {"lr": config.learning_rate, **decay, **config.arguments}
+    # In one pass over the weights and their moments, where PyTorch has eight.
+    fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
+    arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
     made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
     return made
 

@@ -11,9 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
+from tpsl.models.layers import padded_width
 
 
 class Touched(NamedTuple):
@@ -44,7 +46,10 @@ class Table(nn.Embedding):
         return found.reshape(*categorical.shape, self.embedding_dim)
 
     def beside(self, categorical: Tensor, numeric: Tensor) -> Tensor:
-        """Return the embeddings of each record's categories beside its numbers, `[n, F·d + N]`."""
+        """Return the embeddings of each record's categories beside its numbers, `[n, F·d + N]`, in training padded."""
+        if torch.is_grad_enabled():
+            width = categorical.shape[1] * self.embedding_dim + numeric.shape[1]
+            numeric = functional.pad(numeric, (0, padded_width(width, numeric.device) - width))
         if self._keeps_gradients():
             joined: Tensor = _LookUp.apply(self.weight, self.touched, categorical, numeric)  # type: ignore[no-untyped-call]
             return joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from tpsl.kernels.rows import gather, has_loops
 
 _COPIED_AT_ONCE = 1 << 20
 """Rows."""
+_resident: dict[tuple[int, torch.device], Tensor] = {}
+"""Copies of arrays on GPUs, by the array (its `id`) and the device; each goes with its array."""
 
 
 class Batches:
@@ -49,9 +52,17 @@ class Batches:
         return torch.from_numpy(np.require(array, requirements=["W", "C"])).to(self._device)
 
     def _in_memory(self, array: Any) -> Tensor:
-        """Return an array as a tensor on the device; a GPU gets it in parts, which never lie in memory all at once."""
+        """Return an array as a tensor on the device; a GPU keeps one copy of it, for all runs on these inputs."""
         if self._device is None or self._device.type == "cpu":
             return self._tensor(array)
+        key = id(array), self._device
+        if key not in _resident:
+            _resident[key] = self._copied(array)
+            weakref.finalize(array, _resident.pop, key, None)
+        return _resident[key]
+
+    def _copied(self, array: Any) -> Tensor:
+        """Return a copy on the device, made in parts, which never lie in memory all at once."""
         tensor = torch.empty(array.shape, dtype=torch.from_numpy(array[:0].copy()).dtype, device=self._device)
         for start in range(0, len(array), _COPIED_AT_ONCE):
             part = slice(start, start + _COPIED_AT_ONCE)

@@ -72,7 +72,9 @@ class LabelParty:
         places = torch.from_numpy(batch - self._held.start).to(self.device)
         return self.backward_at(places, rows, received, records)
 
-    def backward_at(self, places: Tensor, rows: Rows | Tensor, received: Sequence[Tensor], records: int) -> list[Tensor]:
+    def backward_at(
+        self, places: Tensor, rows: Rows | Tensor, received: Sequence[Tensor], records: int
+    ) -> list[Tensor]:
         """Do the same for noisy labels at these places among those that are held; a GPU is not waited for."""
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])

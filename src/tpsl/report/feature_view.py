@@ -8,9 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.learners.learning import learned_result
 from tpsl.report.label_view import job_view, last_change, shared_words
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
+from tpsl.report.sightings import sightings
+from tpsl.report.words import learned_texts
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.run_folder import RunError, RunFolder
 
@@ -29,11 +32,13 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
     if not run.party(party).is_dir():
         raise RunError(f"{path}: has no folder of the feature party {party!r}")
     classes = job.classes
-    result = run.party_result(party)
-    promise = promise_of(job, classes, records=result.train_records if result is not None else None)
+    result, learned = run.party_result(party), learned_result(run, party)
+    records = result.train_records if result is not None else learned.records if learned is not None else None
+    promise = promise_of(job, classes, records=records)
     view = job_view(path, job, party, promise, classes, name)
+    view["train_records"] = records
     checkpoints = run.party(party) / "checkpoints"
-    files = [run.job_path, run.party(party) / "result.json", *checkpoints.glob("*")]
+    files = [run.job_path, *run.party(party).glob("*.json"), *checkpoints.glob("*")]
     view["updated"] = last_change(files)
     view["step"] = max([0, *saved_steps(checkpoints)])
     view["ledger_note"] = (
@@ -44,5 +49,8 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
     if result is not None:
         view["state"] = "finished"
         view["step"], view["epoch"] = result.steps, result.epochs
-        view["train_records"], view["samples_per_second"] = result.train_records, result.samples_per_second
+        view["samples_per_second"] = result.samples_per_second
+    if learned is not None:
+        view["state"], view["learned"] = "finished", learned_texts(learned)
+        view["sightings"] = sightings(job, promise, learned=True)
     return view

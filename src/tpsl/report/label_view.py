@@ -101,6 +101,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         over_vaults=None,
         test=None,
         shared_words="",
+        learned={},
         local_head=None,
         curves=[],
         attacks=None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from tpsl.files import for_json
-from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc
+from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc, predicted_statistic_auc
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
@@ -36,7 +36,7 @@ def promise_of(
     number, where neither says so.
     """
     facts = _facts(job.privacy, classes)
-    on_noisy_labels = facts if job.method != "statistic" else _Facts()
+    attacked = _attacked(job, classes, facts)
     released = " and ".join(planned_releases(job, classes)) or NOTHING_RELEASED
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     if result is None and job.statistic is not None:
@@ -66,10 +66,11 @@ def promise_of(
         delta_text=rounded_up(delta, 2),
         words=promise_text(spent.epsilon, spent.delta, spent.private, epsilon if known else None)
         + (f" {LARGE_DELTA_TEXT}" if large else ""),
-        ceiling=auc_ceiling(epsilon, delta),
-        closed_form=on_noisy_labels.closed_form,
-        closed_form_best=on_noisy_labels.closed_form_best,
-        closed_form_roc=on_noisy_labels.closed_form_roc,
+        ceiling=auc_ceiling(epsilon, delta) if attacked.ceiling is None else attacked.ceiling,
+        attack=attacked.attack,
+        closed_form=attacked.closed_form,
+        closed_form_best=attacked.closed_form_best,
+        closed_form_roc=attacked.closed_form_roc,
         worth_words=_worth_text(job, facts, counted),
     )
 
@@ -91,11 +92,27 @@ def _worth_text(job: Job, facts: _Facts, records: int | None) -> str:
 class _Facts:
     epsilon: float = 0.0
     delta: float = 0.0
+    attack: str = "shortest_distance"
+    ceiling: float | None = None
+    """None: that of ε and δ."""
     closed_form: float | None = None
     closed_form_best: float | None = None
     closed_form_roc: list[list[float]] | None = None
     worth: float | None = None
     """The clean labels that one noisy label is worth, with equal classes; None without noise."""
+
+
+def _attacked(job: Job, classes: int, facts: _Facts) -> _Facts:
+    """Return what the strongest attacker on what crosses, or on the statistic, can reach; `facts` are of noisy labels.
+
+    Of a job that trains on noisy labels and has a statistic, too, it is the attacker on the noisy labels.
+    """
+    if job.method == "statistic":
+        plan = statistic_plan(job, classes)
+        found = predicted_statistic_auc(plan.noise, plan.bound, classes, plan.releases)
+        area = found.likelier_class, found.best_score
+        return _Facts(attack="statistic", ceiling=found.ceiling, closed_form=area[0], closed_form_best=area[1])
+    return replace(facts, attack="likelihood", closed_form=facts.closed_form_best) if job.hands_over else facts
 
 
 @lru_cache(maxsize=256)
@@ -104,14 +121,14 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     if privacy.gradients == "none":
         return _Facts()
     mechanism = privacy.build(classes)
-    predicted = predicted_auc(mechanism)
+    predicted, private = predicted_auc(mechanism), mechanism.epsilon < math.inf
     return _Facts(
         times(mechanism.epsilon, privacy.draws),
         times(mechanism.delta, privacy.draws),
-        for_json(predicted.shortest_distance),
-        for_json(predicted.best_score),
-        best_roc(mechanism),
-        effective_labels(mechanism, [1] * classes, privacy.draws) / classes if mechanism.epsilon < math.inf else None,
+        closed_form=for_json(predicted.shortest_distance),
+        closed_form_best=for_json(predicted.best_score),
+        closed_form_roc=best_roc(mechanism),
+        worth=effective_labels(mechanism, [1] * classes, privacy.draws) / classes if private else None,
     )
 
 

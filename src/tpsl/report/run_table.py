@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tpsl.report.run_view import RunView
-from tpsl.report.words import auc_text, budget_text, interval_text, privacy_text, share_text, sum_text
+from tpsl.report.words import auc_text, budget_text, interval_text, privacy_text, share_text, shown_attack, sum_text
 
 
 def summary(view: RunView) -> dict[str, Any]:
     """Return the numbers of one run that matter most, JSON-able: those of the table and a few more."""
     test, promise = view["test"] or {}, view["promise"]
-    attack = (view["attacks"] or {}).get("attacks", {}).get("shortest_distance", {})
+    attack = shown_attack(view) or {}
     return {
         "name": view["name"],
         "state": view["state"],
@@ -29,6 +29,7 @@ def summary(view: RunView) -> dict[str, Any]:
         "private": promise["private"],
         "over_vaults": view["over_vaults"],
         **{key: test.get(key) for key in ("test_auc", "test_auc_low", "test_auc_high")},
+        "attack": promise["attack"],
         **{f"attack_{key}": attack.get(key) for key in ("auc", "auc_low", "auc_high")},
         "attack_closed_form": promise["closed_form"],
         "ceiling": promise["ceiling"],
@@ -39,7 +40,9 @@ def summary(view: RunView) -> dict[str, Any]:
 
 
 def summary_table(views: Sequence[RunView]) -> Table:
-    """Return the ε spent in all, test AUC, shortest-distance attack AUC, its closed form and whether a run is private.
+    """Return the ε spent in all, test AUC, attack AUC, its closed form and whether a run is private.
+
+    The attack is the one of `Promise.attack`: the shortest distance where gradients crossed.
 
     No number is cut off at 80 columns, and names are shown as they are, never read as markup.
     """

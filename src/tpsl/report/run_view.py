@@ -30,11 +30,14 @@ class Promise(TypedDict):
     words: str
     """The promise for a reader who knows no mathematics; it speaks of the total where that is known."""
     ceiling: float
-    """The AUC that this run's own ε and δ allow any attack that scores by the noisy label alone."""
+    """The AUC that this run's own ε and δ allow any attack that scores by what was released alone."""
+    attack: str
+    """The attack that tables show: on gradients the shortest distance, on handed-over labels their likelihood, on a
+    statistic that of one who knows all other labels."""
     closed_form: float | None
-    """The AUC of the shortest-distance attack that follows from the mechanism alone."""
+    """Its AUC that follows from the mechanism alone; on a statistic, of a record whose vector is as long as may be."""
     closed_form_best: float | None
-    """The AUC of the best attack on the noisy label."""
+    """The AUC of the best attack on what was released."""
     closed_form_roc: list[list[float]] | None
     """Its ROC curve, as lists of FPR and TPR; None for more than two classes."""
     worth_words: str
@@ -92,7 +95,7 @@ class RunView(TypedDict):
     kept_epoch: int | None
     """The epoch whose weights were kept, if the run could have stopped early."""
     statistic_records: int
-    """Labels that left in one noisy statistic, on which the private head was fitted."""
+    """Labels that left in noisy statistics, on which the private head was fitted."""
     samples_per_second: float | None
     seconds: float | None
     versions: dict[str, str]
@@ -114,6 +117,8 @@ class RunView(TypedDict):
     test: dict[str, float | None] | None
     shared_words: str
     """What was estimated from noisy labels of the test records, for every party to know; or nothing."""
+    learned: dict[str, str]
+    """Of a run in which a learner besides the network was fitted: what it is, and what noisy labels say of it."""
     local_head: dict[str, float | None] | None
     curves: list[dict[str, Any]]
     """The metrics after each epoch, each entry with `epoch`; which other keys there are is up to the training."""

@@ -8,8 +8,11 @@ from tpsl.report.run_view import Promise, Sighting
 from tpsl.training.job import Job
 
 
-def sightings(job: Job, promise: Promise) -> list[Sighting]:
-    """Return what each side gets to see in this job; it follows from the agreement alone."""
+def sightings(job: Job, promise: Promise, *, learned: bool = False) -> list[Sighting]:
+    """Return what each side gets to see in this job; it follows from the agreement alone.
+
+    Where labels are handed over, another model than the network may be `learned` from them.
+    """
     if promise["epsilon"] is None or job.privacy.noise_seed is not None:
         bound = "yes, and they show the labels"
     else:
@@ -32,14 +35,14 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
         sent = "yes, as estimates of the labels; the gradients are computed from them too"
         rows[1] = ("Noisy labels", sent, "yes, drawn once for each record")
     if job.hands_over:
-        return _of_a_hand_over(bound)
+        return _of_a_hand_over(bound, learned)
     if job.privacy.gradients == "none":
         rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
     if job.method == "statistic":
         judges = "noisy labels of held-out records, to judge by" if job.training.validation else "there are none"
         rows[1:3] = [("Noisy labels, gradients", "never: none are sent", judges)]
     if job.statistic is not None:
-        rows.append(("One noisy statistic of the labels", "never", "yes, drawn once; the private head is fitted on it"))
+        rows.append(("Noisy statistics of the labels", "never", "yes, drawn once; the private head is fitted on them"))
         if job.statistic.share_codes:
             rows.append(
                 ("Category codes and bins of numbers", "its own, and sends them", "yes, but no names of values")
@@ -51,17 +54,20 @@ def sightings(job: Job, promise: Promise) -> list[Sighting]:
     return _as_sightings(rows)
 
 
-def _of_a_hand_over(bound: str) -> list[Sighting]:
+def _of_a_hand_over(bound: str, learned: bool) -> list[Sighting]:
     """Return what each side sees where the noisy labels cross, once, and the feature party trains alone."""
+    network = [
+        ("Gradients", "its own: both halves are in its process", "there are none"),
+        ("Weights", "of both halves", "never"),
+    ]
     return _as_sightings(
         [
             ("True labels", "never", "yes, in its vault"),
             ("Noisy labels", bound, "yes, drawn once for each record"),
-            ("Gradients", "its own: both halves are in its process", "there are none"),
             ("Features, embeddings", "its own, and sends none", "never"),
             ("Test metrics", "never", "never, unless it is given predictions"),
             ("Losses from noisy labels, predictions", "yes", "never"),
-            ("Weights", "of both halves", "never"),
+            *([("The model", "yes: it has fitted it alone", "never")] if learned else network),
             ("The job", "yes", "yes"),
         ]
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tpsl.report.run_view import RunView, SumOverVaults
 
 if TYPE_CHECKING:
+    from tpsl.learners.learning import LearnResult
     from tpsl.training.noisy_metrics import NoisyMetrics
     from tpsl.training.shared_evaluation import SharedEvaluation
 
@@ -105,6 +106,21 @@ def shared_text(found: SharedEvaluation) -> str:
         f"Estimated from noisy labels of {found.records:,} {found.of}, {found.mechanism}, which every party may "
         f"know: {told} (± one standard error)."
     )
+
+
+_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
+
+
+def learned_texts(result: LearnResult) -> dict[str, str]:
+    """Return what a learner has made of noisy labels: what it is, what noisy labels say of it, what they are worth."""
+    judged = result.validation
+    area = auc_text(None if math.isnan(judged.validation_auc) else judged.validation_auc)
+    return {
+        "learner": f"{result.learner}: {result.setting}",
+        "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
+        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+        "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
+    }
 
 
 def budget_text(view: RunView) -> str:
@@ -215,14 +231,31 @@ def lead(views: Sequence[RunView]) -> str:
     reference = baseline(views, best)
     without = f" ({auc_text(_test_auc(reference))} without privacy)" if reference else ""
     reach = f"{which} promises ε = {budget_text(best)} and has a test AUC of {auc_text(_test_auc(best))}{without}."
-    attack = (best["attacks"] or {}).get("attacks", {}).get("shortest_distance")
+    attack = shown_attack(best)
     if attack is None:
         return f"{count} {reach}"
-    reached = measured_text(attack["auc"], attack["auc_low"], attack["auc_high"])
-    return (
-        f"{count} {reach} The shortest-distance attack on its transcript reaches {reached}, where 0.5 is guessing and "
-        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows a reader of noisy labels, on average."
+    reached, (who, reader) = (
+        measured_text(attack["auc"], attack["auc_low"], attack["auc_high"]),
+        _ATTACKERS[best["promise"]["attack"]],
     )
+    return (
+        f"{count} {reach} {who} reaches {reached}, where 0.5 is guessing and "
+        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows {reader}, on average."
+    )
+
+
+_ATTACKERS = {
+    "shortest_distance": ("The shortest-distance attack on its transcript", "a reader of noisy labels"),
+    "likelihood": ("The likelihood of its noisy labels", "a reader of noisy labels"),
+    "statistic": ("Who has its noisy statistic and knows all labels but one", "such a one"),
+}
+"""Who has what AUC in a sentence, by the attack that a table shows, and whom its ceiling is for."""
+
+
+def shown_attack(view: RunView) -> dict[str, Any] | None:
+    """Return what the attack that tables show has found, if it was run."""
+    found: dict[str, Any] | None = (view["attacks"] or {}).get("attacks", {}).get(view["promise"]["attack"])
+    return found
 
 
 def _test_auc(view: RunView) -> float:

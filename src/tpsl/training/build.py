@@ -96,7 +96,9 @@ def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts
             raise ExtensionError(
                 f"{party} has inputs of its own, so it needs a bottom half of its own: name its factory"
             )
-        config = job.model.model_copy(update={"bottom": (*job.model.bottom[:-1], job.model.deep_width(party))})
+        widths = *job.model.bottom[:-1], job.model.deep_width(party)
+        updates = "lazy" if _is_lazy(job, party, inputs.embedding_rows) else "dense"
+        config = job.model.model_copy(update={"bottom": widths, "embedding_updates": updates})
         shape = inputs.embedding_rows, inputs.categorical.shape[1], inputs.numeric.shape[1]
         members = [Bottom(*shape, config, generator) for generator in _weight_generators(job, half)]
         return Bottoms(members, job.model.share_width(party), what)
@@ -107,6 +109,15 @@ def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts
     factory = partial(own.bottom.make, what, width=width, inputs=inputs)
     what = f"{what} {own.bottom}"
     return Bottoms(make_members(factory, _weight_seeds(job, half), what), width, what)
+
+
+def _is_lazy(job: Job, party: str, rows: int) -> bool:
+    """Whether the table of a party has lazy updates. An average has no lazy tables, and pre-training uses Adam."""
+    settings = job.training
+    optimizer = settings.label_optimizer if party == LABEL_PARTY else settings.feature_optimizer
+    has_lazy_form = optimizer.is_tested and optimizer.name != "adam"
+    is_the_same = has_lazy_form and not settings.averaging and settings.pretrain is None
+    return job.model.is_lazy(rows, is_the_same=is_the_same)
 
 
 def _weight_seeds(job: Job, half: str) -> list[int]:

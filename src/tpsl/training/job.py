@@ -13,12 +13,11 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names, label_party_has_features
-from tpsl.files import read_yaml, shortened
+from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
@@ -424,7 +423,7 @@ class Job(_Model):
 
     def to_yaml(self) -> str:
         """Return the job as a YAML file with every value written out."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return as_yaml(self.model_dump(mode="json"))
 
     def first_difference(self, other: Job) -> str | None:
         """Return the name of the first field in which two jobs differ, as `part.field: this against that`."""

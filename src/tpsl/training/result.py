@@ -34,7 +34,7 @@ class TrainResult:
     classes: int
     train_records: int
     statistic_records: int
-    """Training records whose labels left in one noisy statistic, all others as noisy labels; 0 if there was none."""
+    """Training records whose labels left in noisy statistics, all others as noisy labels; 0 if there was none."""
     test_records: int
     epochs: int
     """Epochs that were trained."""

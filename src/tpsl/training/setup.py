@@ -72,5 +72,6 @@ class RunSetup:
         return replace(self, watching=replace(self.watching, observer=observer))
 
     def say_finished(self) -> None:
-        """Say that there is nothing to do."""
-        self.watching.notice(f"{self.run.path} is a finished run; nothing to do")
+        """Say that there is nothing to do; not of each run of a search."""
+        if self.search is None:
+            self.watching.notice(f"{self.run.path} is a finished run; nothing to do")

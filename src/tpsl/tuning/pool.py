@@ -20,7 +20,7 @@ from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
 from tpsl.tuning.shared_objects import SharedObjects
 
-_IMPORTED_ONCE = ["tpsl.training.one_process", "torch._dynamo"]  # the first step of an optimiser imports the latter
+_IMPORTED_ONCE = ["tpsl.training.one_process"]
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder
+from tpsl.progress import Notice, no_notice, said_once
 from tpsl.training.alone import train_alone
 from tpsl.training.durability import Durability
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
-from tpsl.training.observer import NullObserver
+from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.released import Released
@@ -82,7 +83,8 @@ def tune(
     trials = trials_of(jobs, out)
     handed = vault if isinstance(vault, HandedLabels) else None
     records = SharedRecords(base, setup.own, data)
-    tasks = SearchTasks(out, records, released, setup.own, setup.device, handed).of(trials)
+    notice = said_once(watching.notice) if workers == 1 else no_notice
+    tasks = SearchTasks(out, records, released, setup.own, setup.device, handed, notice).of(trials)
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
@@ -112,6 +114,8 @@ class SearchTasks:
     device: torch.device | None
     handed: HandedLabels | None = None
     """What a feature party that is alone was handed over; it then has no vault."""
+    notice: Notice = no_notice
+    """Told what runs have to say, where they are in this process."""
 
     def of(self, trials: Sequence[Trial]) -> list[Task]:
         """Return the trials, after what several of them share."""
@@ -140,7 +144,8 @@ class SearchTasks:
         if trial.has_diverged:
             return
         job, run, data = trial.job, trial.run, self.records.dataset
-        setup = RunSetup(job, run, self.own, self.device, search=step, durability=Durability(_MAY_BE_LOST))
+        watching, durability = Watching(notice=self.notice), Durability(_MAY_BE_LOST)
+        setup = RunSetup(job, run, self.own, self.device, watching=watching, search=step, durability=durability)
         with run.started(job, [*data.feature_parties, LABEL_PARTY], own=self.own):
             copy_pretrained(job, self.out / "pretrained", run)
             copy_wide_parts(job, self.out / "wide", run)

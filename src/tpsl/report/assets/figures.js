@@ -24,6 +24,12 @@ const tpslFigures = (() => {
     no_transcript: "no transcript (reference)",
     statistic: "statistic, all other labels known",
   };
+  // What tables show of each kind of run, and what its formula is of.
+  const ATTACKERS = {
+    shortest_distance: "the shortest-distance attack",
+    likelihood: "the likelihood ratio of labels that were handed over",
+    statistic: "who has the noisy statistic and all labels but one; by the formula, of a record that counts as much as any may",
+  };
   const NON_PRIVATE = "non-private";
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "star", "x", "cross"];
@@ -391,5 +397,5 @@ const tpslFigures = (() => {
     };
   };
 
-  return { cost, roc, above, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, MISSING };
+  return { cost, roc, above, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, ATTACKERS, MISSING };
 })();

@@ -183,7 +183,7 @@ const tpslReport = (() => {
     const columns = [["Run"], ["ε", 1], ["Mechanism"], ["Private"], ...(label ? [["Test AUC", 1], ["Cost in AUC", 1], ["Attack AUC", 1]] : []),
       ["Formula", 1], ["Ceiling", 1], ...(label ? [["Audited ε\u00a0≥", 1]] : []), ["Records/s", 1]];
     const row = (run, index) => {
-      const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.shortest_distance;
+      const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.[run.promise.attack];
       const difference = reference && reference !== run && figures.known(figures.testAuc(run)) ? figures.testAuc(run) - figures.testAuc(reference) : null;
       const cells = [
         ["epsilon", run.promise.total_epsilon, [run.promise.total_epsilon_text, run.promise.total_delta ? make("small", {}, `δ = ${run.promise.total_delta_text}`) : null,
@@ -211,7 +211,7 @@ const tpslReport = (() => {
       make("table", { id: "numbers" }, make("caption", { class: "unseen" }, "All runs"),
         make("thead", {}, make("tr", {}, ...columns.map(([name, right]) => make("th", { scope: "col", class: right ? "number" : null }, name)))),
         make("tbody", {}, ...runs.map(row)))),
-      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: the shortest-distance attack.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by the noisy label alone.`));
+      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: ${[...new Set(runs.map((run) => run.promise.attack))].map((attack) => figures.ATTACKERS[attack]).join("; ")}.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by what was released alone.`));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
@@ -236,8 +236,9 @@ const tpslReport = (() => {
       facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", onLabels ? p.estimator : null], ["Draws for each record", onLabels ? String(p.draws) : null],
         ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
         ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
-        ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in one noisy statistic", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
+        ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in noisy statistics", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
         ["Starts from", run.origin && `${run.origin.run}, whose ${figures.count(run.origin.train_records)} records ${run.origin.total_epsilon_text === null ? "are in these weights too" : `had spent ε = ${run.origin.total_epsilon_text} in all`}`],
+        ...Object.entries(run.learned).map(([name, text]) => [name[0].toUpperCase() + name.slice(1), text]),
         ["Last written", run.updated?.replace("T", " ").replace("+00:00", " UTC")]])));
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
       run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
