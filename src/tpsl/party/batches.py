@@ -46,6 +46,8 @@ class Batches:
         if self._features:
             index = rows if isinstance(rows, Tensor) else self._tensor(rows)
             return tuple(take(values, index) for values in self._features)
+        if isinstance(rows, Tensor):
+            raise TypeError("rows on the device need inputs that are there, too")
         return tuple(map(self._tensor, self._inputs.batch(rows)))
 
     def _tensor(self, array: Any) -> Tensor:
