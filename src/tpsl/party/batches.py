@@ -50,7 +50,9 @@ class Batches:
         if self._features:
             index = rows if isinstance(rows, Tensor) else self._tensor(rows)
             return tuple(take(values, index) for values in self._features)
-        return tuple(map(self._tensor, self._read(np.asarray(rows))))
+        if isinstance(rows, Tensor):
+            raise TypeError("rows on the device need inputs that are there, too")
+        return tuple(map(self._tensor, self._read(rows)))
 
     def expect(self, rows: Rows) -> None:
         """Begin to read these rows, which will be asked for next, if that takes time and can be done beside other work.
