@@ -11,7 +11,6 @@ import pytest
 from tpsl.learners.known import COMMITTEE, LEARNERS, choose, fit, load, save
 from tpsl.learners.learner import LearnerError
 from tpsl.learners.noisy_targets import NoisyTargets
-from tpsl.learners.trees import TreeModel
 from tpsl.mechanisms import identity, laplace, randomized_response
 from tpsl.metrics import accuracy, auc
 from tpsl.registry import UnknownName
@@ -64,18 +63,6 @@ def test_noise_that_hides_everything_leaves_the_shares(make_records: MakeRecords
         found = fit(name, records)
         assert found.setting == "0 rounds of trees"
         assert found.model.probabilities(records.features).std() < 0.15
-
-
-def test_bags_differ_and_their_mean_predicts_better(make_records: MakeRecords) -> None:
-    """Each sequence of trees sees other halves of the records; plain trees are one sequence on all of them."""
-    records, y = make_records(RR, 5000)
-    bagged, plain = (fit(name, records).model for name in ("bagged_lightgbm", "plain_lightgbm"))
-    assert isinstance(bagged, TreeModel) and isinstance(plain, TreeModel)
-    assert (len(bagged.boosters), len(plain.boosters)) == (4, 1)
-    assert len({booster.content() for booster in bagged.boosters}) == 4
-    alone = [replace(bagged, boosters=(booster,)) for booster in bagged.boosters]
-    of_mean, *of_each = (auc(one.log_odds(records.features)[5000:], y[5000:]).value for one in (bagged, *alone))
-    assert of_mean > sum(of_each) / len(of_each)
 
 
 def test_trees_correct_what_the_additive_model_cannot_say(make_records: MakeRecords) -> None:

@@ -40,8 +40,8 @@ def learn(
         str,
         typer.Option(
             help="What learns: 'network' (the job's), 'tuned' (several networks and their committee), on the same "
-            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'bagged_lightgbm', 'logistic', 'committee' (trees "
-            "and logistic regression), or 'auto' (the committee of all: networks, trees, logistic regression)."
+            "noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
+            "regression), or 'auto' (the committee of all: networks, trees, logistic regression)."
         ),
     ] = NETWORK,
     local: LocalOption = None,

@@ -137,6 +137,7 @@ class Settings:
             torch.set_num_threads(changed.threads)
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
+        torch.set_float32_matmul_precision("high" if changed.precision == "tf32" else "highest")
         return changed
 
 

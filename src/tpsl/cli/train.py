@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tpsl.training.origin import Origin
     from tpsl.training.result import TrainResult
 
-COMMAND = settings_command(**JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", **RELEASE_FLAGS)
+COMMAND = settings_command(
+    **JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", device="local.device", **RELEASE_FLAGS
+)
 
 
 def train(

@@ -7,8 +7,7 @@ has the same bits, and nothing waits for the device.
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,13 +16,15 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tpsl.kernels.side_stream import side_stream
+
 _ROWS, _COLUMNS = 64, 128
 """The tile of one program."""
 
 
-@triton.jit
-def _masked(gradient, output, masked, parts, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The gradient of a ReLU's input, and its sum over each tile's rows."""
+@triton.jit(do_not_specialize=["rows"])
+def _masked(gradient, output, masked, parts, rows, width, all_widths, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The gradient of a ReLU's input, and its sum over each tile's rows, which stand beside those of other layers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = (row < rows)[:, None] & (column < width)[None, :]
@@ -31,10 +32,10 @@ def _masked(gradient, output, masked, parts, rows, width, ROWS: tl.constexpr, CO
     is_active = tl.load(output + place, mask=mask, other=0.0) > 0
     values = tl.where(is_active, tl.load(gradient + place, mask=mask, other=0.0), 0.0)
     tl.store(masked + place, values, mask=mask)
-    tl.store(parts + tl.program_id(0) * width + column, tl.sum(values, axis=0), mask=column < width)
+    tl.store(parts + tl.program_id(0) * all_widths + column, tl.sum(values, axis=0), mask=column < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _scores(inputs, weight, bias, scores, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """`z = x·w + b`, one number for each row."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -47,24 +48,25 @@ def _scores(inputs, weight, bias, scores, rows, width, ROWS: tl.constexpr, COLUM
     tl.store(scores + row, total + tl.load(bias), mask=row < rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _score_gradients(
-    gradient, inputs, weight, to_inputs, parts, bias_parts, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    gradient, inputs, weight, to_inputs, parts, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """The gradients of `z = x·w + b`: of x; and of w and b, summed over each tile's rows."""
+    """The gradients of `z = x·w + b`: of x; and of w and after it b, summed over each tile's rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = (row < rows)[:, None] & (column < width)[None, :]
     place = row.to(tl.int64)[:, None] * width + column[None, :]
     of_score = tl.load(gradient + row, mask=row < rows, other=0.0)
     values = tl.load(inputs + place, mask=mask, other=0.0)
-    tl.store(parts + tl.program_id(0) * width + column, tl.sum(values * of_score[:, None], axis=0), mask=column < width)
-    tl.store(bias_parts + tl.program_id(0), tl.sum(of_score, axis=0))
+    part = parts + tl.program_id(0) * (width + 1)
+    tl.store(part + column, tl.sum(values * of_score[:, None], axis=0), mask=column < width)
+    tl.store(part + width, tl.sum(of_score, axis=0))
     weights = tl.load(weight + column, mask=column < width, other=0.0)
     tl.store(to_inputs + place, of_score[:, None] * weights[None, :], mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _add_up(parts, sums, count, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The sum of each column."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -90,23 +92,25 @@ class _ReluLayers(torch.autograd.Function):
         return outputs[-1]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the inputs and of all parameters."""
         outputs, weights = ctx.saved_tensors[: ctx.layers + 1], ctx.saved_tensors[ctx.layers + 1 :]
-        here, beside = torch.cuda.current_stream(), _beside(gradient.device)
-        found: list[Tensor] = []
-        in_use: list[Tensor] = []  # by the other stream, so their memory must not be given to this one
-        for (below, output), weight in zip(reversed([*pairwise(outputs)]), reversed(weights), strict=True):
-            masked, parts = _of_relu(gradient.contiguous(), output)
-            in_use += masked, parts
-            beside.wait_stream(here)
-            with torch.cuda.stream(beside):
-                found += _sums(parts), masked.t().mm(below)
-            if below is not outputs[0] or ctx.needs_input_grad[0]:
-                gradient = masked.mm(weight)
-        here.wait_stream(beside)
-        return gradient if ctx.needs_input_grad[0] else None, *reversed(found)
+        beside, widths = side_stream(gradient.device), [len(weight) for weight in weights]
+        parts = gradient.new_empty(triton.cdiv(len(gradient), _ROWS), sum(widths))
+        of_weights: list[Tensor] = []
+        for layer, part in reversed([*enumerate(parts.split(widths, dim=1))]):
+            below, output = outputs[layer : layer + 2]
+            masked = _of_relu(gradient.contiguous(), output, part)
+            with beside.running(masked, below):
+                of_weights.insert(0, masked.t().mm(below))
+            if layer or ctx.needs_input_grad[0]:
+                gradient = masked.mm(weights[layer])
+        with beside.running(parts):
+            of_biases = _sums(parts).split(widths)
+        beside.join()
+        of_layers = chain.from_iterable(zip(of_weights, of_biases, strict=True))
+        return gradient if ctx.needs_input_grad[0] else None, *of_layers
 
 
 class _Score(torch.autograd.Function):
@@ -122,44 +126,41 @@ class _Score(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of inputs, weight and bias."""
         inputs, weight = ctx.saved_tensors
         rows, width = inputs.shape
         to_inputs, tiles = torch.empty_like(inputs), triton.cdiv(rows, _ROWS)
-        parts, bias_parts = inputs.new_empty(tiles, width), inputs.new_empty(tiles, 1)
+        parts = inputs.new_empty(tiles, width + 1)
         _score_gradients[(tiles, triton.cdiv(width, _COLUMNS))](
-            gradient.contiguous(), inputs, weight, to_inputs, parts, bias_parts, rows, width, _ROWS, _COLUMNS
+            gradient.contiguous(), inputs, weight, to_inputs, parts, rows, width, _ROWS, _COLUMNS
         )
-        return to_inputs, _sums(parts)[None, :], _sums(bias_parts)
+        beside = side_stream(gradient.device)
+        with beside.running(parts):
+            sums = _sums(parts)
+        beside.join()
+        return to_inputs, sums[None, :-1], sums[-1:]
 
 
 def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
     """Return what layers with a ReLU behind each make of a batch; `parameters` are weight and bias of each in turn."""
-    outputs: Tensor = _ReluLayers.apply(inputs, *parameters)  # type: ignore[no-untyped-call]
+    outputs: Tensor = _ReluLayers.apply(inputs, *parameters)
     return outputs
 
 
 def score(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return what a linear layer with one output makes of a batch, shape `[n, 1]`."""
-    scores: Tensor = _Score.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
+    scores: Tensor = _Score.apply(inputs, weight, bias)
     return scores
 
 
-@cache
-def _beside(device: torch.device) -> torch.cuda.Stream:
-    """The stream of the layers' own gradients."""
-    return torch.cuda.Stream(device)
-
-
-def _of_relu(gradient: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of a ReLU's input, and parts of its sum over the rows."""
-    rows, width = gradient.shape
-    masked, tiles = torch.empty_like(gradient), triton.cdiv(rows, _ROWS)
-    parts = gradient.new_empty(tiles, width)
-    _masked[(tiles, triton.cdiv(width, _COLUMNS))](gradient, output, masked, parts, rows, width, _ROWS, _COLUMNS)
-    return masked, parts
+def _of_relu(gradient: Tensor, output: Tensor, parts: Tensor) -> Tensor:
+    """Return the gradient of a ReLU's input; its sums over the rows of each tile go into `parts`."""
+    (rows, width), (tiles, _) = gradient.shape, parts.shape
+    masked, grid = torch.empty_like(gradient), (tiles, triton.cdiv(width, _COLUMNS))
+    _masked[grid](gradient, output, masked, parts, rows, width, parts.stride(0), _ROWS, _COLUMNS)
+    return masked
 
 
 def _sums(parts: Tensor) -> Tensor:

@@ -27,13 +27,18 @@ _GATHERED_AT_ONCE = 256
 _TILE_NUMBERS = 2048
 """Numbers that a program adds up: a tile of look-ups, times the columns of the table or a part of them."""
 _TILE_COLUMNS = 128
+_TILE_WARPS = 4
+_SPAN = 16
+"""Tiles whose sums are added up at once."""
 SGD, ADAGRAD, ADAM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 _KINDS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 _STATE = {"sgd": (), "adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
 
 
-@triton.jit
-def _gather(table, categorical, out, lookups, fields, width, D: tl.constexpr, POWER: tl.constexpr, N: tl.constexpr):
+@triton.jit(do_not_specialize=["lookups"])
+def _gather(
+    table, categorical, out, lookups, width, FIELDS: tl.constexpr, D: tl.constexpr, POWER: tl.constexpr, N: tl.constexpr
+):
     """`out[i, f·d + k] = table[categorical[i, f], k]`; a row of `out` has `width` numbers."""
     lookup = tl.program_id(0) * N + tl.arange(0, N)
     column = tl.arange(0, POWER)
@@ -41,7 +46,7 @@ def _gather(table, categorical, out, lookups, fields, width, D: tl.constexpr, PO
     mask = inside[:, None] & (column < D)[None, :]
     row = tl.load(categorical + lookup, mask=inside, other=0).to(tl.int64)
     values = tl.load(table + row[:, None] * D + column[None, :], mask=mask)
-    start = (lookup // fields).to(tl.int64) * width + (lookup % fields) * D
+    start = (lookup // FIELDS).to(tl.int64) * width + lookup % FIELDS * D
     tl.store(out + start[:, None] + column[None, :], values, mask=mask)
 
 
@@ -86,11 +91,11 @@ def _joined(begins_left, left, begins_right, right):
     return begins_left | begins_right, tl.where(begins_right != 0, right, left + right)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lookups"])
 def _tiles(
     table, first, second, rate, eps, decay_1, decay_2,
-    keys, order, gradient, width, fields, lookups, heads, tails, begins,
-    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
+    keys, order, gradient, width, lookups, heads, tails, begins,
+    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr, FIELDS: tl.constexpr,
 ):  # fmt: skip
     """Add up the gradients of each row within a tile of N sorted look-ups, and update the rows that lie in one tile.
 
@@ -104,26 +109,30 @@ def _tiles(
     mask = inside[:, None] & real[None, :]
     key = tl.load(keys + at, mask=inside, other=-1)
     begins_here = key != tl.load(keys + at - 1, mask=inside & (at > 0), other=-1)
+    # The row that goes on from the tile before, if any: of all others the first look-up is in this tile.
+    began = (key != tl.load(keys + tile * N - 1, mask=tile > 0, other=-1))[:, None]
     ends_here = inside & (key != tl.load(keys + at + 1, mask=at + 1 < lookups, other=-1))
-    lookup = tl.load(order + at, mask=inside, other=0).to(tl.int64)
-    start = lookup // fields * width + lookup % fields * D
+    lookup = tl.load(order + at, mask=inside, other=0).to(tl.int32)
+    start = (lookup // FIELDS).to(tl.int64) * width + lookup % FIELDS * D
     values = tl.load(gradient + start[:, None] + column[None, :], mask=mask, other=0.0)
     flags = tl.broadcast_to(begins_here.to(tl.int32)[:, None], (N, COLUMNS))
-    began, sums = tl.associative_scan((flags, values), 0, _joined)
+    _, sums = tl.associative_scan((flags, values), 0, _joined)
     place = key.to(tl.int64)[:, None] * D + column[None, :]
     ends = mask & ends_here[:, None]
-    _update(table, first, second, place, sums, rate, eps, decay_1, decay_2, ends & (began != 0), KIND)
+    _update(table, first, second, place, sums, rate, eps, decay_1, decay_2, ends & began, KIND)
     kept = tl.zeros((N, 1), tl.int64) + tile.to(tl.int64) * D + column[None, :]
-    tl.store(heads + kept, sums, mask=ends & (began == 0))
+    tl.store(heads + kept, sums, mask=ends & ~began)
     last = mask & (at == tl.minimum(tile * N + N, lookups) - 1)[:, None]
     tl.store(tails + kept, sums, mask=last)
-    tl.store(begins + tl.zeros((N, COLUMNS), tl.int32) + tile, began, mask=last)
+    tl.store(
+        begins + tl.zeros((N, COLUMNS), tl.int32) + tile, tl.broadcast_to(began, (N, COLUMNS)).to(tl.int32), mask=last
+    )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lookups"])
 def _spans(
     table, first, second, rate, eps, decay_1, decay_2, keys, lookups, heads, tails, begins,
-    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
+    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """Update the row that began in an earlier tile and ends in this one: its sum is that of all tiles it spans."""
     tile = tl.program_id(0)
@@ -136,10 +145,15 @@ def _spans(
         mask = column < D
         total = tl.load(heads + tile.to(tl.int64) * D + column, mask=mask, other=0.0)
         began = 0
-        while began == 0:
-            tile -= 1
-            total += tl.load(tails + tile.to(tl.int64) * D + column, mask=mask, other=0.0)
-            began = tl.load(begins + tile)
+        while began == 0:  # through several earlier tiles at once, up to the one in which the row begins
+            earlier = tile - 1 - tl.arange(0, SPAN)
+            begin = tl.load(begins + earlier, mask=earlier >= 0, other=1)
+            counts = tl.cumsum(begin, axis=0) - begin == 0
+            span = (counts & (earlier >= 0))[:, None] & mask[None, :]
+            found = tl.load(tails + earlier.to(tl.int64)[:, None] * D + column[None, :], mask=span, other=0.0)
+            total += tl.sum(found, axis=0)
+            began = tl.max(begin, axis=0)
+            tile -= SPAN
         place = key.to(tl.int64) * D + column
         _update(table, first, second, place, total, rate, eps, decay_1, decay_2, mask, KIND)
 
@@ -148,7 +162,7 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     """Put the rows of a table into the first columns of `out`."""
     lookups, dim = categorical.numel(), weight.shape[1]
     _gather[(triton.cdiv(lookups, _GATHERED_AT_ONCE),)](
-        weight, categorical, out, lookups, categorical.shape[1], out.shape[1],
+        weight, categorical, out, lookups, out.shape[1], categorical.shape[1],
         dim, triton.next_power_of_2(dim), _GATHERED_AT_ONCE, num_warps=8,
     )  # fmt: skip
 
@@ -202,8 +216,9 @@ class RowUpdate:
         of_tiles = lookups, heads, tails, begins, kind, dim, columns, tile
         grid = tiles, triton.cdiv(dim, columns)
         gradient = gradient.contiguous()
-        _tiles[grid](*shared, order, gradient, gradient.shape[1], categorical.shape[1], *of_tiles, num_warps=4)
-        _spans[grid](*shared, *of_tiles, num_warps=1)
+        fields = categorical.shape[1]
+        _tiles[grid](*shared, order, gradient, gradient.shape[1], *of_tiles, fields, num_warps=_TILE_WARPS)
+        _spans[grid](*shared, *of_tiles, _SPAN, num_warps=1)
 
 
 @cache

@@ -50,8 +50,6 @@ class BoostingTask:
     objective: NoisyLabelObjective
     """The noisy labels of the same records."""
     seed: int
-    share: float
-    """Of the records, those that a tree is grown on, others for each tree."""
     threads: int
 
     @property

@@ -19,12 +19,12 @@ from tpsl.files import make_private_folder, write_atomically
 from tpsl.learners.committee_model import committee
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
 from tpsl.learners.logistic import logistic
-from tpsl.learners.trees import bagged_lightgbm, lightgbm, plain_lightgbm, xgboost
+from tpsl.learners.trees import lightgbm, plain_lightgbm, xgboost
 from tpsl.registry import Registry
 
 COMMITTEE = "committee"
 """The name that stands for those of `IN_COMMITTEE` together, weighted by noisy labels."""
-IN_COMMITTEE = ("lightgbm", "bagged_lightgbm", "logistic")
+IN_COMMITTEE = ("lightgbm", "plain_lightgbm", "logistic")
 
 Learner = Callable[[LearnerRecords], Fitted]
 LEARNERS: Registry[Learner] = Registry("learner")
@@ -32,7 +32,6 @@ LEARNERS.register("lightgbm", lightgbm)
 LEARNERS.register("xgboost", xgboost)
 LEARNERS.register("logistic", logistic)
 LEARNERS.register("plain_lightgbm", plain_lightgbm)
-LEARNERS.register("bagged_lightgbm", bagged_lightgbm)
 LEARNERS.register(COMMITTEE, lambda records: committee(records, [fit(name, records) for name in IN_COMMITTEE]))
 
 _DESCRIPTION = "learner.json"

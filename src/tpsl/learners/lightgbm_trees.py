@@ -65,8 +65,6 @@ class LightGBM(Booster):
             "lambda_l2": PENALTY,
             "min_sum_hessian_in_leaf": task.least_information,
             "feature_fraction": COLUMNS_OF_A_TREE,
-            "bagging_fraction": task.share,
-            "bagging_freq": 1,
             "cat_l2": _CATEGORY_PENALTY,
             "cat_smooth": _CATEGORY_SMOOTHING,
             "seed": task.seed % (1 << 31),

@@ -6,15 +6,12 @@ noisy labels find mostly noise. As in the wide part of a network, a record that 
 not seen its noisy label. With more classes, and in the `plain` form, trees get the categories themselves and start from
 the shares of the classes.
 
-For two classes the mean of several sequences of trees counts, each tree grown on another half of the records
-(bagging): much of what a tree finds in noisy labels is noise, and another half of them has another noise.
-
 The judges choose the number of trees, none included. Then everything is fitted once more with their records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,8 +34,6 @@ from tpsl.party.wide import AdditiveModel, cross_fit
 BOOSTERS: dict[str, type[Booster]] = {"lightgbm": LightGBM, "xgboost": XGBoost}
 
 _TREES, _START = "trees", "start.safetensors"
-_BAGS, _BAGGED = 4, 0.5
-"""The sequences of trees, and the share of the records that each of their trees is grown on."""
 _CALIBRATION_ROUNDS = 20
 _SLOPE_VARIANCE = 0.1
 """Of the prior of the slope that straightens scores of the additive model; its mean is 1."""
@@ -82,15 +77,15 @@ class TreeModel(LearnedModel):
 
     start: Start
     engine: str
-    boosters: tuple[Booster, ...]
-    """Their mean counts; none where the judges liked no tree."""
+    booster: Booster | None
+    """None where the judges liked no tree."""
 
     kind = "trees"
 
     def log_odds(self, features: Features) -> Floats:
         """Return the log-odds of class 1 of each record (`[n]`), or a score of each class (`[n, k]`)."""
         inputs = self.start.inputs(features, np.arange(len(features), dtype=np.int64))
-        return _raised(inputs, self.boosters)
+        return inputs.start if self.booster is None else inputs.start + self.booster.raise_by(inputs)
 
     def files(self) -> dict[str, bytes]:
         """Return the start as tensors, and the trees in the format of their library."""
@@ -101,7 +96,7 @@ class TreeModel(LearnedModel):
         }
         if self.start.additive is not None:
             tensors |= {f"additive.{name}": tensor for name, tensor in self.start.additive.tensors().items()}
-        grown = {f"{_TREES}{n or ''}.{self.engine}": booster.content() for n, booster in enumerate(self.boosters)}
+        grown = {} if self.booster is None else {f"{_TREES}.{self.engine}": self.booster.content()}
         return {_START: save(tensors), **grown}
 
     @classmethod
@@ -115,38 +110,25 @@ class TreeModel(LearnedModel):
         additive = AdditiveModel.from_tensors(own) if own else None
         start = Start(tensors["constants"].numpy(), tensors["lows"].numpy(), int(tensors["numbers"][0]), additive)
         for engine, library in BOOSTERS.items():
-            if grown := sorted(name for name in files if name.endswith(f".{engine}")):
-                return cls(start, engine, tuple(library.from_content(files[name]) for name in grown))
-        return cls(start, next(iter(BOOSTERS)), ())
+            if (name := f"{_TREES}.{engine}") in files:
+                return cls(start, engine, library.from_content(files[name]))
+        return cls(start, next(iter(BOOSTERS)), None)
 
 
-def train_trees(records: LearnerRecords, engine: str, *, plain: bool = False, bags: int = _BAGS) -> Fitted:
-    """Grow trees, as many as the judges like, and grow them again with the judges' records.
-
-    More than two classes have neither an additive model nor several bags.
-    """
-    library, two = BOOSTERS[engine], records.targets.classes == 2
-    additive, bags = not plain and two, bags if two else 1
+def train_trees(records: LearnerRecords, engine: str, *, plain: bool = False) -> Fitted:
+    """Grow trees, as many as the judges like, and grow them again with the judges' records."""
+    library, additive = BOOSTERS[engine], not plain and records.targets.classes == 2
     said = NoisyLabelObjective(records.targets.take(records.held_out))
     fitting = _Fitting(records, records.trained, additive)
     judges = fitting.inputs(records.rows[records.held_out])
-    grown = [library.grow_judged(task, judges, said) for task in fitting.tasks(bags)]
-    judged = _raised(judges, [trees for trees, _ in grown])
+    grown, rounds = library.grow_judged(fitting.task(), judges, said)
+    judged = judges.start + grown.raise_by(judges)
     if said.log_likelihoods(judged).sum() <= said.log_likelihoods(judges.start).sum() + CLEAR_GAIN:
-        judged, grown = judges.start, []
+        judged, rounds = judges.start, 0
     whole = _Fitting(records, np.arange(len(records.rows), dtype=np.int64), additive)
-    again = zip(whole.tasks(len(grown)), grown, strict=True)
-    model = TreeModel(whole.start, engine, tuple(library.grow(task, rounds) for task, (_, rounds) in again))
-    name = engine if not plain else f"plain_{engine}" if bags == 1 else f"bagged_{engine}"
-    return judged_by(records, name, f"{sum(rounds for _, rounds in grown)} rounds of trees", model, judged)
-
-
-def _raised(inputs: BoostingInputs, boosters: Sequence[Booster]) -> Floats:
-    """Return the log-odds that sequences of trees make of those before the first tree: by their mean."""
-    if not boosters:
-        return inputs.start
-    found: Floats = inputs.start + np.mean([booster.raise_by(inputs) for booster in boosters], axis=0)
-    return found
+    model = TreeModel(whole.start, engine, library.grow(whole.task(), rounds) if rounds else None)
+    name = f"plain_{engine}" if plain else engine
+    return judged_by(records, name, f"{rounds} rounds of trees", model, judged)
 
 
 class _Fitting:
@@ -170,10 +152,8 @@ class _Fitting:
     def inputs(self, rows: Rows) -> BoostingInputs:
         return self.start.inputs(self._records.features, rows, None if self._scores is None else self._scores[rows])
 
-    def tasks(self, bags: int) -> list[BoostingTask]:
-        """Return what each sequence of trees is grown on."""
-        inputs, threads, share = self.inputs(self._rows), self._records.threads, _BAGGED if bags > 1 else 1.0
-        return [BoostingTask(inputs, self._objective, self._records.seed + bag, share, threads) for bag in range(bags)]
+    def task(self) -> BoostingTask:
+        return BoostingTask(self.inputs(self._rows), self._objective, self._records.seed, self._records.threads)
 
 
 def _straightened(objective: NoisyLabelObjective, scores: Floats) -> Floats:
@@ -195,5 +175,4 @@ def _straightened(objective: NoisyLabelObjective, scores: Floats) -> Floats:
 
 lightgbm = partial(train_trees, engine="lightgbm")
 xgboost = partial(train_trees, engine="xgboost")
-bagged_lightgbm = partial(train_trees, engine="lightgbm", plain=True)
-plain_lightgbm = partial(train_trees, engine="lightgbm", plain=True, bags=1)
+plain_lightgbm = partial(train_trees, engine="lightgbm", plain=True)

@@ -67,7 +67,6 @@ class XGBoost(Booster):
             "lambda": PENALTY,
             "min_child_weight": task.least_information,
             "colsample_bytree": COLUMNS_OF_A_TREE,
-            "subsample": task.share,
             "max_bin": BINS,
             "base_score": 0.0,
             "seed": task.seed % (1 << 31),

@@ -12,27 +12,29 @@ from torch.optim import SGD, Adagrad, Optimizer
 from tpsl.models.table import RowOptimizer
 
 
-def prepare(optimizer: Optimizer) -> str | None:
-    """Make an optimiser count its steps on the device; return why a graph cannot hold its step, if it cannot."""
-    name, groups = type(optimizer).__name__, optimizer.param_groups
-    if isinstance(optimizer, RowOptimizer):
-        return None
-    if isinstance(optimizer, SGD) or (isinstance(optimizer, Adagrad) and not any(g["lr_decay"] for g in groups)):
-        return None
-    if not all("capturable" in group for group in groups):
-        return f"the optimizer {name} cannot be captured in a CUDA graph"
-    for group in groups:
-        group["capturable"] = True
+def settle(optimizer: Optimizer) -> None:
+    """Have an optimiser count its steps where its parameters are, if it can; its state may come from another device."""
+    for group in optimizer.param_groups:
+        if "capturable" not in group:
+            continue
+        group["capturable"] = all(parameter.is_cuda for parameter in group["params"])
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), Tensor):
                 state["step"] = state["step"].to(parameter.device)
     # PyTorch warns of a step outside of a graph, as the first one is, and that of a batch of another size.
-    optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
-    return None
+    optimizer._warned_capturable_if_run_uncaptured = True
 
 
-def count(optimizer: Optimizer, steps: int) -> None:
+def can_be_captured(optimizer: Optimizer) -> bool:
+    """Whether a CUDA graph can hold a step of this optimiser, which has dense gradients or is a `RowOptimizer`."""
+    groups = optimizer.param_groups
+    if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
+        return not any(group["lr_decay"] for group in groups)
+    return isinstance(optimizer, RowOptimizer | SGD) or all(group.get("capturable") for group in groups)
+
+
+def count_on_host(optimizer: Optimizer, steps: int) -> None:
     """Count steps that were replayed at an optimiser that counts on the host; less than 0: that were only captured."""
     if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
         for state in optimizer.state.values():

@@ -106,12 +106,20 @@ class Tops(Members):
     def forward(self, shares: Sequence[Tensor]) -> Tensor:
         """Return the logits of member after member, shape `[M, n]` for two classes and `[M, n, k]` for k."""
         records = shares[0].shape[0]  # not len, which would fix the number of records in an exported graph
-        by_member = zip(*(share.chunk(len(self.members), dim=1) for share in shares), strict=True)
+        by_member = zip(*(_chunks(share, len(self.members)) for share in shares), strict=True)
         # In one piece, as a member alone receives it: the layout may decide the order of sums in a matrix product.
         cuts = ((_side_by_side(parts).contiguous(),) for parts in by_member)
         if self._classes > 2:
-            return torch.stack(self._outputs(cuts, (records, self._classes)))
-        return torch.stack([z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))])
+            return _stacked(self._outputs(cuts, (records, self._classes)))
+        return _stacked([z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))])
+
+
+def _chunks(share: Tensor, count: int) -> Sequence[Tensor]:
+    return share.chunk(count, dim=1) if count > 1 else [share]  # back-propagation through a chunk copies it
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0][None] if len(parts) == 1 else torch.stack(list(parts))
 
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:

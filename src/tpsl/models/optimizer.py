@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,9 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
-from tpsl.models import capture
+from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
+from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
+from tpsl.models.pieces import PlainSGD, pieces
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.plain_steps import plain_step
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
@@ -60,10 +62,12 @@ class HalfOptimizer:
             self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
         for parameter in (p for p in self.parameters if id(p) in tables):
             self._parts.append(_table_optimizer(config, tables[id(parameter)], parameter))
-        self._tables = [table for table in tables.values() if isinstance(table, Table)]
+        for part in self._parts:
+            settle(part)
+        self._device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
-        self._steps = [plain_step(part) for part in self._parts]
+        self._gradient_steps = [plain_step(part) for part in self._parts if not isinstance(part, RowOptimizer)]
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -71,33 +75,38 @@ class HalfOptimizer:
         """Apply the gradients, divided by a number of records, and forget them."""
         if self._average is not None and self._average.is_in_place:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
-        if records != 1:
-            self._divide_gradients(records)
-        for step in self._steps:
-            step()
+        beside, gradients = side_stream(self._device), [p.grad for p in self.parameters if p.grad is not None]
+        with beside.running(*gradients):
+            self._step_by_gradient(gradients, records)
+        for part in self._parts:
+            if isinstance(part, RowOptimizer):
+                part.divide(records)
+                part.step()
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
             parameter.grad = None
-        if self._average is not None:
-            self._average.update()
+        beside.join()
 
     def obstacle_to_capture(self) -> str | None:
-        """Make the steps from now on such that a CUDA graph can hold them; return what stands in the way, if anything.
+        """Return why a CUDA graph cannot hold the steps, None if it can.
 
-        To replay a graph changes weights and states as a step does, apart from what `count` has to put right.
+        To replay one changes weights and states as a step does, apart from what `count` has to put right.
         """
         if self._schedules:
             return f"the schedule {self._schedule_name} changes the learning rate in every step"
         for part in self._parts:
+            name = type(part).__name__
             if not isinstance(part, RowOptimizer) and any(id(p) in self._lazy for p in part.param_groups[0]["params"]):
-                return f"the optimizer {type(part).__name__} reads the sparse gradients of a lazy table on the host"
-        return next(filter(None, map(capture.prepare, self._parts)), None)
+                return f"the optimizer {name} looks at the sparse gradients of a lazy table"
+            if not can_be_captured(part):
+                return f"a CUDA graph cannot hold a step of the optimizer {name}"
+        return None
 
     def count(self, steps: int) -> None:
         """Count steps that were replayed from a CUDA graph; less than 0: that were only captured."""
         for part in self._parts:
-            capture.count(part, steps)
+            count_on_host(part, steps)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within this context the half has its averaged weights, to predict with or to save; a step is an error.
@@ -132,13 +141,21 @@ class HalfOptimizer:
             self._average.load_state(averages)
         for part, state in zip(self._parts, packed_state["parts"], strict=True):
             part.load_state_dict(unpacked(state, tensors))
+            settle(part)
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
 
-    def _divide_gradients(self, records: int) -> None:
-        torch._foreach_div_([p.grad for p in self.parameters if p.grad is not None], records)
-        for table in self._tables:
-            table.divide_touched(records)
+    def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
+        """Step all parts that read `.grad`, and average what they have made."""
+        if records != 1:
+            torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
+            for gradient in gradients:
+                if gradient.is_sparse:
+                    gradient /= records
+        for step in self._gradient_steps:
+            step()
+        if self._average is not None:
+            self._average.update()
 
 
 def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
@@ -174,6 +191,8 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
+    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments) and parameters[0].is_cuda:
+        make = PlainSGD
     # In one pass over the weights and their moments, where PyTorch has eight.
     fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
     arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}

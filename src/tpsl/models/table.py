@@ -56,11 +56,6 @@ class Table(nn.Embedding):
         embeddings = self(categorical).flatten(start_dim=1)
         return torch.cat([embeddings, numeric], dim=1) if numeric.shape[1] else embeddings
 
-    def divide_touched(self, records: int) -> None:
-        """Divide the kept gradients by a number of records."""
-        if self.touched is not None:
-            self.touched[:] = [each._replace(gradient=each.gradient / records) for each in self.touched]
-
     def _keeps_gradients(self) -> bool:
         return self.touched is not None and torch.is_grad_enabled() and self.weight.requires_grad
 
@@ -103,6 +98,11 @@ class RowOptimizer(Optimizer):
         self._touched: list[Touched] = []
         self._update: RowUpdate | None = None
         table.touched = self._touched
+
+    def divide(self, records: int) -> None:
+        """Divide the kept gradients by a number of records."""
+        if records != 1:
+            self._touched[:] = [each._replace(gradient=each.gradient / records) for each in self._touched]
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

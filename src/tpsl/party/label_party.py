@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.data.split import Rows
+from tpsl.kernels.rows import take
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.feature_party import FeatureParty
@@ -78,7 +79,7 @@ class LabelParty:
         """Do the same for noisy labels at these places among those that are held; a GPU is not waited for."""
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
-        evidence = [draw.index_select(0, places) for draw in self._evidence]
+        evidence = [take(draw, places) for draw in self._evidence]
         if len(evidence) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
             z.backward(self._logit_gradient(z.detach(), evidence[0]))
@@ -125,4 +126,5 @@ class LabelParty:
 
     def _logit_gradient(self, z: Tensor, evidence: Tensor) -> Tensor:
         """Return ṽ for every logit: each member learns from the same noisy label, at its own logits."""
-        return self.logit_gradient(z.flatten(0, 1), torch.cat([evidence] * len(z))).reshape(z.shape)
+        evidence = torch.cat([evidence] * len(z)) if len(z) > 1 else evidence
+        return self.logit_gradient(z.flatten(0, 1), evidence).reshape(z.shape)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
+from tpsl.kernels.side_stream import side_stream
 from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.transport.checks import NOT_FINITE, BadMessage
@@ -31,7 +32,7 @@ class DeviceSteps:
 
     def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
         self._label, self._features, self._schedule = label, features, label.schedule
-        self._stream = torch.cuda.Stream(label.party.device)
+        self._stream = torch.cuda.Stream(label.party.device)  # type: ignore[no-untyped-call]
         self._orders = EpochOrders((label, *features), label.party.device)
         self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Records]] = {}
@@ -39,7 +40,7 @@ class DeviceSteps:
         self._prepared = 0.0
 
     def take(self, stretch: range) -> float:
-        """Take the steps; return how long they took, without what happens once: kernels are compiled, graphs captured."""
+        """Take the steps; return how long they took, without what is done once: compiling kernels, capturing graphs."""
         begun, self._prepared = time.perf_counter(), 0.0
         under_way: deque[torch.cuda.Event] = deque()
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -103,15 +104,20 @@ class DeviceSteps:
         """Take one step, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
         count, at_once, label = len(records), self._schedule.part_rows, self._label.party
         parties = [role.party for role in self._features]
-        for start in range(0, count, at_once):
-            part = records[start : start + at_once]
-            at_label, *at_features = part.rows
-            cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
-            gradients = label.backward_at(part.labelled, at_label, [self._crossed(cut) for cut in cuts], count)
-            for party, gradient in zip(parties, gradients, strict=True):
-                party.backward(self._crossed(gradient), count)
-        for each in (label, *parties):
-            each.update()
+        beside = side_stream(label.device)
+        # Gradients of several parts are added up, and not beside.
+        with beside.open() if at_once >= count else nullcontext():
+            for start in range(0, count, at_once):
+                part = records[start : start + at_once]
+                at_label, *at_features = part.rows
+                cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
+                gradients = label.backward_at(part.labelled, at_label, [self._crossed(cut) for cut in cuts], count)
+                if start + at_once >= count:
+                    label.update()
+                for party, gradient in zip(parties, gradients, strict=True):
+                    party.backward(self._crossed(gradient), count)
+            for party in parties:
+                party.update()
 
     def _crossed(self, tensor: Tensor) -> Tensor:
         """Return what arrives at the other party."""

@@ -20,7 +20,8 @@ from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
 from tpsl.tuning.shared_objects import SharedObjects
 
-_IMPORTED_ONCE = ["tpsl.training.one_process"]
+_IMPORTED_ONCE = ["tpsl.training.one_process", "torch.fx.experimental.symbolic_shapes"]
+"""What workers have from the beginning; PyTorch imports the latter, and with it SymPy, in the first backward pass."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ import os
 import pickle
 import tempfile
 from multiprocessing import reduction
+from pathlib import Path
 from typing import Any
+
+from tpsl.files import naming_what_does_not_fit
 
 _ALIGNED = 64
 
@@ -27,13 +30,17 @@ class SharedObjects:
         self._pickled = pickle.dumps(objects, protocol=5, buffer_callback=buffers.append)
         self._parts: list[slice] = []
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it has no name, so nothing is left of it at the end
-        for buffer in buffers:
-            with buffer.raw() as content:
-                start = -(-self._file.tell() // _ALIGNED) * _ALIGNED
-                self._file.seek(start)
-                self._file.write(content)
-                self._parts.append(slice(start, start + len(content)))
-        self._file.flush()
+        with naming_what_does_not_fit(Path(tempfile.gettempdir())):
+            for buffer in buffers:
+                self._parts.append(self._written(buffer.raw()))
+            self._file.flush()
+
+    def _written(self, content: memoryview) -> slice:
+        """Put the bytes of one array into the file; return where they are."""
+        start = -(-self._file.tell() // _ALIGNED) * _ALIGNED
+        self._file.seek(start)
+        self._file.write(content)
+        return slice(start, start + len(content))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _mapped, (reduction.DupFd(self._file.fileno()), self._pickled, self._parts)

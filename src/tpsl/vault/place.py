@@ -1,6 +1,7 @@
 """The place of the label party's vaults: one folder that a user can see, move and back up, `vaults` beside `runs`."""
 
 import os
+from itertools import chain, count
 from pathlib import Path
 
 from tpsl.vault.storage import DATABASE
@@ -27,7 +28,7 @@ def folders_of_vaults(folder: Path) -> list[Path]:
 
 def free_name(folder: Path, name: str) -> Path:
     """A path in the folder that nothing has yet: the name, with a number where it is taken."""
-    candidates = (folder / (name + suffix) for suffix in ("", *(f"-{number}" for number in range(2, 100_000))))
+    candidates = (folder / (name + suffix) for suffix in chain([""], (f"-{number}" for number in count(2))))
     return next(path for path in candidates if not path.exists() or _is_unfinished(path))
 
 
