@@ -32,7 +32,7 @@ class DeviceSteps:
 
     def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
         self._label, self._features, self._schedule = label, features, label.schedule
-        self._stream = torch.cuda.Stream(label.party.device)
+        self._stream = torch.cuda.Stream(label.party.device)  # type: ignore[no-untyped-call]
         self._orders = EpochOrders((label, *features), label.party.device)
         self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Records]] = {}
@@ -40,7 +40,7 @@ class DeviceSteps:
         self._prepared = 0.0
 
     def take(self, stretch: range) -> float:
-        """Take the steps; return how long they took, without what happens once: kernels are compiled, graphs captured."""
+        """Take the steps; return how long they took, without what is done once: compiling kernels, capturing graphs."""
         begun, self._prepared = time.perf_counter(), 0.0
         under_way: deque[torch.cuda.Event] = deque()
         self._stream.wait_stream(torch.cuda.current_stream())

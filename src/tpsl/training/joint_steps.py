@@ -26,7 +26,7 @@ class JointSteps:
         self._are_possible = True
 
     async def stretch(self, role: Role, stretch: range) -> float | None:
-        """Have a stretch of steps taken; return the seconds that this role waited, None if its steps are still to do."""
+        """Have steps taken; return the seconds that this role waited, None if its steps are still to do."""
         if not self._are_possible or stretch.start < role.setup.record_steps:
             return None
         begun = time.perf_counter()
