@@ -39,6 +39,11 @@ class DeviceSteps:
         self._is_warm = False
         self._prepared = 0.0
 
+    def close(self) -> None:
+        """Free the graphs."""
+        self._stream.synchronize()
+        self._graphs.clear()
+
     def take(self, stretch: range) -> float:
         """Take the steps; return how long they took, without what is done once: compiling kernels, capturing graphs."""
         begun, self._prepared = time.perf_counter(), 0.0
