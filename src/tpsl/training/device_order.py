@@ -43,7 +43,7 @@ class Records:
 
 
 class EpochOrders:
-    """The records of each epoch in the order of its steps; those of the next one are sorted while this one is trained."""
+    """The records of each epoch in the order of its steps; those of the next are sorted while one is trained."""
 
     def __init__(self, roles: Sequence[Role], device: torch.device) -> None:
         schedule = roles[0].schedule
