@@ -62,6 +62,11 @@ class EpochOrders:
         self._sorted = {e: self._sorted.get(e) or self._thread.submit(self._ordered, e) for e in wanted}
         return self._sorted[epoch].result()
 
+    def wait(self) -> None:
+        """Wait until nothing is being sorted."""
+        for order in self._sorted.values():
+            order.result()
+
     def _ordered(self, epoch: int) -> Records:
         with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
             order = epoch_order(self._plan, epoch - 1, self._device)
