@@ -45,8 +45,9 @@ def noisy(folder: Path, mechanism: Mechanism, draws: int = 1, truth: np.ndarray 
         return vault.noisy_labels(mechanism, ids, draws=draws)
 
 
-def bottom(seed: int) -> Bottom:
-    return Bottom(30, 3, 2, CONFIG, torch.Generator().manual_seed(seed))
+def bottom(seed: int, updates: str = "dense") -> Bottom:
+    config = CONFIG.model_copy(update={"embedding_updates": updates})
+    return Bottom(30, 3, 2, config, torch.Generator().manual_seed(seed))
 
 
 def top(width: int) -> Top:
@@ -261,10 +262,11 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, draws: int) -> Non
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
-def test_running_ahead_gives_gradients_at_the_weights_of_the_forward_pass() -> None:
+@pytest.mark.parametrize("updates", ["dense", "lazy"])
+def test_running_ahead_gives_gradients_at_the_weights_of_the_forward_pass(updates: str) -> None:
     first, second = np.arange(32), np.arange(32, 64)
     gradients = [torch.randn(32, 8, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
-    half = Bottoms([bottom(1)], 8)
+    half = Bottoms([bottom(1, updates)], 8)
     ahead = FeatureParty(half, HalfOptimizer(half, SGD), features(1), run_ahead=True)
     ahead.forward(first)
     ahead.forward(second)  # before the update of the first batch

@@ -39,6 +39,10 @@ class FeatureParty:
         """Whether all inputs are in the memory of the device that computes."""
         return self._batches.are_resident
 
+    def expect(self, rows: Rows) -> None:
+        """Begin to read the inputs of these rows, whose forward pass will be the next one."""
+        self._batches.expect(rows)
+
     def share(self, rows: Rows | Tensor) -> Tensor:
         """Return `e_i = f(x_i)` with what back-propagation needs; a label party's own share goes on in its process."""
         with self._weights_kept():

@@ -92,7 +92,7 @@ async def _answer(role: LabelRole, stretch: range) -> float:
 
 async def _ask(role: FeatureRole, stretch: range) -> float:
     """Do some steps as a feature party, which never waits for labels."""
-    under_way, ahead = _UnderWay(role), stretch.start
+    under_way, ahead = _UnderWay(role, stretch), stretch.start
     for step in stretch:
         while ahead < min(step + 1 + role.job.training.staleness, stretch.stop):
             await under_way.forward(ahead)
@@ -105,8 +105,8 @@ async def _ask(role: FeatureRole, stretch: range) -> float:
 class _UnderWay:
     """What a feature party has sent and what has come back, within one stretch of steps."""
 
-    def __init__(self, role: FeatureRole) -> None:
-        self._role = role
+    def __init__(self, role: FeatureRole, stretch: range) -> None:
+        self._role, self._stretch = role, stretch
         self._sent: deque[list[Tensor]] = deque()
         self._early: deque[TensorMessage] = deque()
         self._unanswered = 0
@@ -117,8 +117,12 @@ class _UnderWay:
     async def forward(self, step: int) -> None:
         """Compute `e_i = f(x_i)` and send it, part by part."""
         role, sent = self._role, []
-        for part, positions in enumerate(role.schedule.parts(step)):
+        parts = role.schedule.parts(step)
+        following = role.schedule.parts(step + 1)[:1] if step + 1 in self._stretch else []
+        for part, positions in enumerate(parts):
             embeddings = role.party.forward(role.schedule.train[positions])
+            for next_positions in [*parts, *following][part + 1 : part + 2]:
+                role.party.expect(role.schedule.train[next_positions])
             if self._unanswered == self._most_unanswered:
                 self._early.append(await self._gradients())
             await role.channel.send(TensorMessage(EMBEDDINGS, step, part, embeddings))
