@@ -44,14 +44,15 @@ class DeviceSteps:
     def take(self, stretch: range) -> float:
         """Take the steps; return how long they took.
 
-        That is without what is done once: graphs are captured, and kernels are compiled and loaded in the first step
-        with batches of a size, whose records the speed does not count either.
+        That is without what is done once: the first epoch is put into its order, graphs are captured, and kernels are
+        compiled and loaded in the first step with batches of a size, whose records the speed does not count either.
         """
         begun, self._prepared, self._untimed = time.perf_counter(), 0.0, 0
         under_way: deque[torch.cuda.Event] = deque()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            records = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
+            with nullcontext() if self._sizes else self._preparing():
+                records = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
             for steps in self._portions(stretch):
                 self._launch(steps, records)
                 under_way.append(self._stream.record_event())
