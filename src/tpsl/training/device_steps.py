@@ -41,6 +41,11 @@ class DeviceSteps:
         """Batches of these sizes have been trained on: what they need is compiled and loaded."""
         self._prepared, self._untimed = 0.0, 0
 
+    def close(self) -> None:
+        """Free the graphs."""
+        self._stream.synchronize()
+        self._graphs.clear()
+
     def take(self, stretch: range) -> float:
         """Take the steps; return how long they took.
 
