@@ -62,6 +62,10 @@ class EpochOrders:
         self._sorted = {e: self._sorted.get(e) or self._thread.submit(self._ordered, e) for e in wanted}
         return self._sorted[epoch].result()
 
+    def close(self) -> None:
+        """Sort no further epoch; one that is being sorted is waited for."""
+        self._thread.shutdown(cancel_futures=True)
+
     def wait(self) -> None:
         """Wait until nothing is being sorted."""
         for order in self._sorted.values():

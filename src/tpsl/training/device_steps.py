@@ -42,7 +42,8 @@ class DeviceSteps:
         self._prepared, self._untimed = 0.0, 0
 
     def close(self) -> None:
-        """Free the graphs."""
+        """Free the graphs, and let nothing be sorted any more."""
+        self._orders.close()
         self._stream.synchronize()
         self._graphs.clear()
 
