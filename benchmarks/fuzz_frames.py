@@ -1,7 +1,8 @@
 """A hostile peer that sends a million frames: `python benchmarks/fuzz_frames.py [--inputs N] [--seed N] [--json]`.
 
-Honest frames of every kind are damaged in every way that comes to mind, others are made up. Each must be refused with
-BadMessage or be a frame an honest peer could have sent; anything else that leaves the decoder ends this program.
+Honest frames of every kind are damaged in every way that comes to mind, others are made up, and the pieces of long
+ones are damaged, left out or sent twice. Each must be refused with BadMessage or be a frame an honest peer could have
+sent; anything else that leaves the decoder ends this program.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.frames import Limits, decode, encode_control, encode_message
+from tpsl.transport.frames import FrameReader, Limits, decode, encode_control, encode_message
 from tpsl.transport.messages import (
     Announcement,
     Bye,
@@ -47,6 +48,9 @@ DTYPES: tuple[WireDtype, ...] = get_args(WireDtype)
 EDGES = (0, 1, 0x0A, 0x12, 0x7F, 0x80, 0xFE, 0xFF)
 NUMBERS = (0, 1, 63, 64, 65, 127, 128, 1 << 14, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, (1 << 63) - 1, 1 << 64)
 MOST_MEMORY = 64 << 20
+PIECE_BYTES = 48
+PIECES_EVERY = 8
+"""One input of so many is a frame in pieces."""
 
 Make = Callable[[Random, list[bytes]], bytes]
 
@@ -168,6 +172,35 @@ MAKERS: tuple[Make, ...] = (
 )
 
 
+def in_pieces(random: Random, frames: list[bytes]) -> list[bytes]:
+    """Two frames in pieces, mostly with one thing wrong."""
+    whole = [random.choice(frames), random.choice(frames)]
+    pieces = [frame[start : start + PIECE_BYTES] for frame in whole for start in range(0, len(frame), PIECE_BYTES)]
+    place = random.randrange(len(pieces))
+    match random.randrange(5):
+        case 0:
+            del pieces[place]
+        case 1:
+            pieces.insert(place, pieces[random.randrange(len(pieces))])
+        case 2:
+            pieces[place] = flipped(random, [pieces[place]])
+        case 3:
+            pieces[place] = pieces[place][: random.randrange(len(pieces[place]))]
+        case _:
+            pass
+    return pieces
+
+
+def read_pieces(pieces: list[bytes], dtype: WireDtype) -> None:
+    """Read until a piece is refused; the pieces of a frame that is accepted are one honest frame."""
+    reader, begun = FrameReader(LIMITS, dtype, "a hostile peer", piece_bytes=PIECE_BYTES), b""
+    for piece in pieces:
+        begun += piece
+        if reader.take(piece) is not None:
+            decode(begun, LIMITS, dtype, sender="what was accepted in pieces")
+            begun = b""
+
+
 def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
@@ -185,10 +218,13 @@ def attack(inputs: int, seed: int) -> dict[str, float]:
         dtype = DTYPES[number % len(DTYPES)]
         make = random.choice(MAKERS)
         data = make(random, frames[dtype])
+        pieces = in_pieces(random, frames[dtype]) if number % PIECES_EVERY == 0 else []
         started = time.perf_counter()
         try:
+            read_pieces(pieces, dtype)
             decode(data, LIMITS, dtype, sender="a hostile peer")
-        except BadMessage:
+        except BadMessage as refusal:
+            assert str(refusal).startswith("a hostile peer"), refusal
             counted["refused"] += 1
         except BaseException:
             print(f"input {number} of seed {seed}, {make.__name__}, {dtype}: {data.hex()}")

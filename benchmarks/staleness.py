@@ -4,8 +4,9 @@ Gain: the two programs talk through a proxy that delivers everything half a roun
 the forward pass up to s updates ahead, against s = 0, the settings taking turns. A turn is timed in full flight: the
 batches that are under way when it begins are as many as when it ends.
 
-Cost (`--accuracy`): flights, in process, which computes the same bits as the two programs; test AUC over seeds. A seed
-fixes initial weights, batches and noise, so that differences between the rows of a column come from staleness alone.
+Cost (`--accuracy`): flights, in process, which computes the same bits as the two programs; test AUC over seeds, with
+staleness and, beside it, with numbers that are rounded on the wire, and with local updates. A seed fixes initial
+weights, batches and noise, so that differences between the rows of a column come from the setting alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import train
 from two_parties import TwoParties
 
-STALENESS_FOR_ACCURACY = (0, 1, 2, 4)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "staleness 0, float32": {},
+    **{f"staleness {number}": {"staleness": number} for number in (1, 2, 4)},
+    **{f"wire {wire}": {"wire": wire} for wire in ("bfloat16", "int8")},
+    **{f"{number} local updates": {"local_updates": number} for number in (1, 2)},
+}
+"""Settings of training whose cost in accuracy is measured; the first is the one that the others are compared with."""
 
 
 def far_away(batch: int, steps: int, staleness: int) -> Job:
@@ -68,17 +75,18 @@ def throughput(batch: int, rounds: int, steps: int, round_trip: float, largest: 
 
 
 def accuracy(seeds: int, epochs: int, rows: int | None) -> dict[str, dict[str, Any]]:
-    """Test AUC for each mechanism and staleness: the mean and the standard deviation over seeds."""
+    """Test AUC for each mechanism and setting: the mean and the standard deviation over seeds."""
     data = load(FlightsData(rows=rows))
     result: dict[str, dict[str, Any]] = {}
     for mechanism in ("ε = 1", "not private"):
         found = {
-            staleness: [flights_auc(data, mechanism, staleness, seed, epochs, rows) for seed in range(seeds)]
-            for staleness in STALENESS_FOR_ACCURACY
+            setting: [flights_auc(data, mechanism, setting, seed, epochs, rows) for seed in range(seeds)]
+            for setting in SETTINGS
         }
-        for staleness, own in found.items():
-            changes = [auc - base for auc, base in zip(own, found[0], strict=True)]
-            result[f"{mechanism}, staleness {staleness}"] = {
+        base = next(iter(found.values()))
+        for setting, own in found.items():
+            changes = [auc - without for auc, without in zip(own, base, strict=True)]
+            result[f"{mechanism}, {setting}"] = {
                 "test AUC": round(mean(own), 5),
                 "spread": round(spread(own), 5),
                 "change": round(mean(changes), 5),
@@ -87,13 +95,13 @@ def accuracy(seeds: int, epochs: int, rows: int | None) -> dict[str, dict[str, A
     return result
 
 
-def flights_auc(data: Dataset, mechanism: str, staleness: int, seed: int, epochs: int, rows: int | None) -> float:
-    print(f"\r{mechanism}, staleness {staleness}, seed {seed}   ", end="", file=sys.stderr, flush=True)
+def flights_auc(data: Dataset, mechanism: str, setting: str, seed: int, epochs: int, rows: int | None) -> float:
+    print(f"\r{mechanism}, {setting}, seed {seed}   ", end="", file=sys.stderr, flush=True)
     private = PrivacyConfig(epsilon=1.0, noise_seed=seed)
     job = Job(
         data=FlightsData(rows=rows),
         privacy=private if mechanism == "ε = 1" else PrivacyConfig(mechanism="none"),
-        training=TrainingConfig(epochs=epochs, seed=seed, staleness=staleness),
+        training=TrainingConfig(epochs=epochs, seed=seed, **SETTINGS[setting]),
     )
     with tempfile.TemporaryDirectory() as folder:
         return train(job, Path(folder) / "run", data=data).test_auc
@@ -127,9 +135,9 @@ def main() -> None:
         return
     for table in result.values():
         columns = next(iter(table.values()))
-        print(f"{'':<26}" + "".join(f"{column:>18}" for column in columns))
+        print(f"{'':<34}" + "".join(f"{column:>18}" for column in columns))
         for name, figures in table.items():
-            print(f"{name:<26}" + "".join(f"{value:>18}" for value in figures.values()))
+            print(f"{name:<34}" + "".join(f"{value:>18}" for value in figures.values()))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def plain_step(held: Features, optimizer: str, batch: int, *, sparse: bool) -> S
         updates = [torch.optim.SparseAdam(table, RATE) if sparse else torch.optim.Adam(table, RATE)]
         updates.append(torch.optim.Adam(dense, RATE))
     else:
-        updates = [{"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[optimizer]([*table, *dense], RATE)]
+        make = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adagrad
+        updates = [make([*table, *dense], RATE)]
     categorical, numeric = torch.from_numpy(held.categorical), torch.from_numpy(held.numeric)
     labels = torch.from_numpy((np.arange(len(held)) % 4 == 0).astype(np.float32))
 

@@ -3,8 +3,8 @@
     python benchmarks/streams.py --device cuda --batch 65536 --way int8:4:2:4 --way bfloat16:1:0:1
 
 A way is `wire:streams:staleness:micro_batches`. All are started at once and then take turns, timed in full flight: the
-batches that are under way when a turn begins are as many as when it ends. Reported are the median over rounds, and for
-each process the CPU milliseconds of a step, those of its busiest threads too.
+batches that are under way when a turn begins are as many as when it ends. Reported are the median over rounds, the
+share of the last turn in which the feature party waited, and CPU milliseconds of a step in the busiest threads of both.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def measured(parties: TwoParties, way: Way, batch: int, rounds: int, steps: int)
         "milliseconds": round(1000 * median(seconds), 2),
         "samples/s": round(batch / median(seconds)),
         "best": round(batch / min(seconds)),
+        "waited": round(parties.waited, 2),
         **{name: milliseconds_by_thread(before[name], child, done) for name, child in children.items()},
     }
 

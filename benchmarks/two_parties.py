@@ -32,21 +32,25 @@ TO_END_SECONDS = 60
 
 
 class Turns:
-    """A contender's side of taking turns: reads how many steps to do, prints the seconds they took, and so on."""
+    """A contender's side of taking turns: reads how many steps to do, prints the seconds they took, and so on.
+
+    Beside them it prints for how many of these seconds a peer was waited for.
+    """
 
     def __init__(self) -> None:
         self._left = 0
         self._begun = 0.0
+        self.waited = 0.0
 
     def step_done(self) -> None:
         self._left -= 1
         if self._left == 0:
-            print(time.perf_counter() - self._begun, flush=True)
+            print(time.perf_counter() - self._begun, self.waited, flush=True)
         if self._left <= 0:
             line = sys.stdin.readline()
             if not line:
                 sys.exit()
-            self._left, self._begun = int(line), time.perf_counter()
+            self._left, self._begun, self.waited = int(line), time.perf_counter(), 0.0
 
 
 class Child:
@@ -114,16 +118,24 @@ def _seconds(stat: Path) -> tuple[str, float]:
 class Contender(Child):
     """The process of a contender that takes turns."""
 
+    waited = 0.0
+    """The share of its last turn in which it waited for a peer."""
+
     def steps(self, count: int) -> float:
         """Let it do so many steps; return the seconds of one."""
         self.tell(str(count))
-        return float(self.line()) / count
+        return self._seconds(count)
 
     def steps_in_flight(self, before: int, count: int) -> float:
         """Let it do so many steps and, without a pause, those that count; return the seconds of one of the latter."""
         self.tell(f"{before}\n{count}")
-        self.line()
-        return float(self.line()) / count
+        self._seconds(before)
+        return self._seconds(count)
+
+    def _seconds(self, steps: int) -> float:
+        seconds, waited = map(float, self.line().split())
+        self.waited = waited / seconds
+        return seconds / steps
 
 
 class TwoParties(Contender):
@@ -189,6 +201,13 @@ class InTurns(NullObserver):
 
     def __init__(self) -> None:
         self._turns = Turns()
+        self._waiting_since: float | None = None
+
+    def waiting_for(self, peer: str | None) -> None:
+        now = time.perf_counter()
+        if self._waiting_since is not None:
+            self._turns.waited += now - self._waiting_since
+        self._waiting_since = now if peer is not None else None
 
     def at_step(self, done: int, total: int, records: int) -> None:
         self._turns.step_done()

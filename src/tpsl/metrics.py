@@ -129,7 +129,10 @@ def rank_bins(predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
 
     Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
     """
-    return (_share_below(predicted, np.sort(predicted)) * bins).astype(np.intp)
+    order, bin_of = np.argsort(predicted, kind="stable"), np.empty(len(predicted), dtype=np.intp)
+    ranked = predicted[order]  # looked up in their order, which is far faster than in any other
+    bin_of[order] = _share_below(ranked, ranked) * bins
+    return bin_of
 
 
 def _checked(probabilities: Floats, labels: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:

@@ -63,3 +63,5 @@ def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Pat
     assert "bad.yaml: is not YAML" in tpsl(*tune, bad).error()
     started = (*tune[:-1], "--set", "local.start_from=runs/monday")
     assert "tuning takes no local.start_from" in tpsl(*started).error()
+    statistic = (*tune[:-1], "--set", "method=statistic")
+    assert "nothing to tune" in tpsl(*statistic).error() and "train it with `tpsl train`" in tpsl(*statistic).error()

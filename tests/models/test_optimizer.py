@@ -207,6 +207,34 @@ def test_adam_in_one_pass_is_adam() -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_gradients_are_divided_by_the_records_lazy_ones_too(name: str) -> None:
+    results = []
+    for updates, records in (("dense", 7), ("lazy", 7), ("dense", 1)):
+        module = half(updates)
+        optimizer = HalfOptimizer(module, OptimizerConfig(name=name, learning_rate=0.5))
+        for _ in range(3):
+            module(torch.arange(8, dtype=torch.int32).reshape(2, 4), torch.ones(2, 2)).sum().backward()
+            optimizer.step(records)
+        results.append(module.embedding.weight.detach())
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-6)
+    assert name == "adagrad" or not torch.allclose(results[2], results[0], atol=1e-3)
+
+
+def test_the_state_of_a_lazy_table_has_the_names_that_checkpoints_have_always_had() -> None:
+    names = {}
+    for name in ("sgd", "adagrad", "adam"):
+        module = half("lazy")
+        optimizer = HalfOptimizer(module, OptimizerConfig(name=name))
+        steps(module, optimizer, 1)
+        names[name] = {key for key in optimizer.state()[0] if key.startswith("1/")}
+    assert names == {
+        "sgd": set(),
+        "adagrad": {"1/state/0/step", "1/state/0/sum"},
+        "adam": {"1/state/0/exp_avg", "1/state/0/exp_avg_sq"},
+    }
+
+
 def test_weight_decay_spares_the_embeddings() -> None:
     module = half("dense")
     optimizer = HalfOptimizer(module, OptimizerConfig(name="sgd", learning_rate=0.5, weight_decay=0.1))

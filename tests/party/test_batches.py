@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import gc
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from tpsl.data.arrays import mapped
 from tpsl.data.features import Features
+from tpsl.data.split import Rows
 from tpsl.party import batches
 from tpsl.party.batches import Batches
 
@@ -43,3 +50,39 @@ def test_batches_are_those_of_the_rows() -> None:
     categories, numbers = Batches(held).batch(rows)
     assert categories.tolist() == held.categorical[rows].tolist()
     assert numbers.tolist() == held.numeric[rows].tolist()
+
+
+def test_features_on_disk_are_read_ahead_by_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, read = features(), Features.batch
+    np.save(tmp_path / "categorical.npy", held.categorical)
+    on_disk = replace(held, categorical=mapped(tmp_path / "categorical.npy"))
+    readers: list[str] = []
+
+    def noted(self: Features, rows: Rows) -> Any:
+        readers.append(threading.current_thread().name)
+        return read(self, rows)
+
+    monkeypatch.setattr(Features, "batch", noted)
+    batches, first, second = Batches(on_disk), np.array([3, 0]), np.array([4, 4])
+    batches.expect(first)
+    batches.expect(second)  # one batch ahead is enough
+    assert batches.batch(first)[0].tolist() == held.categorical[first].tolist()
+    batches.expect(first)
+    assert batches.batch(second)[0].tolist() == held.categorical[second].tolist()  # not what was expected
+    assert batches.batch(second)[0].tolist() == held.categorical[second].tolist()
+    assert readers == ["reads ahead_0", "reads ahead_0", "MainThread", "MainThread"]
+
+
+def test_neither_memory_nor_a_users_source_is_read_ahead() -> None:
+    class Source:
+        def __len__(self) -> int:
+            return 3
+
+        def batch(self, rows: Rows) -> tuple[np.ndarray, ...]:
+            assert threading.current_thread() is threading.main_thread()
+            return (rows.astype(np.float32),)
+
+    for each in (Batches(Source()), Batches(features())):
+        each.expect(np.array([1]))
+        assert each._ahead is None
+    assert Batches(Source()).batch(np.array([2]))[0].tolist() == [2.0]

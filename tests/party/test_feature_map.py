@@ -6,7 +6,7 @@ import torch
 
 from tpsl.mechanisms import DEFAULT_BOUND, clip_rows
 from tpsl.party.expansion import InputColumns
-from tpsl.party.feature_map import CONSTANT, FeatureMap, Purpose, water_filled
+from tpsl.party.feature_map import FeatureMap, Purpose, water_filled
 
 COLUMNS = InputColumns(np.arange(3), np.arange(3, 6))
 
@@ -32,8 +32,17 @@ def test_the_vectors_use_the_bound_and_keep_to_it() -> None:
     assert (clip_rows(q, DEFAULT_BOUND, "l2") == q).all()
     # The first coordinate of z is a constant: that of φ tells how long z is.
     z = learned()(torch.from_numpy(inputs())).numpy()
-    assert (z[:, 0] == np.float32(CONSTANT)).all()
-    assert np.allclose(q[:, 0] / DEFAULT_BOUND, 0.999 * CONSTANT / np.linalg.norm(z, axis=1), atol=1e-4)
+    assert (z[:, 0] == np.float32(0.06)).all()
+    assert np.allclose(q[:, 0] / DEFAULT_BOUND, 0.999 * 0.06 / np.linalg.norm(z, axis=1), atol=1e-4)
+
+
+def test_much_noise_on_few_records_gives_the_base_rate_more_of_the_budget() -> None:
+    found = [learned(noise).kappa for noise in (0.1, 2.0, 5.0, 50.0)]
+    assert found == pytest.approx([0.06, 0.06, 0.15, 0.3])
+    # A head of an earlier version does not say what it had.
+    state = learned(5.0).state_dict()
+    assert FeatureMap({name: tensor for name, tensor in state.items() if name != "constant"}).kappa == 0.06
+    assert FeatureMap(state).kappa == pytest.approx(0.15)
 
 
 def test_for_laplace_noise_it_is_the_other_norm_and_a_narrow_map() -> None:

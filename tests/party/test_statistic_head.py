@@ -67,6 +67,18 @@ def test_without_noise_it_is_weighted_logistic_regression(fitted: Callable[..., 
     assert report.effective_labels == pytest.approx(RECORDS, rel=1e-3)
 
 
+def test_few_records_and_little_epsilon_still_tell_the_base_rate(fitted: Callable[..., Fitted]) -> None:
+    inputs, labels, _ = records()
+    inputs, labels = inputs[:2000], labels[:2000]
+    head, report = fitted(inputs, labels, gaussian(0.5))
+    assert report.reliable
+    predicted = head.probabilities(torch.from_numpy(inputs)).mean().item()
+    # With κ = 0.06 the noise alone would move it by 0.067.
+    sigma = gaussian(0.5).deviation / DEFAULT_BOUND
+    assert sigma / (2000 * 0.06) > 0.06 and sigma / (2000 * head.map.kappa) < 0.02
+    assert abs(predicted - labels.mean()) < 0.04
+
+
 def test_noise_shrinks_it_to_the_base_rate(fitted: Callable[..., Fitted], tmp_path: Path) -> None:
     inputs, labels, _ = records()
     spread, worth = [], []

@@ -26,13 +26,16 @@ from tpsl.data.features import Features
 from tpsl.prediction.one_process import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
-from tpsl.training.observer import Watching
-from tpsl.training.one_process import train, train_together
+from tpsl.training.observer import UNWATCHED, Watching
+from tpsl.training.one_process import Couple, in_memory, train, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
+from tpsl.transport.channel import Channel
+from tpsl.transport.frames import Limits
+from tpsl.transport.messages import WireType
 from tpsl_research.defences import Defence, DefenceName, defended
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
@@ -161,6 +164,63 @@ def test_a_run_is_repeated_and_resumed_to_the_bit(tmp_path: Path, tables: dict[s
     assert found.keys() == expected.keys()
     assert [path for path in expected if found[path] != expected[path]] == []
     assert (RunFolder(broken).local_head() is not None) == (agreed.training.head == "local")
+
+
+SGD = {"feature_optimizer": {"name": "sgd"}, "label_optimizer": {"name": "sgd"}}
+ADAGRAD = {"feature_optimizer": {"name": "adagrad"}, "label_optimizer": {"name": "adagrad"}}
+LAZY: dict[str, Any] = {"model": {"embedding_updates": "lazy"}}
+HUNDRED_STEPS = {"epochs": 14, "checkpoint_every": 30}
+JOINT_JOBS: dict[str, dict[str, Any]] = {
+    **{name: JOBS[name] for name in ("plain", "members", "wide", "all of it")},
+    "sgd": {**SGD, **HUNDRED_STEPS},
+    "sgd, lazy": {**SGD, **LAZY, **HUNDRED_STEPS},
+    "adagrad": {**ADAGRAD, **HUNDRED_STEPS},
+    "adagrad, lazy": {**ADAGRAD, **LAZY, **HUNDRED_STEPS},
+    "adam": HUNDRED_STEPS,
+    "adam, lazy": {**LAZY, **HUNDRED_STEPS},
+    "parts": {"micro_batches": 3, "wire": "bfloat16", "checkpoint_every": 17},
+    "eight bits, in order of arrival": {"wire": "int8", "order": "arrival", "validation": 0.2, "averaging": 0.9},
+}
+
+
+def in_messages(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
+    """A channel of the caller's own: what crosses it has to be messages."""
+    return in_memory(names, dtype, limits)
+
+
+@pytest.mark.parametrize("name", JOINT_JOBS)
+def test_steps_of_all_parties_at_once_have_the_bits_of_messages(
+    tmp_path: Path, tables: dict[str, Any], name: str
+) -> None:
+    """And a run that was interrupted those of one that was not."""
+    agreed, notices = job(tables, **JOINT_JOBS[name]), list[str]()
+    data, choice = load(agreed.data), VaultChoice(tmp_path / "vault")
+
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int, note: str) -> None:
+        if done >= 10 and note.startswith("epoch"):
+            raise Stop
+
+    def trained_in(run: str, watching: Watching = UNWATCHED, couple: Couple = in_memory) -> dict[str, bytes]:
+        train_together(
+            RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching), choice, data, couple=couple
+        )
+        return trained(tmp_path / run)
+
+    expected = trained_in("messages", couple=in_messages)
+    assert trained_in("at once", Watching(notice=notices.append)) == expected
+    assert not [notice for notice in notices if "GPU" in notice]
+    with pytest.raises(Stop):
+        trained_in("broken", Watching(progress=stop))
+    assert trained_in("broken") == expected
+
+
+def test_what_cannot_be_done_at_once_is_said(tmp_path: Path) -> None:
+    notices: list[str] = []
+    train(job(staleness=1), tmp_path / "run", device=DEVICE, watching=Watching(notice=notices.append))
+    assert "a step on the GPU takes longer than it could: with training.staleness a feature party runs ahead" in notices
 
 
 @pytest.mark.parametrize("name", ["plain", "all of it"])

@@ -22,11 +22,13 @@ from tpsl.transport.frames import (
     SECRET_BYTES,
     TEXT_CHARACTERS,
     Decoded,
+    FrameReader,
     Limits,
     as_sentence,
     decode,
     encode_control,
     encode_message,
+    frame_of,
     largest_frame,
 )
 from tpsl.transport.messages import (
@@ -395,6 +397,51 @@ def test_a_row_of_int8_is_its_numbers_times_the_scale_after_them() -> None:
 def test_a_scale_that_no_rows_have_is_refused(scale: float) -> None:
     with pytest.raises(BadMessage, match=r"^airport sent embeddings with a scale that is negative or infinite$"):
         read(int8_frame(1.0, scale, 1.0), "int8")
+
+
+def pieces_of(message: Message, size: int, dtype: WireDtype = "float32") -> list[bytes]:
+    frame = frame_of(message, 7, 6, dtype)
+    return [frame.cut(start, start + size) for start in range(0, frame.size, size)]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(messages, st.integers(90, 250), st.sampled_from(DTYPES))
+def test_a_frame_in_pieces_is_the_frame(message: Message, size: int, dtype: WireDtype) -> None:
+    pieces = pieces_of(message, size, dtype)
+    whole = encode_message(message, 7, 6, dtype)
+    assert b"".join(pieces) == whole
+    if isinstance(message, TensorMessage):
+        reader = FrameReader(LIMITS, dtype, "airport", piece_bytes=size)
+        for _ in range(2):  # one frame after the other
+            taken = [reader.take(piece) for piece in pieces]
+            assert taken[:-1] == [None] * (len(pieces) - 1)
+            assert taken[-1] is not None
+            assert_equal(taken[-1].message, read(whole, dtype).message or message)
+
+
+LONG = Embeddings(5, 1, torch.arange(32.0).view(8, 4))
+PIECES = pieces_of(LONG, 60)
+
+
+@pytest.mark.parametrize(
+    ("sent", "complaint"),
+    [
+        pytest.param([PIECES[0], PIECES[1][:-1]], "a piece of 59 bytes of embeddings", id="too short"),
+        pytest.param([PIECES[0], PIECES[1] + b"x"], "a piece of 61 bytes of embeddings", id="too long"),
+        pytest.param([PIECES[0], b""], "a piece of 0 bytes of embeddings", id="empty"),
+        pytest.param([*PIECES[:2], PIECES[2] + bytes(19)], "a piece of 60 bytes of embeddings", id="a longer last one"),
+        pytest.param([PIECES[0][:-1]], "not in canonical form", id="a first one that is too short"),
+        pytest.param([PIECES[0] + b"x"], "not in canonical form", id="a first one that is too long"),
+        pytest.param([PIECES[1]], "60 bytes that do not begin with a header", id="the second one first"),
+    ],
+)
+def test_pieces_that_no_honest_peer_cuts_are_refused(sent: list[bytes], complaint: str) -> None:
+    assert [len(piece) for piece in PIECES] == [60, 60, 41]
+    reader = FrameReader(LIMITS, "float32", "airport", piece_bytes=60)
+    for piece in sent[:-1]:
+        assert reader.take(piece) is None
+    with pytest.raises(BadMessage, match=f"^airport sent .*{complaint}"):
+        reader.take(sent[-1])
 
 
 def test_a_received_tensor_is_the_receivers_own() -> None:

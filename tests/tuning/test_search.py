@@ -21,10 +21,11 @@ from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
 from tpsl.training.stacking import committee_weights
+from tpsl.training.stages.evaluate import keep_predictions
 from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
@@ -218,6 +219,33 @@ def test_what_is_finished_is_not_trained_again(
     written = json.loads((out / "tune.json").read_text())
     assert written == json.loads(json.dumps(result.as_dict()))
     assert written["best"]["test_auc"] == result.best.test.test_auc
+
+
+def test_a_search_that_is_interrupted_in_a_run_ends_with_the_same_candidates(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the process ends itself, and once it is killed: then what is in the folder of the run may be damaged."""
+    space = [configuration(1e-3), configuration(1e-2)]
+    whole = tune(base_job(), space, tmp_path / "whole", data=data)
+    evaluated = list[int]()
+
+    def interrupted(role: Any, epoch: int, *found: Any) -> None:
+        evaluated.append(epoch)
+        if len(evaluated) == 4:
+            raise KeyboardInterrupt
+        keep_predictions(role, epoch, *found)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tpsl.training.stages.evaluate.keep_predictions", interrupted)
+        tune(base_job(), space, tmp_path / "out", data=data)
+    assert tune(base_job(), space, tmp_path / "out", data=data).candidates == whole.candidates
+    run = runs(tmp_path / "out")["learning rate 0.01"]
+    (run.path / "result.json").write_bytes(b"")
+    (run.label / "metrics.jsonl").write_bytes(b"\0" * 100)
+    with pytest.raises(RunError, match="is damaged"):
+        tune(base_job(), space, tmp_path / "out", data=data)
+    (run.path / "provisional").touch()
+    assert tune(base_job(), space, tmp_path / "out", data=data).candidates == whole.candidates
 
 
 def test_several_workers_share_a_vault_and_find_the_same(tuned: tuple[Path, TuneResult], tmp_path: Path) -> None:

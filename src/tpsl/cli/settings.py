@@ -137,7 +137,7 @@ class Settings:
             torch.set_num_threads(changed.threads)
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
-        torch.backends.cuda.matmul.allow_tf32 = changed.precision == "tf32"
+        torch.set_float32_matmul_precision("high" if changed.precision == "tf32" else "highest")
         return changed
 
 

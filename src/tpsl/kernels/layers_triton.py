@@ -7,6 +7,7 @@ has the same bits, and nothing waits for the device.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from tpsl.kernels.side_stream import side_stream
 
@@ -22,8 +24,8 @@ _ROWS, _COLUMNS = 64, 128
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _masked(gradient, output, masked, parts, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The gradient of a ReLU's input, and its sum over each tile's rows."""
+def _masked(gradient, output, masked, parts, rows, width, all_widths, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The gradient of a ReLU's input, and its sum over each tile's rows, which stand beside those of other layers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = (row < rows)[:, None] & (column < width)[None, :]
@@ -31,7 +33,7 @@ def _masked(gradient, output, masked, parts, rows, width, ROWS: tl.constexpr, CO
     is_active = tl.load(output + place, mask=mask, other=0.0) > 0
     values = tl.where(is_active, tl.load(gradient + place, mask=mask, other=0.0), 0.0)
     tl.store(masked + place, values, mask=mask)
-    tl.store(parts + tl.program_id(0) * width + column, tl.sum(values, axis=0), mask=column < width)
+    tl.store(parts + tl.program_id(0) * all_widths + column, tl.sum(values, axis=0), mask=column < width)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -83,29 +85,36 @@ class _ReluLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *parameters: Tensor) -> Tensor:
         """Return what the last layer says; `parameters` are weight and bias of each layer in turn."""
-        outputs = [inputs.contiguous()]
-        for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
+        outputs, weights = [inputs.contiguous()], list(parameters[::2])
+        ctx.layers, ctx.width = len(weights), weights[0].shape[1]
+        if padding := inputs.shape[1] - ctx.width:
+            weights[0] = functional.pad(weights[0], (0, padding))
+        for weight, bias in zip(weights, parameters[1::2], strict=True):
             outputs.append(torch._addmm_activation(bias, outputs[-1], weight.t()))
-        ctx.save_for_backward(*outputs, *parameters[::2])
-        ctx.layers = len(parameters) // 2
+        ctx.save_for_backward(*outputs, *weights)
         return outputs[-1]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the inputs and of all parameters."""
         outputs, weights = ctx.saved_tensors[: ctx.layers + 1], ctx.saved_tensors[ctx.layers + 1 :]
-        beside = side_stream(gradient.device)
-        found: list[Tensor] = []
-        masked, parts = _of_relu(gradient.contiguous(), outputs[-1])
-        for below, weight in zip(outputs[-2::-1], weights[::-1], strict=True):
-            with beside.running(masked, parts, below):
-                found += _sums(parts), masked.t().mm(below)
-            if below is not outputs[0]:
-                masked, parts = _of_relu(masked.mm(weight), below)
-        to_inputs = masked.mm(weights[0]) if ctx.needs_input_grad[0] else None
+        beside, widths = side_stream(gradient.device), [len(weight) for weight in weights]
+        parts = gradient.new_empty(triton.cdiv(len(gradient), _ROWS), sum(widths))
+        of_weights: list[Tensor] = []
+        for layer, part in reversed([*enumerate(parts.split(widths, dim=1))]):
+            below, output = outputs[layer : layer + 2]
+            masked = _of_relu(gradient.contiguous(), output, part)
+            with beside.running(masked, below):
+                of_weight = masked.t().mm(below)
+                of_weights.insert(0, of_weight if layer else of_weight[:, : ctx.width].contiguous())
+            if layer or ctx.needs_input_grad[0]:
+                gradient = masked.mm(weights[layer])
+        with beside.running(parts):
+            of_biases = _sums(parts).split(widths)
         beside.join()
-        return to_inputs, *reversed(found)
+        of_layers = chain.from_iterable(zip(of_weights, of_biases, strict=True))
+        return gradient if ctx.needs_input_grad[0] else None, *of_layers
 
 
 class _Score(torch.autograd.Function):
@@ -121,7 +130,7 @@ class _Score(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of inputs, weight and bias."""
         inputs, weight = ctx.saved_tensors
@@ -139,24 +148,26 @@ class _Score(torch.autograd.Function):
 
 
 def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
-    """Return what layers with a ReLU behind each make of a batch; `parameters` are weight and bias of each in turn."""
-    outputs: Tensor = _ReluLayers.apply(inputs, *parameters)  # type: ignore[no-untyped-call]
+    """Return what layers with a ReLU behind each make of a batch; `parameters` are weight and bias of each in turn.
+
+    The inputs may have columns of zeros behind those that the first layer reads.
+    """
+    outputs: Tensor = _ReluLayers.apply(inputs, *parameters)
     return outputs
 
 
 def score(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return what a linear layer with one output makes of a batch, shape `[n, 1]`."""
-    scores: Tensor = _Score.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
+    scores: Tensor = _Score.apply(inputs, weight, bias)
     return scores
 
 
-def _of_relu(gradient: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of a ReLU's input, and parts of its sum over the rows."""
-    rows, width = gradient.shape
-    masked, tiles = torch.empty_like(gradient), triton.cdiv(rows, _ROWS)
-    parts = gradient.new_empty(tiles, width)
-    _masked[(tiles, triton.cdiv(width, _COLUMNS))](gradient, output, masked, parts, rows, width, _ROWS, _COLUMNS)
-    return masked, parts
+def _of_relu(gradient: Tensor, output: Tensor, parts: Tensor) -> Tensor:
+    """Return the gradient of a ReLU's input; its sums over the rows of each tile go into `parts`."""
+    (rows, width), (tiles, _) = gradient.shape, parts.shape
+    masked, grid = torch.empty_like(gradient), (tiles, triton.cdiv(width, _COLUMNS))
+    _masked[grid](gradient, output, masked, parts, rows, width, parts.stride(0), _ROWS, _COLUMNS)
+    return masked
 
 
 def _sums(parts: Tensor) -> Tensor:

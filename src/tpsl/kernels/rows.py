@@ -43,7 +43,8 @@ class RowUpdate(Protocol):
     def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step in the state.
 
-        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient may be overwritten. A number that is not a row of the table is an IndexError on a CPU.
+        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient may be overwritten. A
+        number that is not a row of the table is an IndexError on a CPU.
         """
 
 
@@ -72,7 +73,7 @@ def loops(device: str) -> Loops:
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
-    """Return `values[index]`, of one or two dimensions: on a GPU by a kernel that is three times as fast as PyTorch's."""
+    """Return `values[index]`, of one or two dimensions: on a GPU three times as fast as PyTorch does."""
     if not values.is_cuda or not values[:1].numel() or not has_loops("cuda"):
         return values.index_select(0, index)
     return gather(values.reshape(len(values), -1), index[:, None]).reshape(len(index), *values.shape[1:])

@@ -124,7 +124,9 @@ def _tiles(
     tl.store(heads + kept, sums, mask=ends & ~began)
     last = mask & (at == tl.minimum(tile * N + N, lookups) - 1)[:, None]
     tl.store(tails + kept, sums, mask=last)
-    tl.store(begins + tl.zeros((N, COLUMNS), tl.int32) + tile, tl.broadcast_to(began, (N, COLUMNS)).to(tl.int32), mask=last)
+    tl.store(
+        begins + tl.zeros((N, COLUMNS), tl.int32) + tile, tl.broadcast_to(began, (N, COLUMNS)).to(tl.int32), mask=last
+    )
 
 
 @triton.jit(do_not_specialize=["lookups"])

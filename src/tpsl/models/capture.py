@@ -23,7 +23,7 @@ def settle(optimizer: Optimizer) -> None:
             if isinstance(state.get("step"), Tensor):
                 state["step"] = state["step"].to(parameter.device)
     # PyTorch warns of a step outside of a graph, as the first one is, and that of a batch of another size.
-    optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+    optimizer._warned_capturable_if_run_uncaptured = True
 
 
 def can_be_captured(optimizer: Optimizer) -> bool:

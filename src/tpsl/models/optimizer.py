@@ -24,6 +24,7 @@ from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
+from tpsl.models.pieces import PlainSGD, pieces
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.plain_steps import plain_step
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
@@ -147,7 +148,7 @@ class HalfOptimizer:
     def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
         """Step all parts that read `.grad`, and average what they have made."""
         if records != 1:
-            torch._foreach_div_([gradient for gradient in gradients if not gradient.is_sparse], records)
+            torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
             for gradient in gradients:
                 if gradient.is_sparse:
                     gradient /= records
@@ -190,11 +191,11 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    # Adam in one pass over the weights and their moments, where PyTorch has eight. SGD on a GPU one tensor after the
-    # other: all at once takes twice as long there if some are large.
+    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments) and parameters[0].is_cuda:
+        make = PlainSGD
+    # In one pass over the weights and their moments, where PyTorch has eight.
     fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
-    one_by_one = {"foreach": False} if make is torch.optim.SGD and parameters[0].is_cuda else {}
-    arguments = {"lr": config.learning_rate, **decay, **fused, **one_by_one, **config.arguments}
+    arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
     made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
-from tpsl.data.source import Inputs
+from tpsl.data.source import Arrays, Inputs
 from tpsl.data.split import Rows
 from tpsl.kernels.rows import take
 
@@ -23,12 +24,15 @@ _resident: dict[tuple[int, torch.device], Tensor] = {}
 class Batches:
     """Gathers batches on a device: of encoded features in memory by index there, of other inputs by asking for them.
 
-    Features that lie on disk are taken into the memory of a GPU if they fill no more than half of what is free.
+    Features that lie on disk are taken into the memory of a GPU if they fill no more than half of what is free. Else a
+    thread reads the batch that is expected next while this one is learned from.
     """
 
     def __init__(self, inputs: Features | Inputs, device: torch.device | None = None) -> None:
         self._inputs, self._device = inputs, device
         self._features: list[Tensor] = []
+        self._reader = ThreadPoolExecutor(1, "reads ahead")
+        self._ahead: tuple[Rows, Future[Arrays]] | None = None
         if isinstance(inputs, Features) and (not inputs.is_mapped or _fits(inputs, device)):
             self._features = [self._in_memory(inputs.categorical), self._in_memory(inputs.numeric)]
             inputs.release_pages()
@@ -46,7 +50,25 @@ class Batches:
         if self._features:
             index = rows if isinstance(rows, Tensor) else self._tensor(rows)
             return tuple(take(values, index) for values in self._features)
-        return tuple(map(self._tensor, self._inputs.batch(rows)))
+        if isinstance(rows, Tensor):
+            raise TypeError("rows on the device need inputs that are there, too")
+        return tuple(map(self._tensor, self._read(rows)))
+
+    def expect(self, rows: Rows) -> None:
+        """Begin to read these rows, which will be asked for next, if that takes time and can be done beside other work.
+
+        A user's own source is not read ahead: it may not be made for threads.
+        """
+        if isinstance(self._inputs, Features) and not self._features and self._ahead is None:
+            self._ahead = rows, self._reader.submit(self._inputs.batch, rows)
+
+    def _read(self, rows: Rows) -> Arrays:
+        """Return the inputs of some rows; what was read ahead if it is these."""
+        if self._ahead is None:
+            return self._inputs.batch(rows)
+        (expected, reading), self._ahead = self._ahead, None
+        found = reading.result()
+        return found if np.array_equal(expected, rows) else self._inputs.batch(rows)
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["W", "C"])).to(self._device)

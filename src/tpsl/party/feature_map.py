@@ -11,7 +11,9 @@ each kind of b has its share of the function's variance. Then the principal comp
 that function, of variances λ_j. A part whose coordinate has the mean square g_j is known from n records up to the
 variance `s_j = 1/(n·v) + σ²/(g_j·(n·v)²)`, v being the variance of a label. The g_j that leave least of the function
 unknown, `Σ_j λ_j s_j/(λ_j + s_j)`, subject to `Σ_j g_j = 1`, are found by water-filling: parts that the noise would
-drown get nothing and the others nearly equal shares. So the width follows from n and from the noise.
+drown get nothing and the others nearly equal shares. So the width follows from n and from the noise. So does κ: the
+noise leaves the error σ/(n·κ) in the share of class 1, and with few records and little ε that would be most of what
+makes predictions wrong.
 
 Vectors are scaled *up* to norm 1, too: what T gets from a record costs the same however short its vector is. The head
 is linear in z, not in φ: the length of z says how rare a record's values are, and its log-odds must not depend on it.
@@ -44,8 +46,10 @@ _SHARES = (0.1, 0.45, 0.25, 0.2)
 """Of the variance that the log-odds are expected to have, by kind of b."""
 _VARIANCE = 1.0
 """That variance."""
-CONSTANT = 0.06
-"""κ: how much of the budget the base rate gets, as a length."""
+_KAPPA = 0.06, 0.3
+"""κ, at least and at most: how much of the budget the base rate gets, as a length."""
+_BASE_ERROR = 1 / 60
+"""Standard deviation of the noise on the share of class 1 that κ is made longer for, as far as it may be."""
 _JUST_INSIDE = 0.999  # so that rounding to integers does not lengthen a vector beyond the bound
 _EXPANSION = "expansion."
 _POWERS = 4  # of the covariance, by which its principal components are found
@@ -68,6 +72,11 @@ class Purpose:
         """Return n·v: v is the variance of the indicator of one class, if all are equally frequent."""
         return records * (1 - 1 / self.classes) / self.classes
 
+    def kappa(self, records: int) -> float:
+        """Return κ: 0.06, and more where the noise would leave too large an error in the base rate."""
+        least, most = _KAPPA
+        return min(max(self.noise / (records * _BASE_ERROR), least), most)
+
     def blur(self, records: int) -> float:
         """Return `σ²/(n·v)²`: how little the noise lets be known of a part that has the whole budget."""
         return max((self.noise / self.information(records)) ** 2, 1e-12)
@@ -88,6 +97,7 @@ class FeatureMap(nn.Module):
         for name in state.keys() - of_expansion:
             self.register_buffer(name, state[name])
         self._order = int(state["order"])
+        self.kappa = float(state.get("constant", _KAPPA[0]))  # heads of earlier versions do not say it
 
     @property
     def width(self) -> int:
@@ -97,7 +107,7 @@ class FeatureMap(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return z of records, float32 `[n, width]`."""
         parts = (self.expansion(inputs) - self.centre) @ self.components
-        return torch.cat([torch.full_like(inputs[:, :1], CONSTANT), parts], dim=1)
+        return torch.cat([torch.full_like(inputs[:, :1], self.kappa), parts], dim=1)
 
     @torch.no_grad()
     def integers(self, inputs: Inputs, bound: int) -> Iterator[npt.NDArray[np.int32]]:
@@ -159,6 +169,7 @@ class FeatureMap(nn.Module):
             "prior": variances / gains,
             "kind_scales": kind_scales,
             "order": torch.tensor(1 if purpose.norm == "l1" else 2),
+            "constant": torch.tensor(purpose.kappa(len(inputs)), dtype=torch.float64),
         }
         return cls(state | {_EXPANSION + name: tensor for name, tensor in expansion.state_dict().items()})
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.data.arrays import RowStack
-from tpsl.party.feature_map import CONSTANT, ROWS_AT_ONCE, FeatureMap, Inputs, blocks
+from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap, Inputs, blocks
 from tpsl.vault import NoisyStatistic
 
 Integers = npt.NDArray[np.integer]
@@ -39,7 +39,7 @@ _ROUND_OF_EVIDENCE, _STEPS = 1, 12  # the first round starts from nothing, so it
 _STILL = 0.01  # that much a round moves the log-odds when there is nothing left to do
 _CURVED, _CURVED_FOR_A_COORDINATE = 32_768, 64  # records, at least, that the curvature is computed from
 _BASE_VARIANCE = 4.0  # of the base rate's log-odds, before the statistic is seen
-_SHORTEST = 1e-3  # of the constant in φ: a record whose z is longer than 60 counts as one of that length
+_LONGEST = 60.0  # a record whose z is longer counts as one of that length
 _RELIABLE = math.log(20)
 _MAP, _WEIGHTS, _FIRST = "map.", "weights", "first."
 
@@ -138,7 +138,8 @@ def fit_head(
     feature map is.
     """
     covariances = feature_map.weight_covariances()
-    rows = _Rows(phi, statistic.plan.bound, None if first is None else first.logits, covariances[0].device)
+    before = None if first is None else first.logits
+    rows = _Rows(phi, statistic.plan.bound, feature_map.kappa, before, covariances[0].device)
     fit = _Fit(statistic, covariances, rows)
     for number in range(_ROUNDS):
         moved = fit.round(find_evidence=number == _ROUND_OF_EVIDENCE)
@@ -157,6 +158,8 @@ class _Rows:
 
     integers: Integers
     bound: int
+    constant: float
+    """The first coordinate of every z."""
     logits: Inputs | None
     device: torch.device
 
@@ -165,6 +168,10 @@ class _Rows:
         phi = torch.from_numpy(self.integers[which].astype(np.float32)).to(self.device) / self.bound
         before = torch.zeros(1) if self.logits is None else torch.from_numpy(np.array(self.logits[which]))
         return phi, before.to(self.device)
+
+    def unscaled(self, phi: Tensor) -> Tensor:
+        """Return z of records from φ: the first coordinate of z is a constant, so that of φ tells the length of z."""
+        return phi * (self.constant / phi[:, :1].clamp(min=self.constant / _LONGEST))
 
     def __len__(self) -> int:
         return len(self.integers)
@@ -215,7 +222,7 @@ class _Fit:
         spread = slope.clone()
         for p, (phi, _) in zip(probabilities, self._rows.parts(self._stride), strict=True):
             weighted = (phi * (p * (1 - p))[:, None]).T
-            slope += (weighted @ _unscaled(phi)).double()
+            slope += (weighted @ self._rows.unscaled(phi)).double()
             spread += (weighted @ phi).double()
             read += len(phi)
         # Weights of k classes move together: with equal probabilities k/(k-1) makes the step exact.
@@ -234,7 +241,7 @@ class _Fit:
         seen = residual + slope @ self.weights[number]
         observed = torch.linalg.solve_triangular(root, seen[:, None], upper=False)[:, 0]
         base = torch.zeros_like(spread)
-        base[0, 0] = _BASE_VARIANCE / CONSTANT**2
+        base[0, 0] = _BASE_VARIANCE / self._rows.constant**2
         if find_evidence:
             parts = [response @ covariance @ response.T for covariance in self._covariances]
             ignorance = identity + response @ base @ response.T
@@ -246,7 +253,7 @@ class _Fit:
             observed[:, None], torch.linalg.cholesky(identity + response @ prior @ response.T)
         )
         change = (prior @ (response.T @ solved))[:, 0] - self.weights[number]
-        moved = float((_unscaled(self._some) @ change.float()).square().mean().sqrt())
+        moved = float((self._rows.unscaled(self._some) @ change.float()).square().mean().sqrt())
         self.weights[number] += change * min(1.0, _FARTHEST / max(moved, 1e-12))
         return moved
 
@@ -269,13 +276,8 @@ class _Fit:
         return found
 
     def _probabilities(self, phi: Tensor, before: Tensor) -> Tensor:
-        logits = (_unscaled(phi) @ self.weights.T.float() + before).double()
+        logits = (self._rows.unscaled(phi) @ self.weights.T.float() + before).double()
         return torch.sigmoid(logits) if self._classes == 2 else torch.softmax(logits, dim=1)
-
-
-def _unscaled(phi: Tensor) -> Tensor:
-    """Return z of records from φ: the first coordinate of z is a constant, so that of φ tells the length of z."""
-    return phi * (CONSTANT / phi[:, :1].clamp(min=_SHORTEST))
 
 
 def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]) -> tuple[Tensor, float]:

@@ -21,7 +21,7 @@ _TOP_BIT = -(1 << 63)
 
 @dataclass(frozen=True)
 class Records:
-    """Some records in order: `labelled` are the places of their noisy labels, `rows` their rows in each party's table."""
+    """Some records in order: the places of their noisy labels, and their `rows` in the table of each party."""
 
     labelled: Tensor
     rows: tuple[Tensor, ...]
@@ -43,7 +43,7 @@ class Records:
 
 
 class EpochOrders:
-    """The records of each epoch in the order of its steps; those of the next epoch are sorted while this one is trained."""
+    """The records of each epoch in the order of its steps; those of the next are sorted while one is trained."""
 
     def __init__(self, roles: Sequence[Role], device: torch.device) -> None:
         schedule = roles[0].schedule
@@ -54,20 +54,25 @@ class EpochOrders:
             self._on_device(labelled), tuple(self._on_device(role.schedule.train[schedule.trained]) for role in roles)
         )
         self._thread = ThreadPoolExecutor(1, "order of the next epoch")
-        self._next: dict[int, Future[Records]] = {}
+        self._sorted: dict[int, Future[Records]] = {}
 
     def of_epoch(self, epoch: int) -> Records:
         """Return the records of an epoch, from 1; the device need not be waited for."""
-        if epoch not in self._next:
-            self._next[epoch] = self._thread.submit(self._ordered, epoch)
-        found = self._next[epoch].result()
-        self._next = {epoch: self._next[epoch]}
-        if epoch < self._epochs:
-            self._next[epoch + 1] = self._thread.submit(self._ordered, epoch + 1)
-        return found
+        wanted = range(epoch, min(epoch + 1, self._epochs) + 1)
+        self._sorted = {e: self._sorted.get(e) or self._thread.submit(self._ordered, e) for e in wanted}
+        return self._sorted[epoch].result()
+
+    def close(self) -> None:
+        """Sort no further epoch; one that is being sorted is waited for."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def wait(self) -> None:
+        """Wait until nothing is being sorted."""
+        for order in self._sorted.values():
+            order.result()
 
     def _ordered(self, epoch: int) -> Records:
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):
+        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
             order = epoch_order(self._plan, epoch - 1, self._device)
             if order is None:
                 return self._records

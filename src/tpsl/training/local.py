@@ -127,7 +127,7 @@ class Local(BaseModel):
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     precision: Literal["float32", "tf32"] = Field(
         "float32",
-        description="On a GPU, 'tf32' rounds the factors of matrix products to 11 significant bits; it is twice as fast.",
+        description="On a GPU, 'tf32' rounds the factors of matrix products to 11 significant bits: twice as fast.",
     )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."

@@ -52,7 +52,7 @@ class TakesSteps(Protocol):
     """What takes steps for several roles at once (`tpsl.training.joint_steps`)."""
 
     async def stretch(self, role: Role, stretch: range) -> float | None:
-        """Have a stretch of steps taken; return the seconds that this role waited, None if its steps are still to do."""
+        """Have steps taken; return the seconds that this role waited, None if its steps are still to do."""
 
 
 class Role(ABC):

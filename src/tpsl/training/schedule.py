@@ -6,6 +6,7 @@ Every party computes it from the job and the number of records, so no message ha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,10 +18,13 @@ from tpsl.training.job import Job
 TEST_ROWS_AT_ONCE = 16_384
 
 
+@lru_cache(maxsize=2)  # all roles in one process, and all runs of a search
 def held_out(records: int, share: float, seed: int) -> Rows:
     """Return the positions of the training records that judge and are not trained on, ascending: chosen by the seed."""
     count = min(records - 1, round(records * share))
-    return np.sort(permutation(records, VALIDATION_STREAM, seed)[:count])
+    judges = np.sort(permutation(records, VALIDATION_STREAM, seed)[:count])
+    judges.flags.writeable = False
+    return judges
 
 
 def statistic_records(available: Rows, share: float, seed: int) -> Rows:

@@ -6,22 +6,23 @@ and the memory it takes is bounded by the frame and the limits. What a tensor ho
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, get_args
 
 import torch
 from google.protobuf.message import Message as Protobuf
+from torch import Tensor
 
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import WINDOW
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.device_copies import CPU, arrived, leaving
+from tpsl.transport.device_copies import CPU, Payload, arrived, leaving
 from tpsl.transport.messages import Message, PlainMessage, Stop, TensorMessage, WireType
 from tpsl.transport.rounding import are_scales, as_sent, from_wire, row_scales, wire_bytes
 
+PIECE_BYTES = 1 << 20
+"""The most bytes that cross at once: a longer frame crosses in pieces, so that its way begins before it is complete."""
 HEADER_BYTES = 1 << 16
 FRAME_BYTES = (1 << 31) - 1
 TEXT_CHARACTERS = 2000
@@ -34,11 +35,6 @@ _PLAIN: dict[str, type[PlainMessage]] = {kind.__name__.lower(): kind for kind in
 _NUMBER: dict[WireType, wire_pb2.Dtype] = {name: getattr(wire_pb2, name.upper()) for name in get_args(WireType)}
 _HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
 _SHOWN_TOPIC = 40  # characters
-
-# A tensor over received bytes is only read, to copy it; PyTorch warns once in a process that it could be written to.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    torch.frombuffer(b"\0", dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -87,23 +83,37 @@ def largest_frame(limits: Limits, dtype: WireType) -> int:
     return size
 
 
+class Frame:
+    """The bytes of one message, always the same. Only those of a tensor on a GPU have to be waited for, by who cuts."""
+
+    def __init__(self, beginning: bytes, numbers: Callable[[], Tensor] | None = None, payload_bytes: int = 0) -> None:
+        self._beginning, self._numbers = beginning, numbers
+        self.size = len(beginning) + payload_bytes
+
+    def cut(self, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` to `stop`, or to the end."""
+        begin, offset = self._beginning[start:stop], len(self._beginning)
+        if self._numbers is None or stop <= offset:
+            return begin
+        # NumPy has no bfloat16, so the numbers pass as plain bytes.
+        payload = self._numbers().view(torch.uint8).view(-1).numpy().data
+        return b"".join((begin, payload[max(0, start - offset) : stop - offset]))
+
+
 def encode_message(message: Message, sequence: int, acknowledged: int, dtype: WireType) -> bytes:
-    """Return the frame of a message; its tensor is copied once."""
-    return encode_soon(message, sequence, acknowledged, dtype)()
+    """Return the frame of a message as bytes."""
+    frame = frame_of(message, sequence, acknowledged, dtype)
+    return frame.cut(0, frame.size)
 
 
-def encode_soon(message: Message, sequence: int, acknowledged: int, dtype: WireType) -> Callable[[], bytes]:
-    """Return what returns the frame of a message, always the same bytes; what the message holds now is in it.
-
-    Only the tensor of a GPU has to be waited for, by who asks for the frame.
-    """
+def frame_of(message: Message, sequence: int, acknowledged: int, dtype: WireType) -> Frame:
+    """Return the frame of a message; what the message holds now is in it."""
     if isinstance(message, TensorMessage):
-        return _encode_tensor(message, sequence, acknowledged, dtype)
+        return _tensor_frame(message, sequence, acknowledged, dtype)
     if isinstance(message, Stop):
         message = Stop(as_sentence(message.reason))
     body: dict[str, Any] = {type(message).__name__.lower(): vars(message)}
-    frame = encode_control(wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, **body))
-    return lambda: frame
+    return Frame(encode_control(wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, **body)))
 
 
 def encode_control(header: wire_pb2.Header) -> bytes:
@@ -111,51 +121,85 @@ def encode_control(header: wire_pb2.Header) -> bytes:
     return _beginning(header, None)
 
 
-def _encode_tensor(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireType) -> Callable[[], bytes]:
+def _tensor_frame(message: TensorMessage, sequence: int, acknowledged: int, dtype: WireType) -> Frame:
     rows, width = message.tensor.shape
     sent = as_sent(message.tensor, dtype)
     body = wire_pb2.Tensor(
         topic=message.topic, step=message.step, part=message.part, rows=rows, width=width, dtype=_NUMBER[dtype]
     )
     header = wire_pb2.Header(sequence=sequence, acknowledged=acknowledged, tensor=body)
-    beginning, copied = _beginning(header, sent.nbytes), leaving(sent)
-
-    @cache
-    def frame() -> bytes:
-        # NumPy has no bfloat16, so the numbers pass as plain bytes.
-        return b"".join((beginning, copied().view(torch.uint8).numpy().data))
-
-    if not sent.is_cuda:
-        frame()  # before the sender changes what it has sent
-    return frame
+    return Frame(_beginning(header, sent.nbytes), leaving(sent), sent.nbytes)
 
 
-def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str, device: torch.device = CPU) -> Decoded:
-    """Return what a frame says, or raise BadMessage, and nothing else, in a sentence that names the sender.
+def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str) -> Decoded:
+    """Return what a frame says, or raise BadMessage, and nothing else, in a sentence that names the sender."""
+    decoded = FrameReader(limits, dtype, sender, piece_bytes=FRAME_BYTES).take(data)
+    assert decoded is not None  # a frame is not longer than such a piece
+    return decoded
 
-    A tensor is put on the device.
+
+class FrameReader:
+    """Reads frames whose pieces come one after the other; each piece but the last of a frame has `piece_bytes` bytes.
+
+    A piece that is not what an honest peer could have sent at this point is a BadMessage, and nothing else. Memory is
+    taken for one tensor within the limits. Tensors are put on the device.
     """
-    header = _parsed_header(data, sender)
-    kind = header.WhichOneof("body")
-    if kind is None:
-        raise BadMessage(f"{sender} sent a frame that says nothing")
-    payload: int | None = None
-    if kind == "tensor":
-        payload = _payload_bytes(header.tensor, limits, dtype, sender)
-        kind = header.tensor.topic
-    else:
-        _check_sizes(header, sender)
-    beginning = _beginning(header, payload)
-    # What was understood, encoded again, must give the same bytes: no unknown field, no second way to write a thing.
-    if len(data) != len(beginning) + (payload or 0) or not data.startswith(beginning):
-        raise BadMessage(f"{sender} sent a frame with {kind} that is not in canonical form")
-    message = _plain_message(kind, header) if payload is None else None
-    if payload is not None:
-        numbers = memoryview(data)[len(beginning) :]
-        message = _tensor_message(numbers, header.tensor, dtype, sender, device)
-    if (message is None) != (header.sequence == 0):
-        raise BadMessage(f"{sender} sent a frame with {kind} under the number {header.sequence}")
-    return Decoded(header.sequence, header.acknowledged, message, header)
+
+    def __init__(
+        self, limits: Limits, dtype: WireType, sender: str, device: torch.device = CPU, piece_bytes: int = PIECE_BYTES
+    ) -> None:
+        self._limits, self._dtype, self._sender, self._device = limits, dtype, sender, device
+        self._piece_bytes = piece_bytes
+        self._header = wire_pb2.Header()
+        self._payload: Payload | None = None
+
+    def take(self, piece: bytes) -> Decoded | None:
+        """Return what the frame says that ends with this piece; None if more pieces of it are due."""
+        begin = 0
+        if self._payload is None:
+            begin = self._begun(piece)
+            if self._payload is None:
+                return self._decoded(_plain_message(self._header))
+        elif len(piece) != min(self._payload.due, self._piece_bytes):
+            raise BadMessage(f"{self._sender} sent a piece of {len(piece)} bytes of {self._header.tensor.topic}")
+        self._payload.append(memoryview(piece)[begin:])
+        if self._payload.due:
+            return None
+        payload, self._payload = self._payload, None
+        return self._decoded(self._tensor_message(payload))
+
+    def _begun(self, piece: bytes) -> int:
+        """Read and check the first piece of a frame but for its payload; return where that begins."""
+        header, sender = _parsed_header(piece, self._sender), self._sender
+        kind = header.WhichOneof("body")
+        if kind is None:
+            raise BadMessage(f"{sender} sent a frame that says nothing")
+        payload: int | None = None
+        if kind == "tensor":
+            payload = _payload_bytes(header.tensor, self._limits, self._dtype, sender)
+            kind = header.tensor.topic
+        else:
+            _check_sizes(header, sender)
+        beginning = _beginning(header, payload)
+        # What was understood, encoded again, must give the same bytes: no unknown field, no second way to write it.
+        due = min(len(beginning) + (payload or 0), self._piece_bytes)
+        if len(piece) != due or not piece.startswith(beginning):
+            raise BadMessage(f"{sender} sent a frame with {kind} that is not in canonical form")
+        if (payload is None and kind not in _PLAIN) != (header.sequence == 0):
+            raise BadMessage(f"{sender} sent a frame with {kind} under the number {header.sequence}")
+        self._header = header
+        self._payload = None if payload is None else Payload(payload, self._device)
+        return len(beginning)
+
+    def _decoded(self, message: Message | None) -> Decoded:
+        return Decoded(self._header.sequence, self._header.acknowledged, message, self._header)
+
+    def _tensor_message(self, payload: Payload) -> TensorMessage:
+        body = self._header.tensor
+        sent = from_wire(payload.numbers, (body.rows, body.width), self._dtype)
+        if self._dtype == "int8" and not are_scales(row_scales(sent)):
+            raise BadMessage(f"{self._sender} sent {body.topic} with a scale that is negative or infinite")
+        return TensorMessage(body.topic, body.step, body.part, arrived(sent, self._device))
 
 
 def _parsed_header(data: bytes, sender: str) -> wire_pb2.Header:
@@ -216,18 +260,8 @@ def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireType, sen
     return wire_bytes((tensor.rows, tensor.width), dtype)
 
 
-def _tensor_message(
-    payload: memoryview, body: wire_pb2.Tensor, dtype: WireType, sender: str, device: torch.device
-) -> TensorMessage:
-    """Copy the payload, once, into memory of PyTorch's own, aligned as any other tensor."""
-    numbers = torch.frombuffer(payload, dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8)
-    sent = from_wire(numbers, (body.rows, body.width), dtype)
-    if dtype == "int8" and not are_scales(row_scales(sent)):
-        raise BadMessage(f"{sender} sent {body.topic} with a scale that is negative or infinite")
-    return TensorMessage(body.topic, body.step, body.part, arrived(sent, device))
-
-
-def _plain_message(kind: str, header: wire_pb2.Header) -> Message | None:
+def _plain_message(header: wire_pb2.Header) -> Message | None:
+    kind = header.WhichOneof("body")
     if kind not in _PLAIN:
         return None
     make: type[Any] = _PLAIN[kind]

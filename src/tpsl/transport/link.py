@@ -21,7 +21,17 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.device_copies import CPU
-from tpsl.transport.frames import Limits, decode, encode_control, encode_soon, largest_frame, tensor_bytes
+from tpsl.transport.frames import (
+    PIECE_BYTES,
+    Decoded,
+    Frame,
+    FrameReader,
+    Limits,
+    encode_control,
+    frame_of,
+    largest_frame,
+    tensor_bytes,
+)
 from tpsl.transport.messages import Bye, Message, Stop, TensorMessage, WireType
 from tpsl.transport.peers import described
 
@@ -45,7 +55,7 @@ _IDLE_HEARTBEATS_PER_SECOND = 20
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to bear with a peer, in seconds. A single message must get through the network within `silence`."""
+    """How long to bear with a peer, in seconds. A piece must get through the network within `silence`."""
 
     silence: float = 15.0  # a peer not heard for so long is gone
     wait: float = 3600.0  # how long to wait for a peer to come, or to come back
@@ -77,7 +87,7 @@ class _Sent(NamedTuple):
     sequence: int
     acknowledged: int
     cost: int
-    frame: Callable[[], bytes]
+    frame: Frame
 
 
 class Link:
@@ -143,11 +153,11 @@ class Link:
         self.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
         return message
 
-    def attach(self, peer_received: int, streams: int = 1) -> Connection:
+    def attach(self, peer_received: int, streams: int = 1, piece_bytes: int = PIECE_BYTES) -> Connection:
         """Ride on a new connection of so many streams from now on; one that is still attached is lost.
 
         `peer_received` is the number of the last message that the peer has received. Afterwards `received` stands
-        still until the new connection's reader begins.
+        still until the new connection's reader begins. Frames cross in pieces of so many bytes.
         """
         self.detach("a new connection has replaced it")
         with self._lock:
@@ -160,7 +170,7 @@ class Link:
                     f"{self._sent} were sent and {acknowledged} acknowledged"
                 )
             self._acknowledge(peer_received)
-            self._connection = Connection(self, streams)
+            self._connection = Connection(self, streams, piece_bytes)
             self.terms.watch(self.peer, "connected again" if self._was_connected else "connected")
             self._was_connected = True
             return self._connection
@@ -181,6 +191,8 @@ class Link:
             self.failure = self.failure or error
             self._inbox_changed.notify_all()
             self._outbox_shrank.notify_all()
+            if self._connection is not None:
+                self._connection.wake_readers()
 
     def stop(self, reason: str | None, grace: float) -> None:
         """Tell the peer why the job stops, if a reason is given, and wait until everything sent has arrived.
@@ -219,7 +231,7 @@ class Link:
     def _encoded(self, message: Message) -> _Sent:
         sequence, acknowledged = self._sent + 1, self.received
         cost = tensor_bytes(message, self.terms.dtype) + MESSAGE_OVERHEAD
-        frame = encode_soon(message, sequence, acknowledged, self.terms.dtype)
+        frame = frame_of(message, sequence, acknowledged, self.terms.dtype)
         return _Sent(sequence, acknowledged, cost, frame)
 
     def _append(self, entry: _Sent) -> None:
@@ -245,12 +257,15 @@ class Connection:
     """One connection that a link rides on, made by `Link.attach`: one or several streams side by side.
 
     A writer and a reader drive each stream, a thread each. Streams take turns, so that no number has to say in which
-    order their frames belong: frame k goes over stream k modulo the number of streams. If one stream ends, all do.
+    order their pieces belong: piece k goes over stream k modulo the number of streams. If one stream ends, all do.
     """
 
-    def __init__(self, link: Link, streams: int) -> None:
-        self._link, self._streams = link, streams
-        self._writing = self._reading = 0  # the stream whose turn it is
+    def __init__(self, link: Link, streams: int, piece_bytes: int) -> None:
+        self._link, self._piece_bytes = link, piece_bytes
+        self._to_write, self._to_read = (_Turns(streams, link._lock) for _ in range(2))
+        self._rest: Iterator[Callable[[], bytes]] = iter(())  # of the frame whose first pieces are written
+        terms = link.terms
+        self._reader = FrameReader(terms.limits, terms.dtype, described(link.peer), terms.device, piece_bytes)
         self._next_to_write = link._first_unacknowledged()
         self._acknowledged = link.received  # the handshake tells the peer
         self._unacknowledged_bytes = 0
@@ -262,14 +277,14 @@ class Connection:
         self.lost_because = ""
 
     def outgoing(self, stream: int = 0) -> Iterator[bytes]:
-        """Yield frames to write to a stream as they come, heartbeats between them, until the connection is lost."""
-        while (frame := self._next_frame(stream)) is not None:
-            yield frame()
+        """Yield what to write to a stream as it comes, heartbeats between it, until the connection is lost."""
+        while (piece := self._next_piece(stream)) is not None:
+            yield piece()
 
     def incoming(self, data: bytes, stream: int = 0) -> bool:
-        """Take a frame that was read from a stream, when it is its turn; waits while the inbox is full.
+        """Take a piece that was read from a stream, when it is its turn; waits while the inbox is full.
 
-        False: the connection is lost. A frame that no honest peer sends fails the whole link; what comes after it is
+        False: the connection is lost. A piece that no honest peer sends fails the whole link; what comes after it is
         not looked at.
         """
         link = self._link
@@ -277,21 +292,14 @@ class Connection:
         if self.lost_at is not None or link.failure is not None:
             return self.lost_at is None
         try:
-            terms, sender = link.terms, described(link.peer)
-            frame = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
+            frame = self._reader.take(data)
             with link._lock:
                 if not self._attached():
                     return False
                 self._heard_at = time.monotonic()
-                if frame.acknowledged >= self._next_to_write:
-                    raise BadMessage(f"{sender} acknowledges message {frame.acknowledged}, which it was not sent")
-                news = link._acknowledge(frame.acknowledged)
-                if frame.message is None:
-                    self._check_heartbeat(frame.header.WhichOneof("body"), news)
-                elif not self._take(frame.message, frame.sequence, len(data)):
+                if frame is not None and not self._taken(frame):
                     return False
-                self._reading = (stream + 1) % self._streams
-                link._inbox_changed.notify_all()
+                self._to_read.pass_on()
                 return True
         except BadMessage as error:
             link.fail(error)
@@ -308,6 +316,8 @@ class Connection:
             self.lost_at = link._lost_at = time.monotonic()
             for condition in (link._inbox_changed, link._outbox_grew, link._outbox_shrank):
                 condition.notify_all()
+            for turns in (self._to_write, self._to_read):
+                turns.wake_all()
             if link.failure is None and not link._finishing:
                 lost = f"lost: {why}; waiting up to {link.terms.patience.wait:g} s for its return"
                 link.terms.watch(link.peer, "left: it has said goodbye" if link._said_goodbye else lost)
@@ -320,8 +330,12 @@ class Connection:
     def _wait_for_turn(self, stream: int) -> None:
         link = self._link
         with link._lock:
-            while self._reading != stream and self._attached() and link.failure is None:
-                link._inbox_changed.wait()
+            while self._to_read.whose != stream and self._attached() and link.failure is None:
+                self._to_read.wait(stream)
+
+    def wake_readers(self) -> None:
+        """Let readers that wait for their turn see that the link has failed; the lock is held."""
+        self._to_read.wake_all()
 
     def silent_since(self) -> float | None:
         """Return when the peer was last heard; None while nobody listens, because the inbox is full."""
@@ -332,36 +346,42 @@ class Connection:
     def _attached(self) -> bool:
         return self._link._connection is self
 
-    def _next_frame(self, stream: int) -> Callable[[], bytes] | None:
+    def _next_piece(self, stream: int) -> Callable[[], bytes] | None:
         link = self._link
         with link._lock:
             while self._attached():
-                if self._writing != stream:
-                    link._outbox_grew.wait()
+                if self._to_write.whose != stream:
+                    self._to_write.wait(stream)
                     continue
+                if (piece := next(self._rest, None)) is not None:
+                    return self._written(piece)
                 position = self._next_to_write - link._first_unacknowledged()
                 if position < len(link._outbox):
                     entry = link._outbox[position]
                     self._next_to_write += 1
-                    return self._written(entry.frame, entry.acknowledged)
+                    return self._begun(entry.frame, entry.acknowledged)
                 left = self._heartbeat_due() - time.monotonic()
                 if left <= 0 or (link._finishing and self._acknowledged < link.received):
-                    return self._written(partial(_heartbeat, link.received), link.received)
+                    return self._begun(_heartbeat(link.received), link.received)
                 if link._finishing:
                     break
                 link._outbox_grew.wait(left)
         self.lose("this side has ended the job")
         return None
 
-    def _written(self, frame: Callable[[], bytes], acknowledged: int) -> Callable[[], bytes]:
-        self._wrote_at = time.monotonic()
-        if self._streams > 1:
-            self._writing = (self._writing + 1) % self._streams
-            self._link._outbox_grew.notify_all()
+    def _begun(self, frame: Frame, acknowledged: int) -> Callable[[], bytes]:
+        """Return the first piece of a frame; its other pieces come before anything else."""
         self._acknowledged = max(self._acknowledged, acknowledged)
         if self._acknowledged == self._link.received:
             self._unacknowledged_bytes, self._acknowledge_at = 0, None
-        return frame
+        size = self._piece_bytes
+        self._rest = (partial(frame.cut, start, start + size) for start in range(size, frame.size, size))
+        return self._written(partial(frame.cut, 0, size))
+
+    def _written(self, piece: Callable[[], bytes]) -> Callable[[], bytes]:
+        self._wrote_at = time.monotonic()
+        self._to_write.pass_on()
+        return piece
 
     def _heartbeat_due(self) -> float:
         silence = self._link.terms.patience.silence
@@ -377,7 +397,19 @@ class Connection:
         if self._idle_heartbeats > _IDLE_HEARTBEATS + _IDLE_HEARTBEATS_PER_SECOND * seconds:
             raise BadMessage(f"{sender} sends heartbeats without end")
 
-    def _take(self, message: Message, sequence: int, size: int) -> bool:
+    def _taken(self, frame: Decoded) -> bool:
+        """Take what a whole frame says; False: the connection was lost meanwhile."""
+        link = self._link
+        if frame.acknowledged >= self._next_to_write:
+            sender = described(link.peer)
+            raise BadMessage(f"{sender} acknowledges message {frame.acknowledged}, which it was not sent")
+        news = link._acknowledge(frame.acknowledged)
+        if frame.message is None:
+            self._check_heartbeat(frame.header.WhichOneof("body"), news)
+            return True
+        return self._put_into_inbox(frame.message, frame.sequence)
+
+    def _put_into_inbox(self, message: Message, sequence: int) -> bool:
         """Put a message into the inbox once there is room; one that is not taken counts as never received."""
         link = self._link
         if sequence != link.received + 1:
@@ -395,7 +427,8 @@ class Connection:
         link._said_goodbye = isinstance(message, Bye)
         link._inbox.append((message, cost))
         link._inbox_cost += cost
-        self._owe_acknowledgement(size + MESSAGE_OVERHEAD)
+        link._inbox_changed.notify_all()
+        self._owe_acknowledgement(tensor_bytes(message, link.terms.dtype) + MESSAGE_OVERHEAD)
         return True
 
     def _owe_acknowledgement(self, size: int) -> None:
@@ -409,5 +442,27 @@ class Connection:
         self._link._outbox_grew.notify_all()
 
 
-def _heartbeat(acknowledged: int) -> bytes:
-    return encode_control(wire_pb2.Header(acknowledged=acknowledged, heartbeat=wire_pb2.Heartbeat()))
+class _Turns:
+    """Whose turn it is among the streams of a connection, in one direction; used with the link's lock held."""
+
+    def __init__(self, streams: int, lock: threading.Lock) -> None:
+        self.whose = 0
+        self._waiting = [threading.Condition(lock) for _ in range(streams)]
+
+    def wait(self, stream: int) -> None:
+        """Wait until it may be this stream's turn."""
+        self._waiting[stream].wait()
+
+    def pass_on(self) -> None:
+        """It is the next stream's turn."""
+        self.whose = (self.whose + 1) % len(self._waiting)
+        self._waiting[self.whose].notify()
+
+    def wake_all(self) -> None:
+        """Nobody has to wait any more."""
+        for waiting in self._waiting:
+            waiting.notify()
+
+
+def _heartbeat(acknowledged: int) -> Frame:
+    return Frame(encode_control(wire_pb2.Header(acknowledged=acknowledged, heartbeat=wire_pb2.Heartbeat())))

@@ -49,7 +49,7 @@ class _LinkedChannel(PairedChannel):
     def __init__(self, name: str, peer: str, link: Link, watch: FrameWatch) -> None:
         super().__init__(name, peer, link.terms.dtype)
         self._link, self._watch, self.traffic = link, watch, link.traffic
-        self._connection = link.attach(0)
+        self._connection = link.attach(0, piece_bytes=_ROOMY)
         self._frames = self._connection.outgoing()
 
     async def _hand_over(self, message: Message) -> None:

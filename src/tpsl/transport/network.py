@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from tpsl.transport.frames import Limits, largest_frame
+from tpsl.transport.frames import PIECE_BYTES, Limits, largest_frame
 from tpsl.transport.handshake import Agreement
 from tpsl.transport.link import Terms
 from tpsl.transport.messages import WireType
@@ -30,11 +30,11 @@ Options = list[tuple[str, int | str]]
 
 
 def stream_options(limits: Limits, dtype: WireType) -> Options:
-    """Return the gRPC options of either end; no message is larger than the job's largest.
+    """Return the gRPC options of either end; no message is larger than a piece, or the job's largest frame.
 
     Larger HTTP/2 windows, frames and buffers made no difference that could be measured, near or far.
     """
-    size = largest_frame(limits, dtype)
+    size = min(largest_frame(limits, dtype), PIECE_BYTES)
     return [
         ("grpc.max_receive_message_length", size),
         ("grpc.max_send_message_length", size),

@@ -43,7 +43,7 @@ def wire_bytes(shape: Sequence[int], dtype: WireType) -> int:
 
 
 def as_sent(tensor: Tensor, dtype: WireType) -> Tensor:
-    """Return rows as they cross, on the device where they are; the result may share the memory of the argument.
+    """Return rows as they cross, in memory of their own on the device where they are.
 
     As int8 each row is its numbers followed by the bytes of its scale. Rows whose largest number is below 1.5e-36
     become zeros. The scale of a row with a number that is not finite is NaN: an error that the receiver has to see.
@@ -60,6 +60,8 @@ def as_sent(tensor: Tensor, dtype: WireType) -> Tensor:
         if not math.isfinite(float(tensor.sum())):
             limited = torch.where(tensor.isinf(), tensor, limited)
         tensor = limited
+    if tensor.dtype == _ON_WIRE[dtype]:
+        return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.to(_ON_WIRE[dtype]).contiguous()
 
 
@@ -71,8 +73,9 @@ def as_received(sent: Tensor) -> Tensor:
 
 
 def rounded(tensor: Tensor, dtype: WireType) -> Tensor:
-    """Return rows as they arrive at the other end."""
-    return as_received(as_sent(tensor, dtype))
+    """Return rows as they arrive at the other end, in memory of their own."""
+    sent = as_sent(tensor, dtype)
+    return sent if sent.dtype == in_memory(dtype) else as_received(sent)
 
 
 def from_wire(payload: Tensor, shape: tuple[int, int], dtype: WireType) -> Tensor:

@@ -86,7 +86,10 @@ def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
     if not base.releases:
         raise ValueError("with privacy.gradients 'none' there are no noisy labels to choose by")
     if base.method != "network":
-        raise ValueError("each configuration would need a statistic of its own, a new release: take method 'network'")
+        raise ValueError(
+            "method 'statistic' has nothing to tune, and every try would be a release of its own: train it with "
+            "`tpsl train`, or tune method 'network'"
+        )
     common = {"patience": 0, "head": "private", "validation": base.training.validation or _DEFAULT_VALIDATION}
     reference = changed(base, {"training": common}, "the job")
     jobs: list[Job] = []
