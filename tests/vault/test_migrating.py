@@ -95,7 +95,7 @@ def test_an_older_vault_that_is_damaged_is_left_as_it_is(folder: Path, change: s
     assert (folder / "vault.sqlite").read_bytes() == before
 
 
-# A child of this process opens a copy of the vault and kills itself before a statement: the first, the third, and so on.
+# A child of this process opens a copy of the vault and kills itself before a statement: the first, the third …
 KILLED_AT_A_STATEMENT = """
 import os, shutil, signal
 from tpsl.mechanisms import laplace
