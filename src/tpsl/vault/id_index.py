@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ class NewIds:
         self._parts: list[IO[bytes]] = []
         self.count = 0
 
-    def __enter__(self) -> NewIds:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
