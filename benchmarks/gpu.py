@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -81,7 +83,7 @@ def floor_seconds(options: argparse.Namespace) -> float:
     widths = [inputs, *options.widths, *options.widths]
     # Inputs: looked up, written, read forwards and for the gradient of the weights; their gradient: written and read.
     numbers = 6 * n * inputs + sum(6 * n * width for width in widths[1:])
-    operations = sum(6 * n * below * above for below, above in zip(widths, widths[1:], strict=False))
+    operations = sum(6 * n * below * above for below, above in pairwise(widths))
     return max(4 * numbers / copied_per_second(), operations / products_per_second(options.precision))
 
 
@@ -98,17 +100,15 @@ def products_per_second(precision: str) -> float:
     return 2 * 8192**3 / _seconds(lambda: left @ right)
 
 
-def _seconds(act: object) -> float:
-    assert callable(act)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+def _seconds(act: Callable[[], object]) -> float:
     for _ in range(3):
         act()
-    events[0].record()
-    for _ in range(5):
-        act()
-    events[1].record()
     torch.cuda.synchronize()
-    return events[0].elapsed_time(events[1]) / 5000
+    begun = time.perf_counter()
+    for _ in range(10):
+        act()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begun) / 10
 
 
 if __name__ == "__main__":
