@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from step import RATE, batch_rows, features, split_step
@@ -74,9 +73,9 @@ def parts(batch: int, rows: int) -> list[Part]:
     others, other_operations = products(batch, WIDTH, WIDTH)
     output, output_operations = products(batch, WIDTH, 1)
 
-    def relu_and_bias() -> Tensor:
+    def relu_and_bias() -> None:
         functional.relu_(cut)
-        return torch.ops.aten.threshold_backward(cut, cut, 0).sum(dim=0)
+        torch.ops.aten.threshold_backward(cut, cut, 0).sum(dim=0)
 
     logit, evidence, loss = torch.randn(batch), torch.rand(batch), BinaryCrossEntropy()
     return [
