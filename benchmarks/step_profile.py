@@ -65,7 +65,7 @@ def parts(batch: int, rows: int) -> list[Part]:
     held = features(8 * batch, FIELDS, NUMBERS, rows)
     batches, chosen = Batches(held), batch_rows(1, batch, len(held))
     categorical, _ = batches.batch(chosen)
-    inputs = padded_width(FIELDS * DIM + NUMBERS, torch.device("cpu"))
+    inputs = padded_width(FIELDS * DIM + NUMBERS)
     table, joined, cut = torch.randn(rows, DIM), torch.zeros(batch, inputs), torch.randn(batch, WIDTH)
     weights = [torch.randn(WIDTH, inputs), *(torch.randn(WIDTH, WIDTH) for _ in range(HIDDEN - 1))]
     update = loops("cpu").RowUpdate("sgd", table, {"lr": RATE}, {})

@@ -307,12 +307,18 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("at", [1, 4, 7])
 @pytest.mark.parametrize(
-    ("staleness", "micro_batches", "wire"), [(2, 3, "bfloat16"), (1, 1, "float32"), (1, 2, "int8")]
+    "training",
+    [
+        {"staleness": 2, "micro_batches": 3, "wire": "bfloat16"},
+        {"staleness": 1},
+        {"staleness": 1, "micro_batches": 2, "wire": "int8", "local_updates": 2},
+    ],
+    ids=["parts", "whole batches", "local updates"],
 )
 def test_an_interrupted_run_that_runs_ahead_ends_with_the_same_weights(
-    tmp_path: Path, staleness: int, micro_batches: int, wire: str, at: int
+    tmp_path: Path, training: dict[str, Any], at: int
 ) -> None:
-    agreed = job(staleness=staleness, micro_batches=micro_batches, wire=wire)
+    agreed = job(**training)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     train(agreed, whole, vault=tmp_path / "vault", record_steps=STEPS)
 
@@ -339,7 +345,8 @@ def test_wire_and_staleness_change_the_result_and_micro_batches_hardly(tmp_path:
 
     plain = top()
     torch.testing.assert_close(top(micro_batches=4), plain, rtol=0, atol=1e-5)
-    for change in ({"wire": "bfloat16"}, {"wire": "float16"}, {"wire": "int8"}, {"staleness": 1}):
+    changes = ({"wire": "bfloat16"}, {"wire": "float16"}, {"wire": "int8"}, {"staleness": 1}, {"local_updates": 2})
+    for change in changes:
         other = top(**change)
         assert not torch.equal(other, plain)
         torch.testing.assert_close(other, plain, rtol=0, atol=0.05)

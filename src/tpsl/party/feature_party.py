@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
@@ -15,6 +16,11 @@ from tpsl.data.split import Rows
 from tpsl.models.members import Bottoms
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.batches import Batches
+
+
+def likeness(fresh: Tensor, stale: Tensor) -> Tensor:
+    """Return `max(0, cos)` of the rows of both: what a gradient from an earlier step counts now."""
+    return functional.cosine_similarity(fresh, stale, dim=1).clamp_(min=0)
 
 
 class FeatureParty:
@@ -61,6 +67,16 @@ class FeatureParty:
             raise RuntimeError("backward without a forward before it")
         cut = self._cuts.popleft()
         cut.backward(gradients.to(cut.device) / records)  # type: ignore[no-untyped-call]
+
+    def relearn(self, rows: Rows, sent: Tensor, gradients: Tensor) -> None:
+        """Update once more on what an earlier step exchanged: the embeddings `e_i` and the `g̃_i` that came back.
+
+        `g̃_i` counts `max(0, cos(f(x_i), e_i))`: less, the further the embedding has turned since (Fu et al. 2022).
+        """
+        cut = self.share(rows)
+        weights = likeness(cut.detach(), sent.to(cut.device))
+        cut.backward(gradients.to(cut.device) * weights[:, None] / len(rows))  # type: ignore[no-untyped-call]
+        self.update()
 
     def update(self) -> None:
         """`θ_N ← θ_N - η·(what backward added)`, or what the optimiser makes of it."""

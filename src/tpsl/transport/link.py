@@ -55,7 +55,7 @@ _IDLE_HEARTBEATS_PER_SECOND = 20
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to bear with a peer, in seconds. A single message must get through the network within `silence`."""
+    """How long to bear with a peer, in seconds. A piece must get through the network within `silence`."""
 
     silence: float = 15.0  # a peer not heard for so long is gone
     wait: float = 3600.0  # how long to wait for a peer to come, or to come back

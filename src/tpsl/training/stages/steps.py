@@ -2,8 +2,9 @@
 
 Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party answers each part with perturbed gradients
 `g̃_i`, and both update their half. With `staleness` a feature party runs ahead: it sends the embeddings of later steps
-before the gradients of this one have come. After each epoch the label party evaluates, and the noisy hold-out may end
-training.
+before the gradients of this one have come. With `local_updates: n` both update again after each step on what the last
+n steps exchanged (CELU-VFL, Fu et al. 2022), newest first; a stretch of steps begins with none. After each epoch the
+label party evaluates, and the noisy hold-out may end training.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from tpsl.data.split import Rows
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
@@ -70,7 +73,7 @@ async def _train(
 
 async def _answer(role: LabelRole, stretch: range) -> float:
     """Do some steps as the label party; return the seconds that labels were waited for."""
-    waited = 0.0
+    waited, recent = 0.0, deque[_Answered](maxlen=role.job.training.local_updates)
     for step in stretch:
         begun = time.perf_counter()
         role.vault.admit(role.party, role.schedule.batch(step), step)
@@ -79,15 +82,38 @@ async def _answer(role: LabelRole, stretch: range) -> float:
             role.recorder.record()
         parts = role.schedule.parts(step)
         records = sum(len(part) for part in parts)
+        exchanged = []
         for part, positions in enumerate(parts):
             received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
             batch, rows = role.schedule.among_labelled(positions), role.schedule.train[positions]
             gradients = role.party.backward(batch, rows, received, records)
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
                 await channel.send(TensorMessage(GRADIENTS, step, part, gradient))
+            if recent.maxlen:
+                exchanged.append(_Answered(batch, rows, received, gradients))
         role.party.update()
+        for earlier in reversed(recent):
+            role.party.relearn(*earlier)
+        if recent.maxlen:
+            recent.append(_Answered.joined(exchanged))
         role.count(range(step, step + 1))
     return waited
+
+
+class _Answered(NamedTuple):
+    """What the label party has answered in one step, or in a part of one."""
+
+    batch: Rows
+    rows: Rows
+    received: list[Tensor]
+    sent: list[Tensor]
+
+    @classmethod
+    def joined(cls, parts: list[_Answered]) -> _Answered:
+        """Return the parts of a step as one."""
+        batches, rows, received, sent = zip(*parts, strict=True)
+        tensors = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in (received, sent))
+        return cls(np.concatenate(batches), np.concatenate(rows), *tensors)
 
 
 async def _ask(role: FeatureRole, stretch: range) -> float:
@@ -109,6 +135,7 @@ class _UnderWay:
         self._role, self._stretch = role, stretch
         self._sent: deque[list[Tensor]] = deque()
         self._early: deque[TensorMessage] = deque()
+        self._recent: deque[tuple[Rows, Tensor, Tensor]] = deque(maxlen=role.job.training.local_updates)
         self._unanswered = 0
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
         part_bytes = wire_bytes((role.schedule.part_rows, role.party.bottom.width), role.job.training.wire)
@@ -127,7 +154,7 @@ class _UnderWay:
                 self._early.append(await self._gradients())
             await role.channel.send(TensorMessage(EMBEDDINGS, step, part, embeddings))
             self._unanswered += 1
-            if step < role.setup.record_steps:
+            if self._is_kept(step):
                 sent.append(rounded(embeddings, role.job.training.wire))
         self._sent.append(sent)
 
@@ -139,12 +166,21 @@ class _UnderWay:
             shape = (len(positions), role.party.bottom.width)
             gradients = checked_tensor(message, role.channel.peer, step, part, shape)
             role.party.backward(gradients, len(batch))
-            if step < role.setup.record_steps:
+            if self._is_kept(step):
                 received.append(gradients)
         role.party.update()
+        for earlier in reversed(self._recent):
+            role.party.relearn(*earlier)
         sent = self._sent.popleft()
-        if role.recorder and step < role.setup.record_steps:
-            role.recorder.record(role.schedule.train[batch], torch.cat(sent), torch.cat(received))
+        if self._is_kept(step):
+            exchanged = role.schedule.train[batch], torch.cat(sent), torch.cat(received)
+            self._recent.append(exchanged)
+            if role.recorder and step < role.setup.record_steps:
+                role.recorder.record(*exchanged)
+
+    def _is_kept(self, step: int) -> bool:
+        """Whether what a step exchanges is recorded, or learned from again."""
+        return step < self._role.setup.record_steps or self._role.job.training.local_updates > 0
 
     async def _gradients(self) -> TensorMessage:
         message = await self._role.receive(TensorMessage, GRADIENTS)
