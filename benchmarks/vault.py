@@ -22,7 +22,19 @@ from tpsl.mechanisms import laplace
 from tpsl.vault import Vault
 
 BATCH = 1 << 18
-STAGES = ("import", "create", "release", "release again", "read in order", "read shuffled", "ledger", "verify")
+STAGES = (
+    "import",
+    "create",
+    "release",
+    "release again",
+    "read in order",
+    "read shuffled",
+    "read a batch",
+    "ledger",
+    "statement",
+    "verify",
+)
+STEP_BATCH = 8192
 
 
 def ids_of(start: int, stop: int) -> Any:
@@ -35,6 +47,23 @@ def batches(records: int, units: bool) -> Iterator[tuple[Any, Any, Any]]:
     for start in range(0, records, BATCH):
         ids = ids_of(start, min(start + BATCH, records))
         yield ids, rng.integers(0, 2, len(ids)), ids % max(1, records // 5) if units else None
+
+
+def read_a_batch(vault: Vault, records: int) -> None:
+    """Time what a training step asks for: the labels of a batch that the run has, and of one by its ids."""
+    mechanism, rng = laplace(1.0), np.random.default_rng(2)
+    noisy = vault.noisy_labels(mechanism, ids_of(0, min(records, 1 << 22)))
+    rows = rng.integers(0, len(noisy), (200, STEP_BATCH))
+    started = time.perf_counter()
+    for batch in rows:
+        noisy.take(batch)
+    microseconds = (time.perf_counter() - started) / len(rows) * 1e6
+    print(f"labels of a batch of {STEP_BATCH:,} records that a run has: {microseconds:.0f} µs")
+    shuffled = ids_of(0, records)[rng.integers(0, records, STEP_BATCH)]
+    for name, wanted in (("in order", ids_of(0, STEP_BATCH)), ("shuffled", shuffled)):
+        started = time.perf_counter()
+        vault.noisy_labels(mechanism, wanted)
+        print(f"by ids, {name}: {(time.perf_counter() - started) * 1e3:.1f} ms")
 
 
 def run(stage: str, folder: Path, records: int, units: bool) -> None:
@@ -52,6 +81,10 @@ def run(stage: str, folder: Path, records: int, units: bool) -> None:
             elif stage == "read shuffled":
                 wanted = np.random.default_rng(1).permutation(ids_of(0, records))
                 vault.noisy_labels(mechanism, wanted)
+            elif stage == "read a batch":
+                read_a_batch(vault, records)
+            elif stage == "statement":
+                assert vault.statement()["records"] == records
             elif stage == "ledger":
                 ledger = vault.ledger()
                 assert (ledger.released_records, ledger.epsilon_per_record) == (records, mechanism.epsilon)
@@ -79,7 +112,8 @@ def main() -> None:
         command += ["--units"] * options.units
         for stage in STAGES:
             subprocess.run([*command, "--stage", stage], check=True)
-        print(f"vault file {(path / 'vault.sqlite').stat().st_size / 1e6:,.0f} MB")
+        size = sum(file.stat().st_size for file in path.iterdir())
+        print(f"vault {size / 1e6:,.0f} MB, {size / options.records:.1f} bytes for each record")
 
 
 if __name__ == "__main__":

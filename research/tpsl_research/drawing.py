@@ -143,7 +143,7 @@ def finish(panel: Axes, across: str, up: str, title: str) -> None:
     panel.set(xlabel=across, ylabel=up)
     panel.set_title(as_it_is(title), loc="left")
     if len(panel.get_lines()) <= _LONGEST_LEGEND:
-        panel.legend()
+        panel.legend(labelspacing=0.2)
 
 
 def style_of(number: int) -> dict[str, Any]:

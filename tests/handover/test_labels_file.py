@@ -18,8 +18,8 @@ from tpsl.handover.giving import hand_over
 from tpsl.handover.labels_file import file_digest, read_handed_over
 from tpsl.mechanisms import Mechanism, optimized_unary, randomized_response, subset_selection
 from tpsl.vault import LedgerTotal, Vault, VaultError
-from tpsl.vault.coverage import TextDigest
 from tpsl.vault.planned import Planned
+from tpsl.vault.texts import TextDigest, Texts
 
 MakeVault = Callable[..., Vault]
 
@@ -112,7 +112,7 @@ def _given(folder: Path, table: pa.Table, **stated: Any) -> None:
     folder.mkdir()
     pq.write_table(table, folder / LABELS)
     digest = TextDigest()
-    digest.update(["a", "b"])
+    digest.update(Texts.of(["a", "b"]))
     facts = {"records": 2, "ids_digest": digest.hexdigest(), "labels_digest": file_digest(folder / LABELS), **stated}
     card = Card(randomized_response(1.0), 1, True, LedgerTotal(1.0, 0.0), ledger_head="", **facts)
     write_card(card, folder / CARD, None)
@@ -130,7 +130,7 @@ def test_a_file_that_does_not_fit_its_card_is_refused(tmp_path: Path, change: st
 
 def test_a_record_that_comes_twice_is_refused(tmp_path: Path) -> None:
     digest = TextDigest()
-    digest.update(["a", "a"])
+    digest.update(Texts.of(["a", "a"]))
     _given(tmp_path / "given", _table(id=pa.array(["a", "a"])), ids_digest=digest.hexdigest())
     with pytest.raises(CardError, match="has a record twice"):
         read_handed_over(tmp_path / "given", 2)

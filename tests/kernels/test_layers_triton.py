@@ -11,8 +11,9 @@ from torch.nn import functional
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
 
 
+@pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("records, widths", [(100, (7, 5, 130)), (64, (20, 128, 64)), (1, (3, 4)), (8192, (40, 128))])
-def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[int, ...]) -> None:
+def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[int, ...], padding: int) -> None:
     from tpsl.kernels.layers_triton import relu_layers, score
 
     torch.manual_seed(0)
@@ -23,7 +24,10 @@ def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[
     hidden = inputs
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         hidden = torch.relu(functional.linear(hidden, weight, bias))
-    theirs, ours = functional.linear(hidden, *last), score(relu_layers(inputs, *parameters), *last)
+    theirs, ours = (
+        functional.linear(hidden, *last),
+        score(relu_layers(functional.pad(inputs, (0, padding)), *parameters), *last),
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
     given, leaves = torch.randn_like(theirs), [inputs, *parameters, *last]
     for one, other in zip(

@@ -4,15 +4,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 
+def test_a_page_is_opened(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<title>A page</title>")
+    browser.open(tmp_path / "page.html")
+    assert browser.run("return document.title") == "A page"
+
+
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("1", "1 error")])
 def test_a_missing_browser_is_visible(required: str, outcome: str) -> None:
-    one_test = Path(__file__).with_name("test_page_in_browser.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rsE", f"{one_test}::test_what_can_be_focused_has_a_name"],
+        [sys.executable, "-m", "pytest", "-rsE", f"{__file__}::{test_a_page_is_opened.__name__}"],
         env={**os.environ, "PATH": "/nowhere", "TPSL_REQUIRE_BROWSER": required},
         cwd=Path(__file__).parents[2],
         capture_output=True,

@@ -27,7 +27,9 @@ SPACE = [configuration(1e-3), configuration(1e-2, averaging=0.9), configuration(
 
 
 @pytest.mark.parametrize("updates", ["dense", "lazy"])
-def test_each_run_of_a_search_has_the_weights_that_it_has_by_itself(tmp_path: Path, updates: str) -> None:
+def test_each_run_of_a_search_has_the_weights_that_it_has_by_itself(
+    tmp_path: Path, updates: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     content: dict[str, Any] = {
         "data": {"source": "synthetic", "rows": 2000, "numeric_fields": 3, "categorical_fields": 3, "signal": 3.0},
         "privacy": {"epsilon": 2.0},
@@ -44,3 +46,4 @@ def test_each_run_of_a_search_has_the_weights_that_it_has_by_itself(tmp_path: Pa
         train(RunFolder(run).job(), alone, vault=tmp_path / "out" / "vault", data=data, device=DEVICE)
         for file in ("feature/bottom.safetensors", "label/top.safetensors"):
             assert (alone / file).read_bytes() == (run / file).read_bytes()
+    assert "capturing" not in capfd.readouterr().err, "a graph was freed while another one was captured"

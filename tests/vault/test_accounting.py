@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.vault import LargestUnit, Vault, adding
+from tpsl.vault import LargestUnit, Vault, blocks
 
 
 def test_the_largest_unit_is_found_among_partly_released_records(folder) -> None:
@@ -33,7 +33,7 @@ def test_units_times_epsilon(folder) -> None:
 
 
 def test_a_record_without_a_unit_in_an_old_vault_is_a_unit_of_its_own(folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adding, "has_units", lambda connection: None)  # older versions did not ask
+    monkeypatch.setattr(blocks, "has_units", lambda connection: None)  # older versions did not ask
     with Vault.create(folder, batches=[(range(3), [0] * 3, ["a", "a", "b"])]) as vault:
         vault.add([(["old", "older"], [1, 0], None)])
         vault.release(laplace(0.5))

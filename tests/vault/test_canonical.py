@@ -28,11 +28,11 @@ from tpsl.vault.canonical import ids_as_text, labels_as_integers
     ids=lambda ids: f"{type(ids).__name__}-{getattr(ids, 'dtype', getattr(ids, 'type', ''))}",
 )
 def test_integers_and_their_texts_are_the_same_id(ids: object) -> None:
-    assert ids_as_text(ids) == ["123", "7"]
+    assert ids_as_text(ids).to_list() == ["123", "7"]
 
 
 def test_ids_keep_their_spelling() -> None:
-    assert ids_as_text(["007", " a ", "Ä", "é", 2**80]) == ["007", " a ", "Ä", "é", str(2**80)]
+    assert ids_as_text(["007", " a ", "Ä", "é", 2**80]).to_list() == ["007", " a ", "Ä", "é", str(2**80)]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
     Vault.create(folder).close()
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(VaultError, match="has format 9; this version of tpsl reads formats up to 2"):
+    with pytest.raises(VaultError, match="has format 9; this version of tpsl reads formats up to 3"):
         Vault.open(folder)
 
 
@@ -132,15 +132,16 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
             "DELETE FROM ledger",
             "UPDATE outcomes SET entry = 1",
             "DELETE FROM outcomes",
-            "DELETE FROM records",
-            "UPDATE records SET id = id || 'x'",
+            "DELETE FROM blocks",
+            "UPDATE blocks SET ids = CAST('x' || substr(ids, 2) AS BLOB)",
+            "UPDATE blocks SET chunk = 7",
         ):
             with pytest.raises(sqlite3.IntegrityError):
                 connection.execute(statement)
 
 
 def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space(folder: Path) -> None:
-    with Vault.create(folder, batches=[(np.arange(5000), np.arange(5000) % 2, None)]) as vault:
+    with Vault.create(folder, batches=[(np.arange(50_000), np.arange(50_000) % 2, None)]) as vault:
         connection = vault._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -148,4 +149,4 @@ def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space
             vault.release(laplace(1.0))
         assert [entry.kind for entry in vault.ledger().entries] == ["created", "added"]
         connection.execute(f"PRAGMA max_page_count = {10 * pages}")
-        assert vault.release(laplace(1.0)).released == 5000
+        assert vault.release(laplace(1.0)).released == 50_000

@@ -21,7 +21,7 @@ from tpsl.mechanisms import (
 from tpsl.mechanisms.randomized_response import RandomizedResponse
 from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault import Vault
-from tpsl.vault.storage import CHUNK
+from tpsl.vault.blocks import CHUNK
 
 RECORDS = 4000
 

@@ -13,6 +13,7 @@ from tpsl.mechanisms import laplace, randomized_response
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.coverage import pack, unpack
 from tpsl.vault.ledger import hash_of
+from tpsl.vault.texts import Texts
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,38 @@ def sql(statement: str) -> Callable[[sqlite3.Connection], object]:
     return lambda connection: connection.execute(statement)
 
 
+def edit_records(edit: Callable[[list[str], list[int], list[str]], object]) -> Callable[[sqlite3.Connection], None]:
+    """Change ids, labels and units of all records, which are in one block."""
+
+    def change(connection: sqlite3.Connection) -> None:
+        (stored,) = connection.execute("SELECT ids, labels, units FROM blocks").fetchall()
+        ids, units = (Texts.from_bytes(stored[at]).to_list() for at in (0, 2))
+        labels = list(stored[1])
+        edit(ids, labels, units)
+        columns = [len(labels), *(bytes(Texts.of(texts).to_bytes()) for texts in (ids, units)), bytes(labels)]
+        connection.execute("UPDATE blocks SET records = ?, ids = ?, units = ?, labels = ?", columns)
+
+    return change
+
+
+def put(column: int, at: int, value: object) -> Callable[[sqlite3.Connection], None]:
+    """Put another value into the column of ids (0), labels (1) or units (2)."""
+    return edit_records(lambda *columns: columns[column].__setitem__(at, value))
+
+
+def swap_ids(ids: list[str], labels: list[int], units: list[str]) -> None:
+    ids[1], ids[3] = ids[3], ids[1]
+
+
+def drop_the_last(*columns: list[object]) -> None:
+    for column in columns:
+        column.pop()
+
+
+def smuggle_in(ids: list[str], labels: list[int], units: list[str]) -> None:
+    ids.append("x"), labels.append(1), units.append("u")
+
+
 def move_a_bit(bitmap: bytes) -> bytes:
     mask = unpack(bitmap).copy()
     mask[[0, 1]] = mask[[1, 0]]
@@ -117,19 +150,33 @@ CHANGES = {
     "bitmap garbage": (edit_outcomes("covered", lambda b: b[::-1]), "release 3, chunk 0: a coverage bitmap is damaged"),
     "bitmap short": (edit_outcomes("covered", lambda b: pack(unpack(b)[:800])), "wrong length"),
     "bitmap is text": (sql("UPDATE outcomes SET covered = 'x' WHERE entry = 3"), "release 3, chunk 0"),
-    "id": (sql("UPDATE records SET id = 'forged' WHERE position = 8"), "added by ledger entry 2 were changed"),
-    "id of a later record": (sql("UPDATE records SET id = 'x' WHERE id = 'late'"), "ledger entry 5 were changed"),
-    "ids swapped": (
-        sql("UPDATE records SET id = CASE id WHEN '1' THEN '-' ELSE '1' END WHERE id IN ('1', '3')"),
-        "added by ledger entry 2 were changed",
+    "id": (put(0, 8, "forged"), "added by ledger entry 2 were changed"),
+    "id of a later record": (put(0, 500, "x"), "ledger entry 5 were changed"),
+    "ids swapped": (edit_records(swap_ids), "added by ledger entry 2 were changed"),
+    "unit": (put(2, 8, "x"), "units of the records added by ledger entry 2"),
+    "label": (put(1, 8, 2), r"label outside 0\.\.1, the first at position 8"),
+    "labels are text": (sql("UPDATE blocks SET labels = 'one'"), "between positions 0 and 65536 are damaged"),
+    "label gone": (sql("UPDATE blocks SET labels = substr(labels, 2)"), "between positions 0 and 65536 are damaged"),
+    "id gone": (sql("UPDATE blocks SET ids = substr(ids, 3)"), "between positions 0 and 65536 are damaged"),
+    "end of an id gone": (
+        sql("UPDATE blocks SET ids = CAST(ids || x'41' AS BLOB)"),
+        "between positions 0 and 65536 are damaged",
     ),
-    "unit": (sql("UPDATE records SET unit = 'x' WHERE position = 8"), "units of the records added by ledger entry 2"),
-    "label": (sql("UPDATE records SET label = 2 WHERE position = 8"), r"label outside 0\.\.1, the first at position 8"),
-    "label text": (sql("UPDATE records SET label = 'one' WHERE position = 8"), r"label outside 0\.\.1"),
-    "record gone": (sql("DELETE FROM records WHERE position = 8"), "records are missing between positions 0 and 65536"),
-    "last record gone": (sql("DELETE FROM records WHERE id = 'later'"), "ledger entry 5 are missing from the vault"),
-    "record smuggled in": (sql("INSERT INTO records VALUES (502, 'x', 1, NULL)"), "1 records .* no ledger entry added"),
-    "index gone": (sql("DROP INDEX records_by_id"), "index of the record ids"),
+    "id is no text": (
+        sql("UPDATE blocks SET ids = CAST(x'ff' || substr(ids, 2) AS BLOB)"),
+        "ledger entry 2 were changed",
+    ),
+    "block elsewhere": (sql("UPDATE blocks SET chunk = 1"), "records are missing between positions 0 and 65536"),
+    "block gone": (sql("DELETE FROM blocks"), "ledger entry 2 are missing from the vault"),
+    "last record gone": (edit_records(drop_the_last), "ledger entry 5 are missing from the vault"),
+    "record smuggled in": (edit_records(smuggle_in), "1 records .* no ledger entry added"),
+    "index gone": (sql("DELETE FROM id_index"), "index of the record ids"),
+    "index entry gone": (sql("UPDATE id_index SET entries = substr(entries, 9)"), "index of the record ids"),
+    "index entry changed": (
+        sql("UPDATE id_index SET entries = CAST(substr(entries, 1, 16) || x'01' || substr(entries, 18) AS BLOB)"),
+        "index of the record ids",
+    ),
+    "index entry cut": (sql("UPDATE id_index SET entries = substr(entries, 2)"), "index of the record ids"),
     "released twice": (
         sql(
             "UPDATE outcomes SET (covered, outcomes) = "

@@ -70,7 +70,7 @@ class BatchPlan:
         return positions
 
     def epoch_words(self, epoch: int) -> npt.NDArray[np.uint64] | None:
-        """Return the words that give the order of an epoch when sorted (`tpsl.data.order`); None if it is not shuffled."""
+        """Return the words whose order is that of an epoch (see `tpsl.data.order`); None if it is not shuffled."""
         return permutation_words(self.rows, BATCH_STREAM, self.seed, epoch) if self.order == "shuffled" else None
 
     def digest(self) -> str:

@@ -48,7 +48,7 @@ def ids_of_table(path: Path, column: str) -> list[str]:
     """Return the ids in a CSV or Parquet file, as the vault writes them."""
     found: list[str] = []
     for block in read_blocks(path, [column], dialect_of(path)):
-        found += ids_as_text(block.columns[column], first_row=block.first, source=str(path))
+        found += ids_as_text(block.columns[column], first_row=block.first, source=str(path)).to_list()
     return found
 
 

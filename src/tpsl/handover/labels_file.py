@@ -22,8 +22,8 @@ from tpsl.handover.card import CARD, LABELS, Card, CardError, read_card
 from tpsl.mechanisms import Mechanism
 from tpsl.tables.reading import read_blocks
 from tpsl.vault import NoisyLabels, VaultError
-from tpsl.vault.coverage import TextDigest
 from tpsl.vault.received import received_labels
+from tpsl.vault.texts import TextDigest, Texts
 
 _ID, _OUTCOME = "id", "outcome"
 
@@ -59,7 +59,7 @@ def write_labels(
             columns = [pa.array(ids, pa.string()), *(_column(mechanism, draw) for draw in outcomes)]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=len(ids))
             records += len(ids)
-            digest.update(ids)
+            digest.update(Texts.of(ids))
     return records, digest.hexdigest()
 
 
@@ -98,7 +98,7 @@ def _read(path: Path, card: Card) -> tuple[Any, list[npt.NDArray[Any]]]:
             if column.type != kind or column.null_count:
                 raise CardError(f"{path}: the column {name!r} is not {kind} without gaps")
         ids.append(block.columns[_ID])
-        digest.update(ids[-1].to_pylist())
+        digest.update(Texts.of(ids[-1]))
         for found, name in zip(draws, schema.names[1:], strict=True):
             found.append(_outcomes(card.mechanism, block.columns[name]))
         if sum(map(len, ids)) > card.records:

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from tpsl.kernels.side_stream import side_stream
 
@@ -84,11 +85,13 @@ class _ReluLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *parameters: Tensor) -> Tensor:
         """Return what the last layer says; `parameters` are weight and bias of each layer in turn."""
-        outputs = [inputs.contiguous()]
-        for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
+        outputs, weights = [inputs.contiguous()], list(parameters[::2])
+        ctx.layers, ctx.width = len(weights), weights[0].shape[1]
+        if padding := inputs.shape[1] - ctx.width:
+            weights[0] = functional.pad(weights[0], (0, padding))
+        for weight, bias in zip(weights, parameters[1::2], strict=True):
             outputs.append(torch._addmm_activation(bias, outputs[-1], weight.t()))
-        ctx.save_for_backward(*outputs, *parameters[::2])
-        ctx.layers = len(parameters) // 2
+        ctx.save_for_backward(*outputs, *weights)
         return outputs[-1]
 
     @staticmethod
@@ -103,7 +106,8 @@ class _ReluLayers(torch.autograd.Function):
             below, output = outputs[layer : layer + 2]
             masked = _of_relu(gradient.contiguous(), output, part)
             with beside.running(masked, below):
-                of_weights.insert(0, masked.t().mm(below))
+                of_weight = masked.t().mm(below)
+                of_weights.insert(0, of_weight if layer else of_weight[:, : ctx.width].contiguous())
             if layer or ctx.needs_input_grad[0]:
                 gradient = masked.mm(weights[layer])
         with beside.running(parts):
@@ -144,7 +148,10 @@ class _Score(torch.autograd.Function):
 
 
 def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
-    """Return what layers with a ReLU behind each make of a batch; `parameters` are weight and bias of each in turn."""
+    """Return what layers with a ReLU behind each make of a batch; `parameters` are weight and bias of each in turn.
+
+    The inputs may have columns of zeros behind those that the first layer reads.
+    """
     outputs: Tensor = _ReluLayers.apply(inputs, *parameters)
     return outputs
 

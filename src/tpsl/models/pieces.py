@@ -24,7 +24,8 @@ def pieces(tensors: Sequence[Tensor]) -> list[Tensor]:
     if not all(tensor.is_cuda for tensor in tensors):
         return list(tensors)
     size = max(_SMALLEST, -(-sum(tensor.numel() for tensor in tensors) // _MOST))
-    return [piece for tensor in tensors for piece in tensor.detach().view(-1).split(size)]
+    flat = [tensor.detach().view(-1) for tensor in tensors]
+    return [piece for tensor in flat for piece in tensor.split(size)]  # type: ignore[no-untyped-call]
 
 
 class PlainSGD(SGD):

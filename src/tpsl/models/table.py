@@ -49,7 +49,7 @@ class Table(nn.Embedding):
         """Return the embeddings of each record's categories beside its numbers, `[n, F·d + N]`, in training padded."""
         if torch.is_grad_enabled():
             width = categorical.shape[1] * self.embedding_dim + numeric.shape[1]
-            numeric = functional.pad(numeric, (0, padded_width(width, numeric.device) - width))
+            numeric = functional.pad(numeric, (0, padded_width(width) - width))
         if self._keeps_gradients():
             joined: Tensor = _LookUp.apply(self.weight, self.touched, categorical, numeric)  # type: ignore[no-untyped-call]
             return joined

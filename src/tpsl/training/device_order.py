@@ -43,7 +43,7 @@ class Records:
 
 
 class EpochOrders:
-    """The records of each epoch in the order of its steps; those of the next one are sorted while this one is trained."""
+    """The records of each epoch in the order of its steps; those of the next are sorted while one is trained."""
 
     def __init__(self, roles: Sequence[Role], device: torch.device) -> None:
         schedule = roles[0].schedule
@@ -61,6 +61,15 @@ class EpochOrders:
         wanted = range(epoch, min(epoch + 1, self._epochs) + 1)
         self._sorted = {e: self._sorted.get(e) or self._thread.submit(self._ordered, e) for e in wanted}
         return self._sorted[epoch].result()
+
+    def close(self) -> None:
+        """Sort no further epoch; one that is being sorted is waited for."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def wait(self) -> None:
+        """Wait until nothing is being sorted."""
+        for order in self._sorted.values():
+            order.result()
 
     def _ordered(self, epoch: int) -> Records:
         with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ on the same memory: the parties' own weights and states. So a resumed run has th
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -36,16 +37,28 @@ class DeviceSteps:
         self._orders = EpochOrders((label, *features), label.party.device)
         self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Records]] = {}
-        self._is_warm = False
-        self._prepared = 0.0
+        self._sizes: set[int] = set()
+        """Batches of these sizes have been trained on: what they need is compiled and loaded."""
+        self._prepared, self._untimed = 0.0, 0
+
+    def close(self) -> None:
+        """Free the graphs, and let nothing be sorted any more."""
+        self._orders.close()
+        self._stream.synchronize()
+        self._graphs.clear()
 
     def take(self, stretch: range) -> float:
-        """Take the steps; return how long they took, without what is done once: compiling kernels, capturing graphs."""
-        begun, self._prepared = time.perf_counter(), 0.0
+        """Take the steps; return how long they took.
+
+        That is without what is done once: the first epoch is put into its order, graphs are captured, and kernels are
+        compiled and loaded in the first step with batches of a size, whose records the speed does not count either.
+        """
+        begun, self._prepared, self._untimed = time.perf_counter(), 0.0, 0
         under_way: deque[torch.cuda.Event] = deque()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            records = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
+            with nullcontext() if self._sizes else self._preparing():
+                records = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
             for steps in self._portions(stretch):
                 self._launch(steps, records)
                 under_way.append(self._stream.record_event())
@@ -54,6 +67,8 @@ class DeviceSteps:
                 for role in (self._label, *self._features):
                     role.count(steps)
             self._stream.synchronize()
+        for role in (self._label, *self._features):
+            role.speed.records -= self._untimed
         if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
             raise BadMessage(f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE}")
         return time.perf_counter() - begun - self._prepared
@@ -64,19 +79,20 @@ class DeviceSteps:
         epoch_end = start - start % plan.batches_per_epoch + plan.batches_per_epoch
         full = min(stretch.stop, epoch_end - (1 if plan.rows % plan.batch_size else 0))
         while start < stretch.stop:
-            count = _AT_ONCE if self._is_warm and start + _AT_ONCE <= full else 1
+            count = _AT_ONCE if plan.batch_size in self._sizes and start + _AT_ONCE <= full else 1
             yield range(start, start + count)
             start += count
 
     def _launch(self, steps: range, epoch: Records) -> None:
-        """Have the device take some steps; the first one of all, and those with a smaller batch, without a graph."""
+        """Have the device take some steps; those with a smaller batch, and the first one, without a graph."""
         size, first = self._schedule.plan.batch_size, steps.start % self._schedule.plan.batches_per_epoch
         given = epoch[first * size : (first + len(steps)) * size]
-        if not self._is_warm:
+        if len(steps) == 1 and len(given) not in self._sizes:
             with self._preparing():
                 self._step(given)
                 self._stream.synchronize()
-            self._is_warm = True
+            self._sizes.add(len(given))
+            self._untimed += len(given)
         elif len(given) < size:
             self._step(given)
         else:
@@ -92,10 +108,16 @@ class DeviceSteps:
     def _captured(self, steps: int, like: Records) -> tuple[torch.cuda.CUDAGraph, Records]:
         """Return a graph of n steps, and the memory from which it reads their records; nothing is computed yet."""
         graph, memory, size = torch.cuda.CUDAGraph(), like.empty(len(like)), len(like) // steps
+        # Nothing else may use the device while a graph is captured: no other thread, and no object that is let go.
+        self._orders.wait()
         self._stream.synchronize()
-        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            for step in range(steps):
-                self._step(memory[step * size : (step + 1) * size])
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                for step in range(steps):
+                    self._step(memory[step * size : (step + 1) * size])
+        finally:
+            gc.enable()
         for optimizer in self._optimizers:
             optimizer.count(-steps)
         return graph, memory
@@ -126,6 +148,7 @@ class DeviceSteps:
 
     @contextmanager
     def _preparing(self) -> Iterator[None]:
+        self._stream.synchronize()
         begun = time.perf_counter()
         yield
         self._prepared += time.perf_counter() - begun

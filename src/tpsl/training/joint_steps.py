@@ -8,12 +8,29 @@ and one notice says why. So do recorded steps, silently.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tpsl.party.label_party import LabelParty
 from tpsl.training.device_steps import DeviceSteps
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.transport.in_process import Pause
+
+
+@contextmanager
+def joint_steps(label: LabelRole, features: Sequence[FeatureRole]) -> Iterator[None]:
+    """Within this block the steps of these roles, of one run, are taken at once.
+
+    At its end the graphs are freed: one that the garbage collector found while that of another run is captured would
+    spoil it.
+    """
+    joint = JointSteps(label, features)
+    for role in (label, *features):
+        role.joint = joint
+    try:
+        yield
+    finally:
+        joint.close()
 
 
 class JointSteps:
@@ -38,6 +55,11 @@ class JointSteps:
             self._take(stretch)
             self._arrived, self._done = 0, stretch.stop
         return time.perf_counter() - begun - self._seconds if self._are_possible else None
+
+    def close(self) -> None:
+        """Free what is on the device, apart from the parties."""
+        if self._steps is not None:
+            self._steps.close()
 
     def _take(self, stretch: range) -> None:
         """Take the steps, or say why not; the parties of all roles are built."""

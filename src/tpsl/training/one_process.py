@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
-from tpsl.training.joint_steps import JointSteps
+from tpsl.training.joint_steps import joint_steps
 from tpsl.training.method import settled
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
@@ -127,14 +128,12 @@ def train_together(
 def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: Couple = in_memory) -> None:
     """Have the roles of a job, all in this process, take turns until all have finished."""
     job, accepted = label.job, limits(label.job, label.schedule)
-    if couple is in_memory and label.setup.device is not None and label.setup.device.type == "cuda":
-        joint = JointSteps(label, features)
-        for role in (label, *features):
-            role.joint = joint
     ends = {role.name: couple((LABEL_PARTY, role.name), job.wire_type, accepted) for role in features}
     meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
     others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
-    with label.setup.durability.during(label.run):
+    on_gpu = label.setup.device is not None and label.setup.device.type == "cuda"
+    taking_steps_at_once = joint_steps(label, features) if on_gpu and couple is in_memory else nullcontext()
+    with label.setup.durability.during(label.run), taking_steps_at_once:
         run_together(attend_as_label(label, meeting), *others)
 
 

@@ -1,22 +1,20 @@
 """What has been spent: computed from what each record was really released under, not from a sum over ledger entries."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault import coverage, ledger
+from tpsl.vault import ledger
+from tpsl.vault.blocks import CHUNK, count_records, read_blocks
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.people import largest_person
-from tpsl.vault.storage import CHUNK, count_records
+from tpsl.vault.texts import Texts
 from tpsl.vault.totals import Releases, releases_of_each
-from tpsl.vault.units import largest_unit
+from tpsl.vault.units import UnitKind, UnitRows, largest_unit
 
-_ROWS = 65_536
+_RECORDS_AT_ONCE = 1 << 22
 _Indices = npt.NDArray[np.uint32]
 
 
@@ -48,27 +46,24 @@ def _spent(histories: Sequence[Releases], counts: Sequence[int]) -> tuple[Spent,
 
 
 def _largest_unit(connection: sqlite3.Connection, index_of: _Indices, histories: Sequence[Releases]) -> LargestUnit:
-    """Walk through the records unit by unit and find the unit that spent most.
+    """Find the unit that spent most; sums are exact: the records of a unit are counted by history.
 
     A record without a unit (older versions let both into one vault) counts as a unit of its own, and is never skipped.
-    Sums are exact: the records of a unit are counted by history.
+    Units are taken in parts, by their hashes, so that memory is bounded.
     """
-    alone = np.ones(len(index_of), np.bool_)
-    kinds = {
-        frozenset(Counter(history for _, history in records).items())
-        for _, records in groupby(_units_and_histories(connection, index_of, alone), key=itemgetter(0))
-    }
-    kinds |= {frozenset({(history, 1)}) for history in np.unique(index_of[alone]).tolist()}
+    kinds: set[UnitKind] = set()
+    parts = -(-len(index_of) // _RECORDS_AT_ONCE)
+    for part in range(parts):
+        units, of = [], [np.zeros(0, np.int64)]
+        for chunk, block in enumerate(read_blocks(connection)):
+            history_of = index_of[chunk * CHUNK : chunk * CHUNK + len(block)].astype(np.int64)
+            given = Texts.empty(len(block)) if block.units is None else block.units
+            alone = given.equal(Texts.empty(len(block)))
+            kinds |= {frozenset({(history, 1)}) for history in np.unique(history_of[alone]).tolist()}
+            mine = ~alone & (given.hashes() % np.uint64(parts) == part)
+            units.append(given.take(mine))
+            of.append(history_of[mine])
+        unit_of, count = Texts.joined(units).numbered()
+        rows = UnitRows.counted(unit_of, np.concatenate(of), len(histories))
+        kinds |= rows.kinds(np.zeros(count, np.int64)).get(0, set())
     return largest_unit(kinds, histories)
-
-
-def _units_and_histories(
-    connection: sqlite3.Connection, index_of: _Indices, alone: coverage.Mask
-) -> Iterator[tuple[str, int]]:
-    """(unit, number of the history) of every record that has a unit, unit by unit; it is struck off `alone`."""
-    cursor = connection.execute("SELECT unit, position FROM records WHERE unit IS NOT NULL ORDER BY unit")
-    while rows := cursor.fetchmany(_ROWS):
-        units, positions = zip(*rows, strict=True)
-        at = np.array(positions)
-        alone[at] = False
-        yield from zip(units, index_of[at].tolist(), strict=True)

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 
 from tpsl.tables.columns import is_text
 from tpsl.vault.errors import VaultError
+from tpsl.vault.texts import Texts
 
 _WORDS = {"true": 1.0, "false": 0.0}
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?")
 
 
-def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str = "the input") -> list[str]:
+def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str = "the input") -> Texts:
     """The canonical texts of `ids` (array, list, pandas or Arrow column), in order.
 
     Raises `VaultError` for a missing or empty id, naming `source` and the row (counted from `first_row`), and for types
@@ -28,15 +29,21 @@ def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str =
     """
     column = _arrow(ids)
     if isinstance(column, list):
-        texts = [_one_text(value, what, first_row + i, source) for i, value in enumerate(column)]
-    else:
-        if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
-            raise VaultError(f"{source}: the {what} column has type {column.type}; a text or integer type is needed")
-        if column.null_count:
-            row = first_row + pc.index(pc.is_null(column), True).as_py()
-            raise VaultError(f"{source}, row {row}: the {what} is missing")
-        texts = pc.cast(column, pa.large_string()).to_pylist()
-    _check_texts(texts, what, first_row, source)
+        spelled = [_one_text(value, what, first_row + i, source) for i, value in enumerate(column)]
+        _check_texts(spelled, what, first_row, source)
+        return Texts.of(spelled)
+    if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
+        raise VaultError(f"{source}: the {what} column has type {column.type}; a text or integer type is needed")
+    if column.null_count:
+        row = first_row + pc.index(pc.is_null(column), True).as_py()
+        raise VaultError(f"{source}, row {row}: the {what} is missing")
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise VaultError(f"{source}: the {what} column is not valid Unicode") from error
+    texts = Texts.of(column)
+    if not texts.are_sound():
+        _check_texts(column.to_pylist(), what, first_row, source)
     return texts
 
 

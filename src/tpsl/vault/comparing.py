@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault import coverage
+from tpsl.vault.blocks import labels_at
 from tpsl.vault.canonical import ids_as_text
-from tpsl.vault.storage import labels_at
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,17 @@ covers, and the outcomes of these positions in order, draw after draw. Rows are 
 follows from the bitmaps: `histories` says for each record under which releases it went out.
 """
 
-import hashlib
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
+from tpsl.vault.blocks import CHUNK, by_chunk
 from tpsl.vault.errors import VaultError
-from tpsl.vault.storage import CHUNK
 
 Mask = npt.NDArray[np.bool_]
 History = tuple[int, ...]
@@ -82,38 +81,9 @@ def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int] | No
     return covered
 
 
-def by_chunk(positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """(chunk, indices into `positions` that lie in it), for each chunk that occurs."""
-    order = np.argsort(positions, kind="stable")
-    chunks, starts = np.unique(positions[order] // CHUNK, return_index=True)
-    if chunks.size:
-        yield from zip(chunks.tolist(), np.split(order, starts[1:]), strict=True)
-
-
 def count_covered(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:
     """How many of the records at these positions have a release of any kind."""
     count = 0
     for chunk, rows in by_chunk(positions):
         count += int(covered_by(masks(connection, chunk))[positions[rows] % CHUNK].sum())
     return count
-
-
-def chunk_count(records: int) -> int:
-    """The number of chunks that hold this number of records."""
-    return -(-records // CHUNK)
-
-
-class TextDigest:
-    """SHA-256 over texts in order, each followed by a zero character (which no id or unit contains)."""
-
-    def __init__(self) -> None:
-        self._sha = hashlib.sha256()
-
-    def update(self, texts: Sequence[str]) -> None:
-        """Take in the next texts."""
-        if texts:
-            self._sha.update(("\0".join(texts) + "\0").encode())
-
-    def hexdigest(self) -> str:
-        """The digest so far."""
-        return self._sha.hexdigest()

@@ -23,6 +23,7 @@ class VaultFull(VaultError):
 
 _BUSY = "vault {path} is busy: another process is writing to it; try again when that has finished"
 _LOCKED = "vault {path} cannot be written or opened by this user ({text})"
+_FULL = "vault {path} could not be written because the disk is full; nothing was changed"
 _EXPLAINED: dict[str, tuple[type[VaultError], str]] = {
     "locked": (VaultBusy, _BUSY),
     "busy": (VaultBusy, _BUSY),
@@ -33,7 +34,7 @@ _EXPLAINED: dict[str, tuple[type[VaultError], str]] = {
     ),
     "readonly": (VaultError, _LOCKED),
     "unable to open": (VaultError, _LOCKED),
-    "full": (VaultFull, "vault {path} could not be written because the disk is full; nothing was changed"),
+    "full": (VaultFull, _FULL),
     "": (VaultError, "vault {path}: the database reports: {text}"),
 }
 """What an error of SQLite with these words in it means; the first that fits."""
@@ -46,6 +47,11 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         yield
     except DATABASE_ERRORS as error:
         raise explained(path, error) from error
+
+
+def disk_full(path: Path) -> VaultFull:
+    """The error of a vault at `path` for which there is no space."""
+    return VaultFull(_FULL.format(path=path))
 
 
 def explained(path: Path, error: Exception) -> VaultError:

@@ -11,27 +11,29 @@ them at each addition: about a second for a million records.
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.vault import coverage
+from tpsl.vault.blocks import CHUNK, by_chunk, id_at, read_blocks
+from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.errors import VaultError
-from tpsl.vault.storage import CHUNK, count_records, id_at, ids_between
+from tpsl.vault.texts import Texts
 
-# Vaults of older versions have neither table: the first is made at the first look, the second with the first find.
-_STYLES = "CREATE TABLE IF NOT EXISTS id_styles (records INTEGER, styles INTEGER, shortest INTEGER, longest INTEGER)"
-_PAIRS = "CREATE TABLE IF NOT EXISTS lookalikes (position INTEGER PRIMARY KEY, earlier INTEGER NOT NULL)"
+SCHEMA = """
+CREATE TABLE id_styles (records INTEGER, styles INTEGER, shortest INTEGER, longest INTEGER);
+CREATE TABLE lookalikes (position INTEGER PRIMARY KEY, earlier INTEGER NOT NULL);
+"""
 _ROWS = 65_536
 _HASHES_AT_ONCE = 1 << 24
 
 _BEYOND_ASCII, _SPACED, _UPPER, _LOWER, _PADDED = (1 << bit for bit in range(5))
-_PADDED_ID = re.compile(r"\n[^0-9\n]*0[0-9]+\n")
+_PADDED_ID = re.compile(rb"(?:\A|\0)[^0-9\0]*0[0-9]+(?=\0)")
 _SPACE = r"[\s\x{200B}-\x{200D}\x{2028}\x{2029}\x{2060}\x{FEFF}]+"
 
 
@@ -60,13 +62,17 @@ class Styles:
     shortest: int = 1 << 62
     longest: int = 0
 
-    def joined(self, ids: Sequence[str]) -> "Styles":
+    def joined(self, ids: Texts) -> "Styles":
         """The summary of these ids too."""
-        if not ids:
+        if not len(ids):
             return self
-        lengths = set(map(len, ids))
-        shortest, longest = min(self.shortest, *lengths), max(self.longest, *lengths)
-        return Styles(self.records + len(ids), self.styles | _styles_of(ids), shortest, longest)
+        shortest, longest = ids.lengths()
+        return Styles(
+            self.records + len(ids),
+            self.styles | _styles_of(ids),
+            min(self.shortest, shortest),
+            max(self.longest, longest),
+        )
 
     @property
     def all_differ(self) -> bool:
@@ -76,24 +82,32 @@ class Styles:
         return one_case and no_padding_matters and not self.styles & (_BEYOND_ASCII | _SPACED)
 
 
-def _styles_of(ids: Sequence[str]) -> int:
-    text = "".join(ids)
+def _styles_of(ids: Texts) -> int:
+    text = np.frombuffer(ids.to_bytes(), np.uint8)
     return (
-        (0 if text.isascii() else _BEYOND_ASCII)
-        | (0 if text.split(None, 1) == [text] else _SPACED)
-        | (0 if text == text.lower() else _UPPER)
-        | (0 if text == text.upper() else _LOWER)
-        | (_PADDED if _PADDED_ID.search("\n" + "\n\n".join(ids) + "\n") else 0)
+        (_BEYOND_ASCII if (text > 127).any() else 0)
+        | (_SPACED if ((text > 0) & (text <= ord(" "))).any() else 0)
+        | (_UPPER if ((text >= ord("A")) & (text <= ord("Z"))).any() else 0)
+        | (_LOWER if ((text >= ord("a")) & (text <= ord("z"))).any() else 0)
+        | (_PADDED if _has_padded(text) else 0)
     )
 
 
-def common_forms(ids: Sequence[str]) -> list[str]:
+def _has_padded(text: npt.NDArray[np.uint8]) -> bool:
+    """Whether any id has zeros before the number that it ends with, the only one in it."""
+    is_digit = (text >= ord("0")) & (text <= ord("9"))
+    begins = np.flatnonzero((text[:-1] == ord("0")) & is_digit[1:])
+    begins = begins[~is_digit[np.maximum(begins - 1, 0)] | (begins == 0)]
+    return bool(begins.size) and _PADDED_ID.search(text.data) is not None
+
+
+def common_forms(ids: Texts) -> Texts:
     """What ids that look alike have in common.
 
     A space between two digits stays, because `1 23` and `12 3` are two keys; so do zeros of all but a single number.
     """
     styles = _styles_of(ids)
-    texts: Any = pa.array(ids, pa.large_string())
+    texts: Any = ids.to_arrow()
     if styles & _BEYOND_ASCII:
         texts = pc.utf8_normalize(texts, "NFKC")
     if styles & (_BEYOND_ASCII | _UPPER):
@@ -104,13 +118,11 @@ def common_forms(ids: Sequence[str]) -> list[str]:
         texts = pc.replace_substring(pc.replace_substring_regex(texts, _SPACE, ""), "\0", " ")
     if styles & (_BEYOND_ASCII | _SPACED | _PADDED):
         texts = pc.replace_substring_regex(texts, r"^(\D*)0+(\d+)$", r"\1\2")
-    forms: list[str] = texts.to_pylist()
-    return forms
+    return Texts.of(texts)
 
 
 def known_styles(connection: sqlite3.Connection) -> Styles:
-    """The summary of the ids that `examine` has seen; inside a transaction that writes."""
-    connection.execute(_STYLES)
+    """The summary of the ids that `examine` has seen."""
     row = connection.execute("SELECT records, styles, shortest, longest FROM id_styles").fetchone()
     return Styles(*row) if row else Styles()
 
@@ -122,14 +134,14 @@ def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> Non
     """
     known = known_styles(connection)
     styles = known if styles is None else styles
-    for ids in _ids(connection, styles.records):
-        styles = styles.joined(ids)
+    for block in read_blocks(connection, styles.records):
+        styles = styles.joined(block.ids)
     if styles.records == known.records:
         return
     connection.execute("DELETE FROM id_styles")
     connection.execute("INSERT INTO id_styles VALUES (?, ?, ?, ?)", astuple(styles))
-    if not styles.all_differ and len(pairs := _alike(lambda: _ids(connection, 0), styles.records)):
-        connection.execute(_PAIRS)
+    if not styles.all_differ:
+        pairs = _alike(lambda: (block.ids for block in read_blocks(connection)), styles.records)
         connection.executemany("INSERT OR IGNORE INTO lookalikes VALUES (?, ?)", pairs.tolist())
 
 
@@ -145,7 +157,7 @@ def refuse_second_draws(connection: sqlite3.Connection, wanted: dict[int, bytes]
     drawn = np.empty_like(pairs, np.bool_)
     now = np.zeros_like(drawn)
     for side in range(2):
-        for chunk, at in coverage.by_chunk(pairs[:, side]):
+        for chunk, at in by_chunk(pairs[:, side]):
             places = pairs[at, side] % CHUNK
             asked = coverage.unpack(wanted[chunk]) if chunk in wanted else np.zeros(CHUNK, np.bool_)
             now[at, side] = asked[places]
@@ -156,9 +168,9 @@ def refuse_second_draws(connection: sqlite3.Connection, wanted: dict[int, bytes]
 def refuse_alike(ids: Any) -> None:
     """Raise the same for an Arrow column of ids that no vault has yet."""
 
-    def portions() -> Iterator[list[str]]:
+    def portions() -> Iterator[Texts]:
         for start in range(0, len(ids), _ROWS):
-            yield ids.slice(start, _ROWS).to_pylist()
+            yield ids_as_text(ids.slice(start, _ROWS))
 
     styles = Styles()
     for portion in portions():
@@ -178,8 +190,6 @@ def _refuse(alike: Lookalikes | None) -> None:
 
 def _pairs(connection: sqlite3.Connection) -> npt.NDArray[np.int64]:
     """(position, position of the first record that it looks like), in order."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'lookalikes'").fetchone():
-        return np.empty((0, 2), np.int64)
     rows = connection.execute("SELECT position, earlier FROM lookalikes ORDER BY position").fetchall()
     return np.array(rows, np.int64).reshape(-1, 2)
 
@@ -191,24 +201,18 @@ def _described(connection: sqlite3.Connection, pairs: npt.NDArray[np.int64]) -> 
     return Lookalikes(len(pairs), (id_at(connection, earlier), id_at(connection, position)))
 
 
-def _ids(connection: sqlite3.Connection, first: int) -> Iterator[list[str]]:
-    """The ids from a position on, in portions."""
-    for start in range(first, count_records(connection), _ROWS):
-        yield ids_between(connection, start, start + _ROWS)
-
-
-def _alike(portions: Callable[[], Iterator[list[str]]], records: int) -> npt.NDArray[np.int64]:
+def _alike(portions: Callable[[], Iterator[Texts]], records: int) -> npt.NDArray[np.int64]:
     """(position, first position with the same common form) of every record that has such an earlier one."""
     parts = -(-records // _HASHES_AT_ONCE)
     return np.concatenate([_alike_in_part(portions(), part, parts) for part in range(parts)])
 
 
-def _alike_in_part(portions: Iterator[list[str]], part: int, parts: int) -> npt.NDArray[np.int64]:
+def _alike_in_part(portions: Iterator[Texts], part: int, parts: int) -> npt.NDArray[np.int64]:
     """The same for one part of all hashes, so that memory is bounded."""
     hashes, positions, start = [], [], 0
     for ids in portions:
-        hashed = np.fromiter(map(hash, common_forms(ids)), np.int64, len(ids))
-        mine = np.flatnonzero(hashed % parts == part)
+        hashed = common_forms(ids).hashes()
+        mine = np.flatnonzero(hashed % np.uint64(parts) == part)
         hashes.append(hashed[mine])
         positions.append(mine + start)
         start += len(ids)

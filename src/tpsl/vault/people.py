@@ -7,26 +7,22 @@ record, where records have no units), and in each other alignment what the unit 
 """
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.vault.adding import has_units
+from tpsl.vault.blocks import Block, has_units, read_blocks
 from tpsl.vault.budget import total
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.ledger import LargestUnit
 from tpsl.vault.planned import Charge
 from tpsl.vault.totals import LedgerTotal, releases_of_each
-from tpsl.vault.units import UnitKind, largest_unit
+from tpsl.vault.units import UnitRows, largest_unit
 
-_ROWS = 1 << 18
 _Numbers = npt.NDArray[np.int64]
 
 
@@ -40,19 +36,13 @@ class NewRecords(NamedTuple):
     def among(cls, positions: _Numbers, ids: Any, units: Any | None) -> Self:
         """Return those of some records that have no position in the vault."""
         new = pa.array(positions < 0)
-        texts = pa.array(ids_as_text(ids), pa.string()).filter(new)
-        return cls(texts, None if units is None else pa.array(ids_as_text(units, what="unit"), pa.string()).filter(new))
+        texts = ids_as_text(ids).to_arrow().filter(new)
+        return cls(texts, None if units is None else ids_as_text(units, what="unit").to_arrow().filter(new))
 
 
-_NONE = NewRecords(pa.array([], pa.string()), None)
-
-
-class _UnitRows(NamedTuple):
-    """What units have: rows ordered by unit, each with a release and how many of the unit's records had it."""
-
-    unit: _Numbers
-    release: _Numbers
-    records: _Numbers
+_TEXT = pa.large_string()
+_SPACE = pa.scalar(" ", _TEXT)
+_NONE = NewRecords(pa.array([], _TEXT), None)
 
 
 def total_of_people(
@@ -91,12 +81,11 @@ def _spent(
         charges.append([planned])
     is_asked = np.zeros(len(alignment_of), np.bool_)
     is_asked[unit_of[asked]] = True
-    found, counts = np.unique(np.concatenate(units) * len(charges) + np.concatenate(releases), return_counts=True)
-    rows = _UnitRows(found // len(charges), found % len(charges), counts)
-    of_all = _kinds(rows, len(charges), alignment_of)
+    rows = UnitRows.counted(np.concatenate(units), np.concatenate(releases), len(charges))
+    of_all = rows.kinds(alignment_of)
     occurring = {at for kinds in of_all.values() for kind in kinds for at, _ in kind}
     private = all(release.private for at in occurring for release in charges[at])
-    of_asked = _kinds(_UnitRows(*(part[is_asked[rows.unit]] for part in rows)), len(charges), alignment_of)
+    of_asked = UnitRows(*(part[is_asked[rows.unit]] for part in rows)).kinds(alignment_of)
     largest = [{name: largest_unit(kinds, charges) for name, kinds in each.items()} for each in (of_all, of_asked)]
     for name in np.unique(alignment_of[is_asked]).tolist():
         largest[1].setdefault(name, LargestUnit(0.0, 0.0, 0))  # nothing of theirs was released there
@@ -105,46 +94,39 @@ def _spent(
 
 def _units(connection: sqlite3.Connection, new: NewRecords) -> tuple[_Numbers, _Numbers]:
     """Number the units of each alignment: return that of each record, new ones last, and the alignment of each unit."""
-    names = _encoded([*_column(connection, "rtrim(id, '0123456789')"), pc.utf8_rtrim(new.ids, "0123456789")])
+    ids, units_given, whom = [], has_units(connection) or new.units is not None, []
+    for block in read_blocks(connection):
+        ids.append(_alignment(block.ids.to_arrow()))
+        if units_given:
+            whom.append(_whom(block))
+    names = _encoded([*ids, _alignment(new.ids)])
     alignments = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    if new.units is None and not has_units(connection):
+    if not units_given:
         return np.arange(len(alignments)), alignments  # each record is a unit of its own
-    whom = pa.concat_arrays([*_column(connection, "COALESCE(unit, id)"), new.ids if new.units is None else new.units])
-    units = _encoded([pc.binary_join_element_wise(names.indices.cast(pa.string()), whom, " ")])
+    whom.append(new.ids if new.units is None else new.units)
+    units = _encoded([pc.binary_join_element_wise(names.indices.cast(_TEXT), pa.concat_arrays(whom), _SPACE)])
     unit_of = units.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     alignment_of = np.zeros(len(units.dictionary), np.int64)
     alignment_of[unit_of] = alignments
     return unit_of, alignment_of
 
 
-def _column(
-    connection: sqlite3.Connection, expression: Literal["rtrim(id, '0123456789')", "COALESCE(unit, id)"]
-) -> Any:
-    """Yield a text of each record, by position, as Arrow arrays."""
-    cursor = connection.execute(f"SELECT {expression} FROM records ORDER BY position")  # noqa: S608
-    while rows := cursor.fetchmany(_ROWS):
-        yield pa.array([text for (text,) in rows], pa.string())
+def _alignment(ids: Any) -> Any:
+    """The name of the alignment in each id."""
+    return pc.utf8_rtrim(ids, "0123456789")
+
+
+def _whom(block: Block) -> Any:
+    """Whom each record is about: its unit, or itself where it has none."""
+    ids = block.ids.to_arrow()
+    if block.units is None:
+        return ids
+    units = block.units.to_arrow()
+    return pc.if_else(pc.equal(pc.binary_length(units), 0), ids, units)
 
 
 def _encoded(parts: list[pa.Array]) -> pa.DictionaryArray:
     return pa.concat_arrays(parts).dictionary_encode()
-
-
-def _kinds(rows: _UnitRows, count: int, alignment_of: _Numbers) -> dict[int, set[UnitKind]]:
-    """Return the kinds of units that each alignment has; there are `count` releases.
-
-    Most units have a single row, and few such rows differ but for the unit.
-    """
-    found = defaultdict[int, set[UnitKind]](set)
-    unit, release, records = rows
-    alone = np.bincount(unit, minlength=len(alignment_of))[unit] == 1
-    most = int(records.max(initial=0)) + 1
-    for code in np.unique((alignment_of[unit] * count + release)[alone] * most + records[alone]).tolist():
-        found[code // most // count].add(frozenset([(code // most % count, code % most)]))
-    several = zip(*(part[~alone].tolist() for part in rows), strict=True)
-    for one, group in groupby(several, key=itemgetter(0)):
-        found[int(alignment_of[one])].add(frozenset((at, many) for _, at, many in group))
-    return found
 
 
 def _over_alignments(of_all: Mapping[int, LargestUnit], of_asked: Mapping[int, LargestUnit]) -> LargestUnit:

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger, lookalikes
+from tpsl.vault.blocks import CHUNK, by_chunk, chunk_count, count_records, id_at, read_block
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels
 from tpsl.vault.planned import Planned
-from tpsl.vault.storage import CHUNK, count_records, id_at
+from tpsl.vault.texts import TextDigest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +86,14 @@ def noisy_labels(connection: sqlite3.Connection, planned: Planned, positions: np
     entries = entries_of_series(connection, planned.series, np.unique(positions // CHUNK).tolist())
     shape = (draws, len(positions), *mechanism.outcome_shape)
     found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
-    for chunk, rows in coverage.by_chunk(positions):
+    column_of = np.empty(CHUNK, np.int64)
+    for chunk, rows in by_chunk(positions):
         places, outcomes = outcomes_of_chunk(connection, planned, entries, chunk)
-        offsets = positions[rows] % CHUNK
-        here = np.isin(offsets, places)
-        found[:, rows[here]] = outcomes[:, np.searchsorted(places, offsets[here])]
+        column_of.fill(-1)
+        column_of[places] = np.arange(len(places))
+        columns = column_of[positions[rows] % CHUNK]
+        here = columns >= 0
+        found[:, rows[here]] = outcomes[:, columns[here]]
         released[rows[here]] = True
     if not released.all():
         missing, first = int((~released).sum()), id_at(connection, int(positions[np.argmin(released)]))
@@ -112,7 +116,7 @@ def outcomes_of_series(
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which positions a series covers, and outcomes `[draws, records, …]`, which mean nothing at the others."""
     mechanism, records = planned.mechanism, count_records(connection)
-    chunks = range(coverage.chunk_count(records))
+    chunks = range(chunk_count(records))
     entries = entries_of_series(connection, planned.series, chunks)
     covered = np.zeros(records, np.bool_)
     found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
@@ -144,10 +148,10 @@ def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> d
     """The wanted positions as packed masks by chunk: a bit for each record, not a word."""
     wanted = {}
     if positions is None:
-        for chunk in range(coverage.chunk_count(records)):
+        for chunk in range(chunk_count(records)):
             wanted[chunk] = coverage.pack(np.arange(CHUNK) < records - chunk * CHUNK)
     else:
-        for chunk, rows in coverage.by_chunk(positions):
+        for chunk, rows in by_chunk(positions):
             mask = np.zeros(CHUNK, np.bool_)
             mask[positions[rows] % CHUNK] = True
             wanted[chunk] = coverage.pack(mask)
@@ -192,36 +196,27 @@ def _draw(
     mechanism, draws = planned.mechanism, planned.draws
     entry = ledger.read_last(connection)[0] + 1
     secure = secure_words()
-    ids_digest, outcomes_digest, done = coverage.TextDigest(), sha256(), 0
+    ids_digest, outcomes_digest, done = TextDigest(), sha256(), 0
     for chunk, packed in missing.items():
-        places = np.flatnonzero(coverage.unpack(packed))
-        ids, labels = _records(connection, chunk * CHUNK, chunk * CHUNK + int(places[-1]) + 1)
-        outcomes = np.empty((draws, len(places), *mechanism.outcome_shape), mechanism.outcome_dtype)
+        block, covered = read_block(connection, chunk), coverage.unpack(packed)
+        covered, count = covered[: len(block)], int(covered.sum())
+        outcomes = np.empty((draws, count, *mechanism.outcome_shape), mechanism.outcome_dtype)
         for draw in range(draws):
             if planned.seed is None:
-                outcomes[draw] = mechanism.release(labels[places], secure).outcomes
+                outcomes[draw] = mechanism.release(block.labels[covered], secure).outcomes
             else:
                 # The noise of a position depends on the seed and the position alone, not on which records are
                 # released together, so an experiment can be repeated after records arrived in another order.
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
-                outcomes[draw] = mechanism.release(labels, words).outcomes[places]
+                outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
         blob = coverage.encode_outcomes(outcomes)
         connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, packed, blob))
-        ids_digest.update([ids[place] for place in places.tolist()])
+        ids_digest.update(block.ids.take(covered))
         outcomes_digest.update(blob)
-        done += len(places)
+        done += count
         progress(done, records, "releasing labels")
     details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
     ledger.append(connection, "released", details)
-
-
-def _records(connection: sqlite3.Connection, start: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    rows = connection.execute(
-        "SELECT id, label FROM records WHERE position >= ? AND position < ? ORDER BY position", (start, stop)
-    ).fetchall()
-    if len(rows) != stop - start:
-        raise VaultError(f"{stop - start - len(rows)} records are missing between positions {start} and {stop}")
-    return [id for id, _ in rows], np.array([label for _, label in rows], np.int64)
 
 
 def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:

@@ -10,13 +10,15 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import clip_rows, secure_words, seeded_words
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import coverage, ledger, storage
+from tpsl.vault import coverage, ledger
+from tpsl.vault.blocks import id_at, labels_at, read_block
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY
 from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.releasing import wanted_positions
 from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.texts import TextDigest, Texts
 
 Rows = npt.NDArray[np.integer]
 Sums = npt.NDArray[np.int64]
@@ -38,10 +40,10 @@ class StatisticRequest:
         if not len(positions):
             raise VaultError("a statistic needs at least one record")
         self.wanted = wanted_positions(0, positions)
-        ordered, self._ids = np.sort(positions), coverage.TextDigest()
+        ordered, self._ids = np.sort(positions), TextDigest()
         again = np.flatnonzero(ordered[1:] == ordered[:-1])
         if again.size:
-            id = storage.id_at(connection, int(ordered[again[0]]))
+            id = id_at(connection, int(ordered[again[0]]))
             raise VaultError(f"the record {id!r} occurs twice in a statistic; each may be in it once")
         for ids in self._ids_by_chunk():
             self._ids.update(ids)
@@ -82,7 +84,7 @@ class StatisticRequest:
 
         People are charged alignment by alignment, and labels in one statistic share its noise.
         """
-        names = {id.rstrip("0123456789") for ids in self._ids_by_chunk() for id in ids}
+        names = {id.rstrip("0123456789") for ids in self._ids_by_chunk() for id in ids.to_list()}
         if len(names) > 1:
             raise VaultError(
                 f"a statistic of records of {len(names)} alignments is refused in a vault that counts people, who may "
@@ -103,7 +105,7 @@ class StatisticRequest:
             self._check(block, done)
             for start in range(0, len(block), at_once):
                 rows = clip_rows(block[start : start + at_once], plan.bound, plan.noise.norm)
-                labels = storage.labels_at(self._connection, self.positions[done : done + len(rows)])
+                labels = labels_at(self._connection, self.positions[done : done + len(rows)])
                 sums += _sums_by_class(labels, rows, classes)
                 digest.update(rows.astype("<i4", copy=False).tobytes())
                 done += len(rows)
@@ -126,19 +128,17 @@ class StatisticRequest:
         values = sums + plan.noise.sample(sums.size, words).reshape(sums.shape)
         blob = values.astype("<i8", copy=False).tobytes()
         details = self._planned.details(len(self.positions), ids_digest, phi_digest, sha256(blob).hexdigest())
-        storage.make_room_for_statistics(self._connection)
         entry = ledger.append(self._connection, "statistic", details)
         for chunk, packed in self.wanted.items():
             self._connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry.sequence, packed, b""))
         self._connection.execute("INSERT INTO statistics VALUES (?, ?)", (entry.sequence, blob))
         return self._released(values)
 
-    def _ids_by_chunk(self) -> Iterator[list[str]]:
+    def _ids_by_chunk(self) -> Iterator[Texts]:
         """The ids of the records in the order of their positions."""
         for chunk, packed in self.wanted.items():
-            start = chunk * storage.CHUNK
-            ids = storage.ids_between(self._connection, start, start + storage.CHUNK)
-            yield [ids[place] for place in np.flatnonzero(coverage.unpack(packed)).tolist()]
+            ids = read_block(self._connection, chunk).ids
+            yield ids.take(coverage.unpack(packed)[: len(ids)])
 
     def _released(self, values: Sums) -> NoisyStatistic:
         return NoisyStatistic(values, self._planned.plan, len(self.positions), self._planned.private, VAULT_ONLY)

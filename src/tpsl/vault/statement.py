@@ -9,17 +9,18 @@ is an entry of the ledger, so that two statements show whether there was one bet
 
 import sqlite3
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from tpsl.vault import accounting
-from tpsl.vault.adding import has_units
-from tpsl.vault.coverage import TextDigest
+from tpsl.vault.blocks import has_units
 from tpsl.vault.errors import VaultError
+from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series, as_json
+from tpsl.vault.texts import TextDigest, Texts
 
 FORMAT = 1
-_ROWS = 65_536
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "statement": (int,),
@@ -51,15 +52,15 @@ _RELEASE: dict[str, tuple[type, ...]] = {
 _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,), "records": (int,)}
 
 
-def facts(connection: sqlite3.Connection) -> dict[str, Any]:
-    """All that a statement says about one state of the vault, as JSON-able data."""
+def facts(connection: sqlite3.Connection, folder: Path) -> dict[str, Any]:
+    """All that a statement says about one state of the vault in `folder`, as JSON-able data."""
     ledger = accounting.account(connection)
     tells_whom_it_knows = ledger.counts_people and has_units(connection)
     unit = None if tells_whom_it_knows else ledger.largest_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
-        "ids_digest": _ids_digest(connection),
+        "ids_digest": _ids_digest(connection, folder),
         "classes": ledger.classes,
         "released_records": ledger.released_records,
         "epsilon_per_record": as_json(ledger.epsilon_per_record),
@@ -97,16 +98,16 @@ def first_difference(content: Mapping[str, Any], now: Mapping[str, Any]) -> str 
 
 def digest_of_ids(ids: Iterable[str]) -> str:
     """The digest of a set of ids as statements have it: SHA-256 over them as UTF-8, sorted, a zero byte after each."""
-    digest = TextDigest()
-    digest.update(sorted(ids, key=str.encode))
+    digest, texts = TextDigest(), Texts.of(list(ids))
+    digest.update(texts.take(texts.sorted_rows()))
     return digest.hexdigest()
 
 
-def _ids_digest(connection: sqlite3.Connection) -> str:
+def _ids_digest(connection: sqlite3.Connection, folder: Path) -> str:
     digest = TextDigest()
-    cursor = connection.execute("SELECT id FROM records ORDER BY id")  # by its bytes, from the index
-    while rows := cursor.fetchmany(_ROWS):
-        digest.update([id for (id,) in rows])
+    with IdsInOrder(connection, folder) as ordered:
+        for ids, _ in ordered.parts():
+            digest.update(ids)
     return digest.hexdigest()
 
 

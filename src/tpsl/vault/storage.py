@@ -6,64 +6,62 @@ with `synchronous=EXTRA`, which also makes the end of a transaction durable in t
 could undo a release that had already been read, and the next release would draw again. Writers take the lock before
 they look (`BEGIN IMMEDIATE`), so two processes never both draw for the same record.
 
+Columns, not rows: the records lie in blocks of 65,536 (`blocks`), and the outcomes of a release in as many pieces. A
+vault of 100 million records has a few thousand rows of about a megabyte, which are read and written as fast as files
+are, and every guarantee is that of a transaction.
+
 Permissions are set before content exists: the folder is 0700 and the file is created 0600 and empty; SQLite gives its
-journal the permissions of the file. SQLite's sort files are 0600 and nameless; SQLITE_TMPDIR says where they lie.
+journal the permissions of the file.
 """
 
 import errno
-import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from tpsl.files import make_private_folder
-from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
+from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
+from tpsl.vault import blocks, id_index, lookalikes
+from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 
 DATABASE = "vault.sqlite"
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
-FORMAT = 1
-FORMAT_WITH_STATISTICS = 2
-"""What a vault becomes with its first statistic, so that versions that know of none say so and do not read it."""
-CHUNK = 65_536
-"""Positions that share one row of outcomes."""
+FORMAT = 3
+"""Formats 1 and 2 had a row for each record; the second had statistics. They are migrated when they are opened."""
 
 _WAIT_SECONDS = 60.0
-_LABELS_AT_ONCE = 1 << 19
 _CACHE_KIB = 64 << 10
+_PAGE_BYTES = 16 << 10
 
 # Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
-_SCHEMA = """
-CREATE TABLE records (position INTEGER PRIMARY KEY, id TEXT NOT NULL, label INTEGER NOT NULL, unit TEXT);
+_OUTCOMES = """
 CREATE TABLE outcomes (
     chunk INTEGER NOT NULL, entry INTEGER NOT NULL, covered BLOB NOT NULL, outcomes BLOB NOT NULL,
     UNIQUE (chunk, entry)
 );
-CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL);
-CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are never deleted'); END;
-CREATE TRIGGER records_fixed BEFORE UPDATE OF position, id, unit ON records
-    BEGIN SELECT RAISE(ABORT, 'only the label of a record may change'); END;
 CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
 CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
+"""
+_STATISTICS = """
+CREATE TABLE statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
+CREATE TRIGGER statistics_stay BEFORE DELETE ON statistics
+    BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
+CREATE TRIGGER statistics_fixed BEFORE UPDATE ON statistics BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
+"""
+_LEDGER = """
+CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL);
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
-
-
-_STATISTICS = """
-CREATE TABLE IF NOT EXISTS statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
-CREATE TRIGGER IF NOT EXISTS statistics_stay BEFORE DELETE ON statistics
-    BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER IF NOT EXISTS statistics_fixed BEFORE UPDATE ON statistics
-    BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
-"""
+_TABLES = {
+    "blocks": blocks.SCHEMA,
+    "id_index": id_index.SCHEMA,
+    "outcomes": _OUTCOMES,
+    "statistics": _STATISTICS,
+    "ledger": _LEDGER,
+    "lookalikes": lookalikes.SCHEMA,
+}
 
 
 def create_file(folder: Path) -> bool:
@@ -102,6 +100,7 @@ def connect(folder: Path) -> sqlite3.Connection:
             f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
         )
         try:
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a new database; others keep theirs
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             connection.execute("PRAGMA journal_mode = DELETE")
@@ -117,21 +116,13 @@ def is_blank(connection: sqlite3.Connection) -> bool:
 
 
 def write_schema(connection: sqlite3.Connection) -> None:
-    """Lay out an empty vault, inside the running transaction."""
+    """Lay out those tables of an empty vault that are not there yet, inside the running transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    _execute_all(connection, _SCHEMA)
-
-
-def make_room_for_statistics(connection: sqlite3.Connection) -> None:
-    """Have the table of statistics, which a vault gets with its first one, inside the running transaction."""
-    connection.execute(f"PRAGMA user_version = {FORMAT_WITH_STATISTICS}")
-    _execute_all(connection, _STATISTICS)
-
-
-def has_statistics(connection: sqlite3.Connection) -> bool:
-    """Say whether a statistic was ever released from this vault."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'statistics'").fetchone() is not None
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for name, schema in _TABLES.items():
+        if name not in there:
+            _execute_all(connection, schema)
 
 
 def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
@@ -144,18 +135,17 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             statement = ""
 
 
-def check_schema(connection: sqlite3.Connection, folder: Path) -> None:
-    """Raise a `VaultError` unless the database is a vault of a format this version reads."""
+def read_format(connection: sqlite3.Connection, folder: Path) -> int:
+    """The format of a vault; what is none, or one that this version does not read, is a `VaultError`."""
     if is_blank(connection):
         raise VaultError(f"{folder} holds no vault yet: its creation is under way or was interrupted; create it again")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise VaultError(f"{folder} is no vault: its database was written by another program")
-    if version not in (FORMAT, FORMAT_WITH_STATISTICS):
-        raise VaultError(
-            f"vault {folder} has format {version}; this version of tpsl reads formats up to {FORMAT_WITH_STATISTICS}"
-        )
+    if not 1 <= version <= FORMAT:
+        raise VaultError(f"vault {folder} has format {version}; this version of tpsl reads formats up to {FORMAT}")
+    return int(version)
 
 
 @contextmanager
@@ -164,8 +154,12 @@ def writing(connection: sqlite3.Connection, folder: Path) -> Iterator[None]:
     with sqlite_errors(folder):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
+            with naming_what_does_not_fit(folder):
+                yield
             connection.execute("COMMIT")
+        except DiskFull as error:
+            connection.rollback()
+            raise disk_full(folder) from error
         except BaseException:
             connection.rollback()
             raise
@@ -180,75 +174,3 @@ def reading(connection: sqlite3.Connection, folder: Path) -> Iterator[None]:
             yield
         finally:
             connection.rollback()
-
-
-def count_records(connection: sqlite3.Connection) -> int:
-    """The number of records; positions are 0 .. count - 1."""
-    (last,) = connection.execute("SELECT MAX(position) FROM records").fetchone()
-    return 0 if last is None else int(last) + 1
-
-
-def find_positions(connection: sqlite3.Connection, ids: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The position of each id, or -1 where the vault does not know it."""
-    first = _start_of_run(connection, ids)
-    if first is not None:
-        return np.arange(first, first + len(ids), dtype=np.int64)
-    texts = pa.array(ids, pa.large_string())
-    # Sorted, so that neighbouring look-ups touch neighbouring pages of the index: two to three times as fast.
-    order = pc.sort_indices(texts)
-    found = connection.execute(
-        "SELECT wanted.key, records.position FROM json_each(?) AS wanted JOIN records ON records.id = wanted.value",
-        (json.dumps(texts.take(order).to_pylist()),),
-    ).fetchall()
-    pairs = np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
-    positions = np.full(len(ids), -1, np.int64)
-    positions[order.to_numpy().astype(np.int64)[pairs[:, 0]]] = pairs[:, 1]
-    return positions
-
-
-def _start_of_run(connection: sqlite3.Connection, ids: Sequence[str]) -> int | None:
-    """Where `ids` begin, if they are consecutive records: asking in the order of the input is answered by one scan."""
-    row = connection.execute("SELECT position FROM records WHERE id = ?", (ids[0],)).fetchone() if ids else None
-    if row is None:
-        return None
-    first, end = int(row[0]), int(row[0]) + len(ids)
-    if ids_between(connection, end - 1, end) != [ids[-1]]:
-        return None
-    return first if ids_between(connection, first, end) == list(ids) else None
-
-
-def labels_at(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The true label at each of these positions, which must exist."""
-    labels = np.empty(len(positions), np.int64)
-    for start in range(0, len(positions), _LABELS_AT_ONCE):
-        part = slice(start, start + _LABELS_AT_ONCE)
-        known, inverse = np.unique(positions[part], return_inverse=True)
-        if int(known[-1] - known[0]) == len(known) - 1:  # one scan, without a look-up for each
-            query = "SELECT label FROM records WHERE position BETWEEN ? AND ? ORDER BY position"
-            rows = connection.execute(query, (int(known[0]), int(known[-1]))).fetchall()
-        else:
-            query = "SELECT label FROM json_each(?) AS wanted JOIN records ON position = wanted.value ORDER BY position"
-            rows = connection.execute(query, (json.dumps(known.tolist()),)).fetchall()
-        labels[part] = np.array([label for (label,) in rows], np.int64)[inverse]
-    return labels
-
-
-def ids_between(connection: sqlite3.Connection, start: int, stop: int) -> list[str]:
-    """The ids at positions from `start` to before `stop`, in order."""
-    rows = connection.execute(
-        "SELECT id FROM records WHERE position >= ? AND position < ? ORDER BY position", (start, stop)
-    )
-    return [id for (id,) in rows]
-
-
-def ids_after(connection: sqlite3.Connection, last: str) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The next ids after this one in the order of their text, at most `CHUNK`, and their positions."""
-    query = "SELECT id, position FROM records WHERE id > ? ORDER BY id LIMIT ?"
-    rows = connection.execute(query, (last, CHUNK)).fetchall()
-    return [id for id, _ in rows], np.array([position for _, position in rows], np.int64)
-
-
-def id_at(connection: sqlite3.Connection, position: int) -> str:
-    """The id of the record at this position."""
-    (id,) = connection.execute("SELECT id FROM records WHERE position = ?", (position,)).fetchone()
-    return str(id)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
+from tpsl.vault.blocks import CHUNK
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.outcome_tests import Agreement, Bits, Expected, Neighbours, Rates, accusations
-from tpsl.vault.storage import CHUNK
 
 LEVEL = 1e-6
 """A sound vault is accused by its outcomes with at most this probability, all tests counted."""

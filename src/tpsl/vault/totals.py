@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import compose
 from tpsl.vault import coverage, ledger
+from tpsl.vault.blocks import CHUNK, chunk_count, count_records
 from tpsl.vault.coverage import History
 from tpsl.vault.ledger import Entry
 from tpsl.vault.planned import Charge
 from tpsl.vault.releasing import releases_of_chunks
-from tpsl.vault.storage import CHUNK, count_records
 
 Releases = tuple[Entry, ...]
 """The releases that a record was part of, oldest first."""
@@ -69,7 +69,7 @@ def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uin
     releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.is_release}
     index_of = np.zeros(records, np.uint32)
     numbers: dict[History, int] = {(): 0}
-    for chunk in range(coverage.chunk_count(records)):
+    for chunk in range(chunk_count(records)):
         index, histories = coverage.histories(coverage.masks(connection, chunk))
         part = index_of[chunk * CHUNK : (chunk + 1) * CHUNK]
         part[:] = np.array([numbers.setdefault(history, len(numbers)) for history in histories])[index[: len(part)]]

@@ -1,6 +1,15 @@
 """What the unit spends that spends most: units are whom records are about, and spend what all their records do."""
 
+from __future__ import annotations
+
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from tpsl.mechanisms import compose
 from tpsl.vault.ledger import LargestUnit, Series
@@ -9,6 +18,39 @@ from tpsl.vault.planned import Charge
 UnitKind = frozenset[tuple[int, int]]
 """What a unit's records were part of: (number of a history, how many of its records have it). Units of a kind spend
 the same, so exact arithmetic is done once for all of them."""
+
+
+_Numbers = npt.NDArray[np.int64]
+
+
+class UnitRows(NamedTuple):
+    """What units have: rows ordered by unit, each with a history and how many of the unit's records had it."""
+
+    unit: _Numbers
+    history: _Numbers
+    records: _Numbers
+
+    @classmethod
+    def counted(cls, unit_of: _Numbers, history_of: _Numbers, histories: int) -> Self:
+        """Count records, of each of which the unit and the history are given by number."""
+        found, counts = np.unique(unit_of * histories + history_of, return_counts=True)
+        return cls(found // histories, found % histories, counts)
+
+    def kinds(self, group_of: _Numbers) -> dict[int, set[UnitKind]]:
+        """The kinds of units that each group of units has.
+
+        Most units have a single row, and few such rows differ but for the unit.
+        """
+        found = defaultdict[int, set[UnitKind]](set)
+        unit, history, records = self
+        alone = np.bincount(unit, minlength=len(group_of))[unit] == 1
+        count, most = int(history.max(initial=0)) + 1, int(records.max(initial=0)) + 1
+        for code in np.unique((group_of[unit] * count + history)[alone] * most + records[alone]).tolist():
+            found[code // most // count].add(frozenset([(code // most % count, code % most)]))
+        several = zip(*(part[~alone].tolist() for part in self), strict=True)
+        for one, rows in groupby(several, key=itemgetter(0)):
+            found[int(group_of[one])].add(frozenset((at, many) for _, at, many in rows))
+        return found
 
 
 def largest_unit(kinds: Iterable[UnitKind], histories: Sequence[Sequence[Charge]]) -> LargestUnit:

@@ -13,11 +13,14 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, ledger, lookalikes, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
+from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
+from tpsl.vault.id_index import find_positions
+from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
@@ -33,7 +36,7 @@ from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import LedgerTotal
 
-_IDS_AT_ONCE = 1 << 19
+_IDS_AT_ONCE = 1 << 21
 
 
 class Vault:
@@ -52,7 +55,10 @@ class Vault:
         self.path = path
         self._connection = connection
         with storage.reading(connection, path):
-            storage.check_schema(connection, path)
+            old = storage.read_format(connection, path) < storage.FORMAT
+        if old:
+            migrating.migrate(connection, path)
+        with storage.reading(connection, path):
             created = ledger.read_first(connection).details
         self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
 
@@ -78,7 +84,7 @@ class Vault:
                 storage.write_schema(connection)
                 details = {"classes": int(classes), "format": storage.FORMAT}
                 ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                adding.add(connection, int(classes), batches)
+                adding.add(connection, path, int(classes), batches)
         except BaseException:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
@@ -90,7 +96,10 @@ class Vault:
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
-        """Open an existing vault; what a killed process left unfinished is undone first."""
+        """Open an existing vault; what a killed process left unfinished is undone first.
+
+        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases.
+        """
         connection = storage.connect(Path(path))
         try:
             return cls(Path(path), connection)
@@ -124,7 +133,7 @@ class Vault:
     def __len__(self) -> int:
         """The number of records."""
         with sqlite_errors(self.path):
-            return storage.count_records(self._connection)
+            return count_records(self._connection)
 
     def knows(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """For each of these records, whether the vault has it, and so its label."""
@@ -153,7 +162,7 @@ class Vault:
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
         with storage.writing(self._connection, self.path):
-            return adding.add(self._connection, self.classes, batches)
+            return adding.add(self._connection, self.path, self.classes, batches)
 
     def release(
         self,
@@ -177,7 +186,7 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with storage.writing(self._connection, self.path):
             positions = None if ids is None else self._positions(ids)
-            policy.check(self._total(positions, planned), storage.count_records(self._connection))
+            policy.check(self._total(positions, planned), count_records(self._connection))
             return releasing.release(
                 self._connection,
                 planned,
@@ -207,18 +216,16 @@ class Vault:
         sorted by label, and then it would tell every one of them. In the memory of the outcomes, without the ids. What
         is released after the first block was asked for is left out.
         """
-        planned, last = self._planned(mechanism, draws, seed), ""
+        planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
             covered, outcomes = releasing.outcomes_of_series(self._connection, planned)
-        while True:
-            with storage.reading(self._connection, self.path):
-                ids, positions = storage.ids_after(self._connection, last)
-            if not ids:
-                return
-            last, known = ids[-1], positions < len(covered)
-            here = np.flatnonzero(known)[covered[positions[known]]]
-            if here.size:
-                yield [ids[place] for place in here.tolist()], outcomes[:, positions[here]]
+            ordered = IdsInOrder(self._connection, self.path)
+        with ordered:
+            for ids, positions in ordered.parts():
+                here = np.flatnonzero(covered[positions])
+                for start in range(0, len(here), CHUNK):
+                    rows = here[start : start + CHUNK]
+                    yield ids.take(rows).to_list(), outcomes[:, positions[rows]]
 
     def release_statistic(
         self,
@@ -305,7 +312,7 @@ class Vault:
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
         with storage.reading(self._connection, self.path):
-            return storage.labels_at(self._connection, self._positions(ids))
+            return labels_at(self._connection, self._positions(ids))
 
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
@@ -336,10 +343,10 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._find(ids)
 
-    def ids_at(self, start: int, stop: int) -> list[str]:
-        """The ids of the records from one position to before another."""
+    def ids_at(self, start: int, stop: int) -> Any:
+        """The ids of the records from one position to before another, as an Arrow column."""
         with sqlite_errors(self.path):
-            return storage.ids_between(self._connection, start, stop)
+            return ids_between(self._connection, start, stop).to_arrow()
 
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
@@ -382,12 +389,12 @@ class Vault:
             after = total_of_people(self._connection, known, planned, strangers)
         else:
             after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
-        policy.check(after, storage.count_records(self._connection) + new.records)
+        policy.check(after, count_records(self._connection) + new.records)
         releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
 
     def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
         """Raise a `VaultError` unless this statistic may be drawn, and what is left of its plan's releases after it."""
-        policy.check(self._total(request.positions, planned), storage.count_records(self._connection))
+        policy.check(self._total(request.positions, planned), count_records(self._connection))
         permitted_with_the_first = planned.releases < planned.plan.releases
         compose = policy.compose or permitted_with_the_first
         releasing.check_conflicts(self._connection, request.positions, None, compose)
@@ -398,9 +405,9 @@ class Vault:
 
     def _total(self, positions: npt.NDArray[np.int64] | None, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:
-            at = np.arange(storage.count_records(self._connection)) if positions is None else positions
+            at = np.arange(count_records(self._connection)) if positions is None else positions
             return total_of_people(self._connection, at, planned)
-        wanted = releasing.wanted_positions(storage.count_records(self._connection), positions)
+        wanted = releasing.wanted_positions(count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
 
     def verify(self, progress: Progress = no_progress) -> list[str]:
@@ -428,7 +435,7 @@ class Vault:
     def statement(self) -> dict[str, Any]:
         """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
         with storage.reading(self._connection, self.path):
-            return facts(self._connection)
+            return facts(self._connection, self.path)
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
@@ -454,7 +461,7 @@ class Vault:
         for start in range(0, len(ids), _IDS_AT_ONCE):
             part = slice(start, start + _IDS_AT_ONCE)
             texts = ids_as_text(ids[part], first_row=start + 1, source="the ids asked for")
-            positions[part] = storage.find_positions(self._connection, texts)
+            positions[part] = find_positions(self._connection, texts)
         return positions
 
     def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:

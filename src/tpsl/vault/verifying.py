@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import coverage, ledger
+from tpsl.vault import coverage, id_index, ledger
+from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
-from tpsl.vault.storage import CHUNK, DATABASE, count_records, has_statistics
+from tpsl.vault.storage import DATABASE
 from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
+from tpsl.vault.texts import TextDigest, Texts
 from tpsl.vault.verifying_statistics import NOISE_NOT_TESTED, statistic_problems
 
 
@@ -29,8 +31,9 @@ def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no
 
 def cannot_see(connection: sqlite3.Connection) -> list[str]:
     """What no verification of this vault can find, a sentence each."""
-    changed = _changed_after_release(list(ledger.read_entries(connection)))
-    sentences = [CANNOT_SEE, *([NOISE_NOT_TESTED] if has_statistics(connection) else [])]
+    entries = list(ledger.read_entries(connection))
+    changed, has_statistics = _changed_after_release(entries), any(entry.kind == "statistic" for entry in entries)
+    sentences = [CANNOT_SEE, *([NOISE_NOT_TESTED] if has_statistics else [])]
     if not changed:
         return sentences
     return [
@@ -69,11 +72,7 @@ def _length(connection: sqlite3.Connection, folder: Path) -> list[str]:
 
 def _integrity(connection: sqlite3.Connection) -> list[str]:
     rows = [text for (text,) in connection.execute("PRAGMA integrity_check(5)")]
-    problems = [f"the database file is damaged: {' '.join(text.split())}" for text in rows if text != "ok"]
-    indices = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-    if count_records(connection) and not {"records_by_id", "records_by_unit"} <= indices:
-        problems.append("the index of the record ids or units is missing, so ids may occur twice")
-    return problems
+    return [f"the database file is damaged: {' '.join(text.split())}" for text in rows if text != "ok"]
 
 
 def _chain(connection: sqlite3.Connection) -> tuple[list[Entry], list[str]]:
@@ -106,7 +105,7 @@ class _Release:
 
     entry: Entry
     mechanism: Mechanism | None = None
-    ids: coverage.TextDigest = field(default_factory=coverage.TextDigest)
+    ids: TextDigest = field(default_factory=TextDigest)
     outcomes: Any = field(default_factory=hashlib.sha256)
     records: int = 0
 
@@ -157,36 +156,34 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
     releases, problems = _rebuilt(entries)
     classes = int(entries[0].details.get("classes", 0)) if entries else 0
     problems += statistic_problems(connection, [entry for entry in entries if entry.kind == "statistic"], classes)
-    additions = _Additions([entry for entry in entries if entry.kind == "added"])
-    noise = StoredOutcomes(_changed_after_release(entries))
+    additions = Additions([entry for entry in entries if entry.kind == "added"])
+    noise, index = StoredOutcomes(_changed_after_release(entries)), id_index.IndexCheck(connection)
     records = count_records(connection)
     (last,) = connection.execute("SELECT MAX(chunk) FROM outcomes").fetchone()
-    for chunk in range(max(coverage.chunk_count(records), -1 if last is None else int(last) + 1)):
-        start = chunk * CHUNK
-        rows = connection.execute(
-            "SELECT position, id, label, unit FROM records WHERE position >= ? AND position < ? ORDER BY position",
-            (start, start + CHUNK),
-        ).fetchall()
-        if [row[0] for row in rows] != list(range(start, min(start + CHUNK, records))):
-            problems.append(f"records are missing between positions {start} and {start + CHUNK}")
-            return problems
-        bad = [position for position, _, label, _ in rows if not (isinstance(label, int) and 0 <= label < classes)]
-        if bad:
-            problems.append(f"{len(bad)} records have a label outside 0..{classes - 1}, the first at position {bad[0]}")
-        ids = [str(id) for _, id, _, _ in rows]
-        additions.take(ids, [unit for _, _, _, unit in rows])
-        labels = np.array([0 if bad else label for _, _, label, _ in rows], np.int64)
-        problems += _chunk(connection, chunk, ids, labels, releases, None if bad else noise)
+    for chunk in range(max(chunk_count(records), -1 if last is None else int(last) + 1)):
+        start, block = chunk * CHUNK, Block(Texts.of([]), np.zeros(0, np.int64), None)
+        try:
+            block = read_block(connection, chunk) if start < records else block
+            if len(block) != max(0, min(CHUNK, records - start)):
+                raise VaultError(f"records are missing between positions {start} and {start + CHUNK}")
+        except VaultError as error:
+            return [*problems, str(error)]
+        bad = np.flatnonzero(block.labels >= classes)
+        if bad.size:
+            first = start + int(bad[0])
+            problems.append(f"{bad.size} records have a label outside 0..{classes - 1}, the first at position {first}")
+        additions.take(block)
+        index.take(block.ids)
+        problems += _chunk(connection, chunk, block, releases, None if bad.size else noise)
         progress(min(start + CHUNK, records), records, "checking records")
-    problems += additions.problems() + noise.problems()
+    problems += additions.problems() + index.problems(connection) + noise.problems()
     return problems + [problem for release in releases.values() for problem in release.problems()]
 
 
 def _chunk(
     connection: sqlite3.Connection,
     chunk: int,
-    ids: list[str],
-    labels: npt.NDArray[np.int64],
+    block: Block,
     releases: dict[int, _Release],
     noise: StoredOutcomes | None,
 ) -> list[str]:
@@ -209,11 +206,11 @@ def _chunk(
             continue
         places = np.flatnonzero(mask)
         release.records += len(places)
-        if places.size and places[-1] >= len(ids):
+        if places.size and places[-1] >= len(block):
             problems.append(f"{place}: it covers positions that hold no record")
             continue
-        release.ids.update([ids[place] for place in places.tolist()])
-        problems += _outcomes(chunk, release, places, blob, labels, noise)
+        release.ids.update(block.ids.take(mask[: len(block)]))
+        problems += _outcomes(chunk, release, places, blob, block.labels, noise)
         before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
         if (before & mask).any():
             problems.append(f"{place}: {int((before & mask).sum())} records have two noisy labels of the same series")
@@ -245,33 +242,31 @@ def _outcomes(
     return []
 
 
-class _Additions:
+class Additions:
     """The `added` entries, compared with the ids and units of the records they brought."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self._entries = [entry for entry in entries if entry.details.get("records")]
         self._found: list[str] = []
-        self._records = 0
         self._begin()
 
     def _begin(self) -> None:
         self._left = int(self._entries[0].details["records"]) if self._entries else 0
-        self._ids, self._units = coverage.TextDigest(), coverage.TextDigest()
+        self._ids, self._units = TextDigest(), TextDigest()
 
-    def take(self, ids: list[str], units: list[str | None]) -> None:
-        self._records += len(ids)
-        while ids and self._entries:
-            part = slice(0, self._left)
-            self._ids.update(ids[part])
-            self._units.update([unit or "" for unit in units[part]])
-            taken = min(len(ids), self._left)
-            ids, units = ids[taken:], units[taken:]
-            self._left -= taken
+    def take(self, records: Block) -> None:
+        """Take in the next records."""
+        while len(records) and self._entries:
+            taken = records.part(0, min(len(records), self._left))
+            self._ids.update(taken.ids)
+            self._units.update(Texts.empty(len(taken)) if taken.units is None else taken.units)
+            records = records.part(len(taken), len(records))
+            self._left -= len(taken)
             if not self._left:
                 self._finish(self._entries.pop(0))
                 self._begin()
-        if ids:
-            self._found.append(f"{len(ids)} records are in the vault that no ledger entry added")
+        if len(records):
+            self._found.append(f"{len(records)} records are in the vault that no ledger entry added")
 
     def _finish(self, entry: Entry) -> None:
         if self._ids.hexdigest() != entry.details["ids_digest"]:
@@ -281,6 +276,7 @@ class _Additions:
             self._found.append(f"the units of the records added by ledger entry {entry.sequence} were changed")
 
     def problems(self) -> list[str]:
+        """What does not hold, a sentence each, once all records were taken in."""
         if self._entries:
             self._found.append(f"records added by ledger entry {self._entries[0].sequence} are missing from the vault")
         return self._found

@@ -8,7 +8,6 @@ from tpsl.mechanisms import noise_from_spec
 from tpsl.vault.ledger import Entry
 from tpsl.vault.releasing_statistic import decode_values, read_values
 from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
-from tpsl.vault.storage import has_statistics
 
 NOISE_NOT_TESTED = (
     "the noise of statistics was not tested: that takes the vectors they were summed from, which the vault does not "
@@ -18,9 +17,7 @@ NOISE_NOT_TESTED = (
 
 def statistic_problems(connection: sqlite3.Connection, entries: Sequence[Entry], classes: int) -> list[str]:
     """What is wrong with the numbers and claims of these entries, a sentence each."""
-    sequences: set[int] = set()
-    if has_statistics(connection):
-        sequences |= {int(sequence) for (sequence,) in connection.execute("SELECT entry FROM statistics")}
+    sequences = {int(sequence) for (sequence,) in connection.execute("SELECT entry FROM statistics")}
     problems = []
     for entry in entries:
         place = f"release {entry.sequence}"

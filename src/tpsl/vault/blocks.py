@@ -1,0 +1,209 @@
+"""The records of a vault, column by column: a row of the database holds the ids, labels and units of 65,536 of them.
+
+Records are numbered by position, 0 upwards, in the order in which they came. Ids and units are `Texts`, labels one or
+two bytes each. The last block grows until it is full; of a record that is there only the label may change.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.vault.errors import VaultError
+from tpsl.vault.texts import Texts
+
+CHUNK = 65_536
+"""Positions that share a block, and a row of outcomes."""
+
+MOST_RECORDS = CHUNK << 16
+"""A vault holds fewer: then a position has 32 bits."""
+
+Positions = npt.NDArray[np.int64]
+
+SCHEMA = """
+CREATE TABLE blocks (
+    chunk INTEGER PRIMARY KEY, records INTEGER NOT NULL, labels BLOB NOT NULL, ids BLOB NOT NULL, units BLOB
+);
+CREATE TRIGGER blocks_stay BEFORE DELETE ON blocks BEGIN SELECT RAISE(ABORT, 'records are never deleted'); END;
+CREATE TRIGGER blocks_fixed BEFORE UPDATE ON blocks
+    WHEN NEW.chunk <> OLD.chunk OR substr(NEW.ids, 1, length(OLD.ids)) <> OLD.ids
+        OR substr(NEW.units, 1, length(OLD.units)) IS NOT OLD.units
+    BEGIN SELECT RAISE(ABORT, 'only the label of a record may change'); END;
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive records: their columns."""
+
+    ids: Texts
+    labels: npt.NDArray[np.int64]
+    units: Texts | None
+    """None: no record has a unit. An empty text: this one has none (older versions let both into one vault)."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, start: int, stop: int) -> "Block":
+        """The records from one row to before another."""
+        units = None if self.units is None else self.units.part(start, stop)
+        return Block(self.ids.part(start, stop), self.labels[start:stop], units)
+
+    def followed_by(self, other: "Block") -> "Block":
+        """These records and then the other ones."""
+        units = None
+        if self.units is not None or other.units is not None:
+            units = Texts.joined(Texts.empty(len(part)) if part.units is None else part.units for part in (self, other))
+        return Block(Texts.joined([self.ids, other.ids]), np.concatenate([self.labels, other.labels]), units)
+
+
+def count_records(connection: sqlite3.Connection) -> int:
+    """The number of records; positions are 0 .. count - 1."""
+    row = connection.execute("SELECT chunk, records FROM blocks ORDER BY chunk DESC LIMIT 1").fetchone()
+    return 0 if row is None else int(row[0]) * CHUNK + int(row[1])
+
+
+def chunk_count(records: int) -> int:
+    """The number of blocks that hold this number of records."""
+    return -(-records // CHUNK)
+
+
+def by_chunk(positions: Positions) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """(chunk, indices into `positions` that lie in it), for each chunk that occurs."""
+    if not len(positions):
+        return
+    chunks = (positions // CHUNK).astype(np.uint16)  # sixteen bits are sorted in linear time
+    order = np.argsort(chunks, kind="stable")
+    chunks = chunks[order]
+    starts = np.flatnonzero(chunks[1:] != chunks[:-1]) + 1
+    yield from zip([int(chunks[0]), *chunks[starts].tolist()], np.split(order, starts), strict=True)
+
+
+def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
+    """The records of a chunk; a block that is missing or damaged is a `VaultError`."""
+    records, labels, ids, units = _stored(connection, "records, labels, ids, units", chunk)
+    start = chunk * CHUNK
+    try:
+        block = Block(
+            Texts.from_bytes(ids), _decoded(labels, records), None if units is None else Texts.from_bytes(units)
+        )
+        whole = 0 < records <= CHUNK and {len(column) for column in (block.ids, block.units or block.ids)} == {records}
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise VaultError(f"the records between positions {start} and {start + CHUNK} are damaged")
+    return block
+
+
+def read_blocks(connection: sqlite3.Connection, first: int = 0) -> Iterator[Block]:
+    """The records from a position on, block by block."""
+    records = count_records(connection)
+    for chunk in range(first // CHUNK, chunk_count(records)):
+        block = read_block(connection, chunk)
+        yield block.part(max(0, first - chunk * CHUNK), len(block))
+
+
+def has_units(connection: sqlite3.Connection) -> bool:
+    """Say whether records of the vault have a unit; then every new one needs one."""
+    return connection.execute("SELECT 1 FROM blocks WHERE units IS NOT NULL LIMIT 1").fetchone() is not None
+
+
+def ids_between(connection: sqlite3.Connection, start: int, stop: int) -> Texts:
+    """The ids at positions from `start` to before `stop`, in order, as far as there are any."""
+    stop = min(stop, count_records(connection))
+    parts = []
+    for chunk in range(start // CHUNK, chunk_count(stop)):
+        ids = _ids(connection, chunk)
+        parts.append(ids.part(max(0, start - chunk * CHUNK), min(len(ids), stop - chunk * CHUNK)))
+    return Texts.joined(parts)
+
+
+def id_at(connection: sqlite3.Connection, position: int) -> str:
+    """The id of the record at this position."""
+    return _ids(connection, position // CHUNK)[position % CHUNK]
+
+
+def have_ids(connection: sqlite3.Connection, positions: Positions, ids: Texts) -> npt.NDArray[np.bool_]:
+    """For each of these positions, whether the record there has this id."""
+    same = np.zeros(len(positions), np.bool_)
+    for chunk, rows in by_chunk(positions):
+        same[rows] = _ids(connection, chunk).take(positions[rows] % CHUNK).equal(ids.take(rows))
+    return same
+
+
+def labels_at(connection: sqlite3.Connection, positions: Positions) -> npt.NDArray[np.int64]:
+    """The true label at each of these positions, which must exist."""
+    labels = np.empty(len(positions), np.int64)
+    for chunk, rows in by_chunk(positions):
+        labels[rows] = _labels(connection, chunk)[positions[rows] % CHUNK]
+    return labels
+
+
+def units_at(connection: sqlite3.Connection, positions: Positions) -> Texts:
+    """The unit at each of these positions, which must exist; an empty text where there is none."""
+    order, parts = [np.zeros(0, np.intp)], []
+    for chunk, rows in by_chunk(positions):
+        block = read_block(connection, chunk)
+        units = Texts.empty(len(block)) if block.units is None else block.units
+        order.append(rows)
+        parts.append(units.take(positions[rows] % CHUNK))
+    return Texts.joined(parts).take(np.argsort(np.concatenate(order)))
+
+
+def set_labels(connection: sqlite3.Connection, positions: Positions, labels: npt.NDArray[np.int64]) -> None:
+    """Store other labels of the records at these positions, inside the running transaction."""
+    for chunk, rows in by_chunk(positions):
+        records, stored = _stored(connection, "records, labels", chunk)
+        changed = _decoded(stored, records)
+        changed[positions[rows] % CHUNK] = labels[rows]
+        encoded = _encoded(changed, len(stored) // records)
+        connection.execute("UPDATE blocks SET labels = ? WHERE chunk = ?", (encoded, chunk))
+
+
+def append(connection: sqlite3.Connection, classes: int, records: Block) -> None:
+    """Append records, inside the running transaction: to the last block until it is full, then in new ones."""
+    first = count_records(connection)
+    if first + len(records) >= MOST_RECORDS:
+        raise VaultError(f"a vault holds fewer than {MOST_RECORDS:,} records")
+    if first % CHUNK:
+        last = read_block(connection, first // CHUNK)
+        first, records = first - len(last), last.followed_by(records)
+    for start in range(0, len(records), CHUNK):
+        block = records.part(start, min(start + CHUNK, len(records)))
+        labels = _encoded(block.labels, 1 if classes <= 256 else 2)
+        units = None if block.units is None else block.units.to_bytes()
+        connection.execute(
+            "INSERT INTO blocks VALUES (?, ?, ?, ?, ?) ON CONFLICT (chunk) DO UPDATE SET"
+            " records = excluded.records, labels = excluded.labels, ids = excluded.ids, units = excluded.units",
+            ((first + start) // CHUNK, len(block), labels, block.ids.to_bytes(), units),
+        )
+
+
+def _stored(connection: sqlite3.Connection, columns: LiteralString, chunk: int) -> Any:
+    """Columns of a block as they are stored; a block that is missing is a `VaultError`."""
+    row = connection.execute(f"SELECT {columns} FROM blocks WHERE chunk = ?", (chunk,)).fetchone()  # noqa: S608
+    if row is None:
+        raise VaultError(f"records are missing between positions {chunk * CHUNK} and {(chunk + 1) * CHUNK}")
+    return row
+
+
+def _ids(connection: sqlite3.Connection, chunk: int) -> Texts:
+    return Texts.from_bytes(_stored(connection, "ids", chunk)[0])
+
+
+def _labels(connection: sqlite3.Connection, chunk: int) -> npt.NDArray[np.int64]:
+    records, labels = _stored(connection, "records, labels", chunk)
+    return _decoded(labels, records)
+
+
+def _encoded(labels: npt.NDArray[np.int64], width: int) -> bytes:
+    return labels.astype(f"<u{width}").tobytes()
+
+
+def _decoded(labels: bytes, records: int) -> npt.NDArray[np.int64]:
+    if len(labels) not in (records, 2 * records) or isinstance(labels, str):
+        raise VaultError("a column of labels has the wrong length; run verify on the vault")
+    return np.frombuffer(labels, "<u1" if len(labels) == records else "<u2").astype(np.int64)

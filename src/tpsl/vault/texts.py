@@ -1,0 +1,170 @@
+"""Columns of texts: record ids and units, many at once, as one run of bytes.
+
+A text is UTF-8 and ends with a zero byte, which no id and no unit contains. The bytes of a column are what the vault
+stores, what its digests run over and what look-ups compare: nothing is converted on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tpsl.vault.errors import VaultError
+
+Hashes = npt.NDArray[np.uint64]
+
+_NOTHING, _END = pa.scalar("", pa.large_string()), pa.scalar("\0", pa.large_string())
+_WORD = 8
+_LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint64)
+"""The mask of the first bytes of a word, by their number."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+class Texts:
+    """A column of texts, each ending with a zero byte, as an Arrow array of bytes."""
+
+    def __init__(self, terminated: Any) -> None:
+        self._terminated = terminated
+
+    @classmethod
+    def of(cls, texts: Any) -> Self:
+        """Take texts without a zero character: a list, or an Arrow column of any type of text."""
+        column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.large_string())
+        plain = pc.cast(column, pa.large_string())
+        return cls(pc.binary_join_element_wise(plain, _NOTHING, _END).view(pa.large_binary()))
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """Take the bytes that `to_bytes` gave; others are a `VaultError`."""
+        if stored and stored[-1] != 0:
+            raise VaultError("a column of texts is damaged; run verify on the vault")
+        ends = np.flatnonzero(np.frombuffer(stored, np.uint8) == 0)
+        offsets = pa.py_buffer(np.concatenate([np.zeros(1, np.int64), ends + 1]))
+        return cls(
+            pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, offsets, pa.py_buffer(stored)])
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[Texts]) -> Self:
+        """Put columns one after another."""
+        columns = [part._terminated for part in parts]
+        return cls(pa.concat_arrays(columns) if columns else pa.array([], pa.large_binary()))
+
+    @classmethod
+    def empty(cls, count: int) -> Self:
+        """Return a column of empty texts."""
+        return cls.from_bytes(bytes(count))
+
+    def __len__(self) -> int:
+        return len(self._terminated)
+
+    def __getitem__(self, at: int) -> str:
+        return str(self._terminated[at].as_py()[:-1].decode())
+
+    def to_bytes(self) -> memoryview:
+        """All texts, one after the other."""
+        offsets = self._offsets()
+        data = self._terminated.buffers()[2]
+        return memoryview(b"") if data is None else memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+
+    def to_list(self) -> list[str]:
+        """The texts without their ends."""
+        return bytes(self.to_bytes()).decode().split("\0")[:-1]
+
+    def to_arrow(self) -> Any:
+        """The texts without their ends, as an Arrow column."""
+        return pc.binary_slice(self._terminated, 0, -1).cast(pa.large_string())
+
+    def lengths(self) -> tuple[int, int]:
+        """The number of bytes of the shortest and of the longest text, of which there must be one."""
+        lengths = np.diff(self._offsets()) - 1
+        return int(lengths.min()), int(lengths.max())
+
+    def are_sound(self) -> bool:
+        """Whether no text is empty, and none has a zero character inside."""
+        ends = np.count_nonzero(np.frombuffer(self.to_bytes(), np.uint8) == 0)
+        return ends == len(self) and bool((np.diff(self._offsets()) > 1).all())
+
+    def part(self, start: int, stop: int) -> Texts:
+        """The texts from one row to before another."""
+        return Texts(self._terminated[start:stop])
+
+    def take(self, rows: npt.NDArray[Any]) -> Texts:
+        """The texts of these rows (indices, or a mask), in that order."""
+        if rows.dtype == np.bool_:
+            return self if rows.all() else Texts(self._terminated.filter(pa.array(rows)))
+        return Texts(self._terminated.take(pa.array(rows)))
+
+    def equal(self, others: Texts) -> npt.NDArray[np.bool_]:
+        """For each row, whether the other column has the same text there."""
+        found: npt.NDArray[np.bool_] = pc.equal(self._terminated, others._terminated).to_numpy(zero_copy_only=False)
+        return found
+
+    def same_as(self, others: Texts) -> bool:
+        """Whether both columns have the same texts."""
+        return np.array_equal(np.frombuffer(self.to_bytes(), np.uint8), np.frombuffer(others.to_bytes(), np.uint8))
+
+    def sorted_rows(self) -> npt.NDArray[np.int64]:
+        """The rows in the order of their bytes, which is that of the texts' code points."""
+        order: npt.NDArray[np.int64] = pc.sort_indices(self._terminated).to_numpy().astype(np.int64)
+        return order
+
+    def numbered(self) -> tuple[npt.NDArray[np.int64], int]:
+        """Number the different texts: return the number of each row, and how many there are."""
+        encoded = self._terminated.dictionary_encode()
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+
+    def hashes(self) -> Hashes:
+        """64 bits of each text, the same for equal texts on every machine; different texts may share them."""
+        offsets = self._offsets()
+        starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+        data = np.zeros(int(offsets[-1] - offsets[0]) + _WORD, np.uint8)
+        data[:-_WORD] = np.frombuffer(self.to_bytes(), np.uint8)
+        words = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
+        found = lengths.astype(np.uint64) * _SPREAD
+        longest = int(lengths.max(initial=0))
+        for first in range(0, longest, _WORD):
+            rows = slice(None) if first == 0 else np.flatnonzero(lengths > first)
+            bytes_left = np.minimum(lengths[rows] - first, _WORD)
+            found[rows] = mixed(found[rows] ^ (words[starts[rows] + first] & _LOW_BYTES[bytes_left]))
+        return found
+
+    def _offsets(self) -> npt.NDArray[np.int64]:
+        buffer = self._terminated.buffers()[1]
+        if buffer is None or not len(self):
+            return np.zeros(1, np.int64)
+        first = self._terminated.offset
+        return np.frombuffer(buffer, np.int64)[first : first + len(self) + 1]
+
+
+def mixed(values: Hashes) -> Hashes:
+    """A permutation of 64-bit words in which every bit depends on every other (the finaliser of SplitMix64)."""
+    found = values + _SPREAD
+    found ^= found >> np.uint64(30)
+    found *= _MULTIPLIERS[0]
+    found ^= found >> np.uint64(27)
+    found *= _MULTIPLIERS[1]
+    found ^= found >> np.uint64(31)
+    return found
+
+
+class TextDigest:
+    """SHA-256 over texts in order, each followed by a zero character (which no id or unit contains)."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+
+    def update(self, texts: Texts) -> None:
+        """Take in the next texts."""
+        self._sha.update(texts.to_bytes())
+
+    def hexdigest(self) -> str:
+        """The digest so far."""
+        return self._sha.hexdigest()
