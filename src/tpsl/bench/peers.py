@@ -84,7 +84,7 @@ PEERS = (
 )
 
 
-class NotInstalled(RuntimeError):
+class NotInstalled(ValueError):
     """A library that cannot be installed here; the sentence is that of pip."""
 
 

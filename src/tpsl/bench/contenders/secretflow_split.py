@@ -68,7 +68,8 @@ def main() -> None:
         return torch.optim.SGD(parameters, lr=shape["learning_rate"])
 
     def array(name: str, kind: Any) -> npt.NDArray[Any]:
-        return np.load(Path(folder) / name).astype(kind)
+        values: npt.NDArray[Any] = np.load(Path(folder) / name).astype(kind)
+        return values
 
     model = SLModel(
         base_model_dict={feature: TorchModel(lambda: FeatureHalf(shape, sparse=True), nn.BCEWithLogitsLoss, sgd)},
