@@ -77,7 +77,7 @@ PEERS = (
         "secretflow",
         "secretflow==1.11.0b1",
         "secretflow_split",
-        "SLModel in its Ray simulation, no privacy; installed without its own pins, one of which nobody offers",
+        "SLModel in its Ray simulation, no privacy; installed without its own pins, which pip cannot satisfy",
         further=(("--no-deps", *_SECRETFLOW_PARTS), _SECRETFLOW_NEEDS, ("--no-deps", "setuptools==69.5.1")),
         without_pins=True,
     ),
