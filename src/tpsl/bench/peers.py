@@ -46,7 +46,7 @@ _SECRETFLOW_PARTS = (
 )
 _SECRETFLOW_NEEDS = (
     *("numpy==1.24.3", "pandas==1.5.3", "protobuf==4.25.9", "pyarrow==14.0.2", "ray[tune]==2.9.3", "jax==0.4.26"),
-    *("jaxlib==0.4.26", "scipy==1.12.0", "scikit-learn==1.3.2", "torchmetrics==1.3.2", "tensorflow-cpu==2.12.1"),
+    *("jaxlib==0.4.26", "scipy==1.12.0", "scikit-learn==1.3.2", "torchmetrics==1.3.2"),
     *("duckdb==1.0.0", "sqlglot==25.5.1", "validator.py==1.3.0", "grpcio", "networkx", "tqdm", "sparse", "cloudpickle"),
     *("cachetools", "multiprocess", "s3fs", "requests", "aiohttp", "cryptography", "click"),
 )
@@ -77,8 +77,13 @@ PEERS = (
         "secretflow",
         "secretflow==1.11.0b1",
         "secretflow_split",
-        "SLModel in its Ray simulation, no privacy; installed without its own pins, one of which nobody offers",
-        further=(("--no-deps", *_SECRETFLOW_PARTS), _SECRETFLOW_NEEDS, ("--no-deps", "setuptools==69.5.1")),
+        "SLModel in its Ray simulation, no privacy; installed without its own pins, which pip cannot satisfy",
+        further=(
+            ("--no-deps", *_SECRETFLOW_PARTS),
+            _SECRETFLOW_NEEDS,
+            ("tensorflow-cpu==2.12.1",),
+            ("--no-deps", "setuptools==69.5.1", "typing_extensions==4.16.0"),
+        ),
         without_pins=True,
     ),
 )
