@@ -1,5 +1,6 @@
 """The index of ids against a dictionary, with buckets and memory so small that every path is gone."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from tpsl.mechanisms import laplace
 from tpsl.vault import Vault, VaultError, VaultFull, id_index, nameless
-from tpsl.vault.texts import Texts
+from tpsl.vault.texts import Hashes, Texts
 
 
 @pytest.fixture
@@ -44,6 +45,25 @@ def test_ids_whose_hashes_are_alike_are_told_apart(tiny: None, folder: Path, mon
         with pytest.raises(VaultError, match=r"row 301: the id 'new' occurred before"):
             vault.add([(["new", *ids[1:], "new"], [0] * 301, None)])
         assert vault.verify() == []
+
+
+def test_ids_that_were_made_to_share_a_hash_cost_no_memory_for_each_id_that_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = Texts.hashes
+
+    def made(texts: Texts) -> Hashes:
+        return np.where([text.startswith("made") for text in texts.to_list()], np.uint64(7), hashes(texts))
+
+    monkeypatch.setattr(Texts, "hashes", made)
+    ids = [f"made {number}" if number % 50 == 0 else str(number) for number in range(20_000)]
+    with Vault.create(folder, batches=[(ids, [0] * len(ids), None)]) as vault:
+        tracemalloc.start()
+        try:
+            assert (vault.positions(ids[::-1]) == np.arange(len(ids))[::-1]).all()
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20  # 400 positions for each id would take 64 MB
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("at", [1, 99, 499])

@@ -174,7 +174,8 @@ def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
     order = np.argsort(hashes)
     buckets, entries = _placed(hashes[order], np.zeros(len(ids), np.uint64), _bits(connection) or 0)
     starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
-    proposed: list[Positions] = []  # one for each id, but where entries share the bits of their hashes
+    # Rows of `ids` and a position for each: once, but where entries share the bits of their hashes again and again.
+    proposed: list[list[tuple[npt.NDArray[np.intp], Positions]]] = []
     for first in range(0, len(starts), _BUCKETS_AT_ONCE):
         some = starts[first : first + _BUCKETS_AT_ONCE]
         asked = slice(int(some[0]), int(starts[first + len(some)]) if first + len(some) < len(starts) else len(ids))
@@ -186,15 +187,17 @@ def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
         for more in range(int((right - left).max(initial=0))):
             here = np.flatnonzero(left + more < right)
             if more == len(proposed):
-                proposed.append(np.full(len(ids), -1, np.int64))
-            proposed[more][order[asked][here]] = stored[left[here] + more] & _LOW
+                proposed.append([])
+            proposed[more].append((order[asked][here], (stored[left[here] + more] & _LOW).astype(np.int64)))
     found = np.full(len(ids), -1, np.int64)
-    for positions in proposed:
+    for parts in proposed:
+        rows, positions = (np.concatenate(column) for column in zip(*parts, strict=True))
         if positions.max() >= count_records(connection):
             raise VaultError("the index of the record ids is damaged; run verify on the vault")
-        due = (positions >= 0) & (found < 0)
-        due[due] = have_ids(connection, positions[due], ids.take(due))
-        found[due] = positions[due]
+        due = found[rows] < 0
+        rows, positions = rows[due], positions[due]
+        same = have_ids(connection, positions, ids.take(rows))
+        found[rows[same]] = positions[same]
     return found
 
 
