@@ -410,7 +410,7 @@ def test_a_checkpoint_that_was_saved_can_be_loaded(recorder: Path, tmp_path: Pat
 PROVISIONAL = """
 from tpsl.files import write_atomically
 from tpsl.training.job import make_job
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import MAY_BE_LOST, PROVISIONAL, RunFolder
 
 run = RunFolder(root / "run")
 for number in (1, 2):
@@ -424,7 +424,7 @@ for number in (1, 2):
     if number == 2:
         promise("late")
     else:  # as if the process had been killed in the block, and the next one while it was emptying the folder
-        write_atomically(root / "run" / "provisional", b"")
+        write_atomically(root / "run" / PROVISIONAL, MAY_BE_LOST)
         (root / "run" / "job.yaml").unlink()
 """
 

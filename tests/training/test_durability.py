@@ -10,7 +10,7 @@ from tpsl.training.durability import Durability
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train_together
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import MAY_BE_LOST, PROVISIONAL, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 
@@ -60,7 +60,7 @@ def test_all_roles_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_that_was_left_while_it_was_provisional_is_begun_anew(tmp_path: Path) -> None:
     run = train(tmp_path / "run", Durability(60))
     weights = (run.label / "top.safetensors").read_bytes()
-    (run.path / "provisional").touch()
+    (run.path / PROVISIONAL).write_bytes(MAY_BE_LOST)
     (run.label / "metrics.jsonl").write_bytes(b"\0" * 10)
     (run.path / "result.json").write_bytes(b"")
     assert train(run.path, Durability(60)).metrics()[-1]["epoch"] == 3

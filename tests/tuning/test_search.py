@@ -21,7 +21,7 @@ from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.run_folder import MAY_BE_LOST, PROVISIONAL, RunError, RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
 from tpsl.training.stacking import committee_weights
@@ -264,7 +264,7 @@ def test_a_search_that_is_interrupted_in_a_run_ends_with_the_same_candidates(
     (run.label / "metrics.jsonl").write_bytes(b"\0" * 100)
     with pytest.raises(RunError, match="is damaged"):
         tune(base_job(), space, tmp_path / "out", data=data)
-    (run.path / "provisional").touch()
+    (run.path / PROVISIONAL).write_bytes(MAY_BE_LOST)
     assert tune(base_job(), space, tmp_path / "out", data=data).candidates == whole.candidates
 
 

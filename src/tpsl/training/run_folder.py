@@ -67,8 +67,8 @@ ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 """How a party's table was encoded; what it has begun with, if it started from an earlier run; and which one."""
 _OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
 _VERSIONS, _RECORDS = "versions.json", "records.json"
-_PROVISIONAL = "provisional"
-"""Marks a folder in which nothing may be durable."""
+PROVISIONAL, MAY_BE_LOST = "provisional", b"Nothing in this folder may be durable: who trains in it next empties it.\n"
+"""The file that marks such a folder, and what it says: no other file of this name has a folder emptied."""
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -156,8 +156,8 @@ class RunFolder:
         It ends early when what is yielded is called. If the process or the machine dies before, whoever holds the
         folder next finds it empty. So it is not for a run whose vault is in its folder.
         """
-        mark = self.path / _PROVISIONAL
-        write_atomically(mark, b"")
+        mark = self.path / PROVISIONAL
+        write_atomically(mark, MAY_BE_LOST)
 
         def settle() -> None:
             if mark.exists():
@@ -173,16 +173,19 @@ class RunFolder:
 
     def _forget_provisional(self) -> None:
         """Empty a folder that another process has left while it was provisional."""
-        mark = self.path / _PROVISIONAL
-        if not mark.exists():
+        if not self._is_provisional():
             return
         for entry in self.path.iterdir():
-            if entry.is_dir():
+            if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
-            elif entry.name not in (_PROVISIONAL, ".lock"):
+            elif entry.name not in (PROVISIONAL, ".lock"):
                 entry.unlink()
         sync_folder(self.path)
-        mark.unlink()
+        (self.path / PROVISIONAL).unlink()
+
+    def _is_provisional(self) -> bool:
+        mark = self.path / PROVISIONAL
+        return mark.is_file() and mark.read_bytes() == MAY_BE_LOST
 
     def _forget_if_empty(self, parties: Collection[str]) -> None:
         """Free the folder for another job after an error that came before anything was kept."""
@@ -195,7 +198,7 @@ class RunFolder:
         """Make the folder, for its owner only; a folder with other things in it is left as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file, no folder for a run; choose another --out")
-        if self.path.is_dir() and not (self.job_path.exists() or (self.path / _PROVISIONAL).exists()):
+        if self.path.is_dir() and not (self.job_path.exists() or self._is_provisional()):
             others = sorted({entry.name for entry in self.path.iterdir()} - _BEFORE_THE_JOB)
             if others:
                 raise RunError(f"{self.path}: holds no run but other files ({others[0]}); choose another --out")
