@@ -29,6 +29,7 @@ drill: $(READY)
 	TPSL_DRILL_KILLS=50 TPSL_DRILL_CUTS=20 $(BIN)/python -m pytest tests/training/test_network_drill.py tests/alignment/test_crash.py
 
 bench: $(READY)
+	$(BIN)/tpsl bench
 	for benchmark in $$(ls benchmarks/*.py | grep -v two_parties); do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 # The documentation as a site, in build/site; a warning is an error.

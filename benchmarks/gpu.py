@@ -84,7 +84,7 @@ def floor_seconds(options: argparse.Namespace) -> float:
     # Inputs: looked up, written, read forwards and for the gradient of the weights; their gradient: written and read.
     numbers = 6 * n * inputs + sum(6 * n * width for width in widths[1:])
     operations = sum(6 * n * below * above for below, above in pairwise(widths))
-    return max(4 * numbers / copied_per_second(), operations / products_per_second(options.precision))
+    return float(max(4 * numbers / copied_per_second(), operations / products_per_second(options.precision)))
 
 
 def copied_per_second() -> float:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from step import RATE, batch_rows, features, split_step
@@ -74,9 +73,10 @@ def parts(batch: int, rows: int) -> list[Part]:
     others, other_operations = products(batch, WIDTH, WIDTH)
     output, output_operations = products(batch, WIDTH, 1)
 
-    def relu_and_bias() -> Tensor:
-        functional.relu_(cut)
-        return torch.ops.aten.threshold_backward(cut, cut, 0).sum(dim=0)
+    def relus_and_biases() -> None:
+        for _ in range(HIDDEN):
+            functional.relu_(cut)
+            torch.ops.aten.threshold_backward(cut, cut, 0).sum(dim=0)
 
     logit, evidence, loss = torch.randn(batch), torch.rand(batch), BinaryCrossEntropy()
     return [
@@ -89,7 +89,7 @@ def parts(batch: int, rows: int) -> list[Part]:
         Part("products of the output", output, output_operations),
         Part("look-up of the embeddings", lambda: gather(table, categorical, joined), bytes=2 * looked_up),
         Part("update of the embeddings", lambda: update.apply(categorical, joined), bytes=3 * looked_up),
-        Part("ReLU forward and backward, gradients of biases", lambda: [relu_and_bias() for _ in range(HIDDEN)]),
+        Part("ReLU forward and backward, gradients of biases", relus_and_biases),
         Part("the batch of inputs", lambda: batches.batch(chosen)),
         Part("perturbation", lambda: loss.weighted(logit, evidence)),
         Part("messages between the parties", lambda: (cut.clone(), cut.clone() / batch)),

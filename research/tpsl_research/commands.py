@@ -148,14 +148,15 @@ def frontier(
     """Measure what ε buys, on data that come with tpsl or on those of any job; the same command resumes.
 
     Private heads: the paper's Laplace, Discrete and Gaussian noise; our network on noisy labels, in split training and
-    handed over; trees on labels handed over; one central statistic; `auto`, which chooses among them; for comparison,
-    logistic regression and boosted trees on the same noisy labels with all parties' features joined, and our network on
-    as many clean labels as the noisy ones are worth. Local heads: the paper's noise and ours.
+    handed over; trees on labels handed over; one central statistic; `auto`, by ε and the number of records the
+    statistic, or networks and trees in one committee; for comparison, logistic regression and boosted trees on the same
+    noisy labels with all parties' features joined, and our network on as many clean labels as the noisy ones are worth.
+    Local heads: the paper's noise and ours.
 
     Networks are tuned by noisy labels alone, for each seed again: Laplace and training without noise over six
     configurations, Discrete and Gaussian over two, ours over what `tpsl tune` tries; every epoch is a candidate, three
     at most, fewer at small ε. Batches are of 1024 records, on small data of fewer, the same for all. With a GPU
-    (--device cuda) statistics and local heads are computed there, and networks that are tuned on the cores.
+    (--device cuda) networks and statistics are computed there, trees and logistic regression on the cores.
 
     A cell that fails, or does not apply to the data, is listed with its reason. Writes frontier.md, .csv, .json, .png
     and .svg. Noise is seeded so that results repeat: not private, so data that does not come with the package needs

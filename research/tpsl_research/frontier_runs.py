@@ -62,8 +62,7 @@ _STEPS, _MOST_EPOCHS = 300, 10
 class Workplace:
     """Where the runs of a cell are, what cells share, what it leaves for `auto`, and where it is computed.
 
-    `device` is for statistics and local heads. Networks that are tuned stay on the cores, one for each worker: they are
-    small, and there are many.
+    `device` is for networks and statistics; trees and logistic regression stay on the cores.
     """
 
     work: Path

@@ -1,6 +1,9 @@
 """The promises about training, each with a test that can fail."""
 
 import json
+import threading
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from tpsl.attacks.white_box import WhiteBox
+from tpsl.data.arrays import mapped
 from tpsl.data.dataset import Dataset, load
+from tpsl.data.features import Features
+from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import from_spec
 from tpsl.party.label_party import LabelParty
@@ -236,6 +242,33 @@ def test_a_broken_off_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     assert transcript(tmp_path / "whole") == transcript(tmp_path / "broken")
     lines = [(tmp_path / name / "label" / "metrics.jsonl").read_text() for name in ("whole", "broken")]
     assert lines[0] == lines[1]
+
+
+def test_features_on_disk_are_read_ahead_and_give_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreed = job(PRIVATE[0], micro_batches=2)
+    in_memory, vault = load(agreed.data), tmp_path / "vault"
+    ((name, side),) = in_memory.feature_sides.items()
+    assert isinstance(side.features, Features)
+    columns = {}
+    for column in ("categorical", "numeric"):
+        np.save(tmp_path / f"{column}.npy", getattr(side.features, column))
+        columns[column] = mapped(tmp_path / f"{column}.npy")
+    on_disk = replace(in_memory, feature_sides={name: replace(side, features=replace(side.features, **columns))})
+    read, readers = Features.batch, Counter[bool]()
+
+    def noted(self: Features, rows: Rows) -> Any:
+        readers[threading.current_thread() is threading.main_thread()] += 1
+        return read(self, rows)
+
+    monkeypatch.setattr(Features, "batch", noted)
+    train(agreed, tmp_path / "on disk", vault=vault, data=on_disk)
+    # Of 19 steps of two parts, in stretches of 7, only the first part of each stretch is not read ahead; and the test.
+    steps, stretches = 19, 3
+    assert readers == {False: 2 * steps - stretches, True: stretches + 1}
+    train(agreed, tmp_path / "in memory", vault=vault, data=in_memory)
+    assert same_weights(tmp_path / "on disk", tmp_path / "in memory")
 
 
 def test_seeded_noise_is_repeatable_and_says_so(tmp_path: Path) -> None:

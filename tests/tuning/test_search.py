@@ -98,6 +98,26 @@ def test_labels_are_released_once(tuned: tuple[Path, TuneResult]) -> None:
     assert not result.private
 
 
+def test_each_run_notes_the_vault_that_all_share_and_looks_no_record_up_in_it(
+    tuned: tuple[Path, TuneResult], data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, result = tuned
+    shutil.rmtree(runs(out)["wide on, learning rate 0.01, weight decay 0, pretrain none"].path)
+    with Vault.open(out / "vault") as vault:
+        head, read = vault.head(), Vault.noisy_labels
+
+    def once(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Vault, "noisy_labels", None)
+        return read(*given, **options)
+
+    monkeypatch.setattr(Vault, "noisy_labels", once)
+    assert tune(base_job(), SPACE, out, data=data) == result
+    for run in runs(out).values():
+        noted = run.noted_ledger() or {}
+        assert Path(noted["vault"]) == out / "vault" and noted["head"] == head
+        assert noted["epsilon"] == result.total_epsilon and noted["records"] == len(data.train)
+
+
 def test_weights_and_committee_follow_from_noisy_labels_alone(tuned: tuple[Path, TuneResult], data: Dataset) -> None:
     out, result = tuned
     job, side = base_job(), data.label_side

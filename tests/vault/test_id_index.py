@@ -69,3 +69,11 @@ def test_a_disk_that_is_full_beside_the_database_changes_nothing(
     assert (len(vault), vault.verify()) == (1000, [])
     assert vault.add([(ids_of(0, 500), [0] * 500, None)]).new == 500
     assert vault.release(laplace(1.0)).released == 1500
+
+
+def test_a_damaged_index_is_told_when_it_is_asked(vault: Vault) -> None:
+    ((entries,),) = vault._connection.execute("SELECT entries FROM id_index").fetchall()
+    beyond = (np.frombuffer(entries, np.uint64) + np.uint64(1000)).tobytes()
+    vault._connection.execute("UPDATE id_index SET entries = ?", (beyond,))
+    with pytest.raises(VaultError, match="the index of the record ids is damaged; run verify"):
+        vault.positions(range(1000))

@@ -53,7 +53,7 @@ def test_rows_are_compared_one_by_one() -> None:
     one, other = Texts.of(["a", "b", ""]), Texts.of(pa.array(["a", "bb", ""]))
     assert one.equal(other).tolist() == [True, False, True]
     assert not one.same_as(other)
-    numbers, count = Texts.of(["x", "y", "x"]).encode()
+    numbers, count = Texts.of(["x", "y", "x"]).numbered()
     assert (numbers.tolist(), count) == ([0, 1, 0], 2)
     assert (one[1], len(one), one.lengths()) == ("b", 3, (0, 1))
 

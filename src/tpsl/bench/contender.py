@@ -23,7 +23,7 @@ TO_ANSWER_SECONDS = 300
 TO_END_SECONDS = 3
 
 
-class ContenderFailed(RuntimeError):
+class ContenderFailed(ValueError):
     """A contender that does not start or ends early; the sentence is the last that it said."""
 
 

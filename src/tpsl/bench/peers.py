@@ -26,14 +26,30 @@ class Peer:
     requirement: str
     program: str
     how: str
+    further: tuple[tuple[str, ...], ...] = ()
+    """What pip is asked for after the library, one call for each."""
+    without_pins: bool = False
+    """Whether the library is installed without what it requires itself."""
 
-    def requirements(self) -> list[str]:
-        """Return what is installed: the library, and PyTorch in the version of this process."""
+    def installs(self) -> list[list[str]]:
+        """Return what pip is asked for: the library, and PyTorch in the version of this process."""
         import torch
 
-        return [self.requirement, f"torch=={torch.__version__.partition('+')[0]}"]
+        version = f"torch=={torch.__version__.partition('+')[0]}"
+        library = [["--no-deps", self.requirement], [version]] if self.without_pins else [[self.requirement, version]]
+        return [*library, *map(list, self.further)]
 
 
+_SECRETFLOW_PARTS = (
+    *("secretflow-rayfed==0.2.1a2", "spu==0.9.3b0", "sf-heu==0.5.2b0", "interconnection==0.2.0.dev0"),
+    *("kuscia==0.0.3b0", "secretflow-serving-lib==0.8.0b0", "secretflow-dataproxy==0.3.0b0"),
+)
+_SECRETFLOW_NEEDS = (
+    *("numpy==1.24.3", "pandas==1.5.3", "protobuf==4.25.9", "pyarrow==14.0.2", "ray[tune]==2.9.3", "jax==0.4.26"),
+    *("jaxlib==0.4.26", "scipy==1.12.0", "scikit-learn==1.3.2", "torchmetrics==1.3.2"),
+    *("duckdb==1.0.0", "sqlglot==25.5.1", "validator.py==1.3.0", "grpcio", "networkx", "tqdm", "sparse", "cloudpickle"),
+    *("cachetools", "multiprocess", "s3fs", "requests", "aiohttp", "cryptography", "click"),
+)
 PEERS = (
     Peer(
         "Opacus",
@@ -56,10 +72,24 @@ PEERS = (
         "flower_vertical",
         "the pattern of its vertical-fl example: two messages a step in its Ray simulation, no privacy",
     ),
+    Peer(
+        "SecretFlow",
+        "secretflow",
+        "secretflow==1.11.0b1",
+        "secretflow_split",
+        "SLModel in its Ray simulation, no privacy; installed without its own pins, which pip cannot satisfy",
+        further=(
+            ("--no-deps", *_SECRETFLOW_PARTS),
+            _SECRETFLOW_NEEDS,
+            ("tensorflow-cpu==2.12.1",),
+            ("--no-deps", "setuptools==69.5.1", "typing_extensions==4.16.0"),
+        ),
+        without_pins=True,
+    ),
 )
 
 
-class NotInstalled(RuntimeError):
+class NotInstalled(ValueError):
     """A library that cannot be installed here; the sentence is that of pip."""
 
 
@@ -80,7 +110,7 @@ def contenders(peers: Sequence[Peer], folder: Path, progress: Progress) -> tuple
 def is_set_up(peer: Peer, folder: Path) -> bool:
     """Return whether the environment of a peer is complete."""
     complete = folder / peer.folder / COMPLETE
-    return complete.exists() and complete.read_text(encoding="utf-8") == "\n".join(peer.requirements())
+    return complete.exists() and complete.read_text(encoding="utf-8") == _noted(peer)
 
 
 def set_up(peer: Peer, folder: Path) -> Path:
@@ -90,9 +120,15 @@ def set_up(peer: Peer, folder: Path) -> Path:
     if is_set_up(peer, folder):
         return python
     venv.create(place, with_pip=True, clear=True)
-    install(python, peer.requirements())
-    write_atomically(place / COMPLETE, "\n".join(peer.requirements()).encode())
+    for requirements in peer.installs():
+        install(python, requirements)
+    write_atomically(place / COMPLETE, _noted(peer).encode())
     return python
+
+
+def _noted(peer: Peer) -> str:
+    """Return what the file of a complete environment says."""
+    return "\n".join(" ".join(requirements) for requirements in peer.installs())
 
 
 def install(python: Path, requirements: Sequence[str]) -> None:

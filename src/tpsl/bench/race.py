@@ -120,6 +120,6 @@ class _Track:
 
     def _fails(self, name: str, error: ContenderFailed) -> None:
         if name == self._baseline:
-            raise error
+            raise ContenderFailed(f"{name}, the baseline, has failed: {error}") from error
         self._running.pop(name, None)
         self._failures[name] = str(error)

@@ -68,7 +68,8 @@ class _Peers:
         self._folder = folder
         missing = [peer for peer in PEERS if folder and not is_set_up(peer, folder)]
         for peer in missing:
-            notice(f"{peer.name}: a virtual environment in {folder} with {' '.join(peer.requirements())}")
+            wanted = " ".join(name for names in peer.installs() for name in names if not name.startswith("-"))
+            notice(f"{peer.name}: a virtual environment in {folder} with {wanted}")
         if missing and not yes:
             typer.confirm("Download and install these? It can take some gigabytes.", abort=True, err=True)
 

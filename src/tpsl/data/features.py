@@ -9,8 +9,8 @@ import numpy.typing as npt
 from tpsl.data.arrays import is_mapped, release_pages
 
 _ROWS_AT_ONCE = 1 << 18
-# The system maps up to a megabyte around each row that is read, so a batch of a mapped array is gathered in pieces; in
-# ascending order, because then a piece has rows in common with what is mapped already: measured, in a fifth of the time.
+# The system maps up to a megabyte around each row that is read, so a batch of a mapped array is gathered in pieces; and
+# in ascending order, because then one such map serves several rows: measured on 4 million rows, in a fifth of the time.
 _GATHERED_AT_ONCE = 1 << 6
 
 

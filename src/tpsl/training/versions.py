@@ -28,4 +28,6 @@ def note_sent(role: FeatureRole, embeddings: Tensor) -> None:
 
 
 def _version(embeddings: Tensor) -> str:
-    return hashlib.sha256(b"tpsl half" + embeddings.contiguous().cpu().numpy().tobytes()).hexdigest()
+    digest = hashlib.sha256(b"tpsl half")
+    digest.update(embeddings.contiguous().cpu().numpy().data)
+    return digest.hexdigest()

@@ -63,7 +63,7 @@ def _largest_unit(connection: sqlite3.Connection, index_of: _Indices, histories:
             mine = ~alone & (given.hashes() % np.uint64(parts) == part)
             units.append(given.take(mine))
             of.append(history_of[mine])
-        unit_of, count = Texts.joined(units).encode()
+        unit_of, count = Texts.joined(units).numbered()
         rows = UnitRows.counted(unit_of, np.concatenate(of), len(histories))
         kinds |= rows.kinds(np.zeros(count, np.int64)).get(0, set())
     return largest_unit(kinds, histories)

@@ -91,7 +91,7 @@ def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
             Texts.from_bytes(ids), _decoded(labels, records), None if units is None else Texts.from_bytes(units)
         )
         whole = 0 < records <= CHUNK and {len(column) for column in (block.ids, block.units or block.ids)} == {records}
-    except (TypeError, ValueError, ZeroDivisionError):
+    except (TypeError, ValueError):
         whole = False
     if not whole:
         raise VaultError(f"the records between positions {start} and {start + CHUNK} are damaged")
@@ -204,7 +204,6 @@ def _encoded(labels: npt.NDArray[np.int64], width: int) -> bytes:
 
 
 def _decoded(labels: bytes, records: int) -> npt.NDArray[np.int64]:
-    found = np.frombuffer(labels, f"<u{len(labels) // records}").astype(np.int64)
-    if len(found) != records:
+    if len(labels) not in (records, 2 * records) or isinstance(labels, str):
         raise VaultError("a column of labels has the wrong length; run verify on the vault")
-    return found
+    return np.frombuffer(labels, "<u1" if len(labels) == records else "<u2").astype(np.int64)

@@ -12,12 +12,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.vault.blocks import Positions, count_records, have_ids, id_at, ids_between, read_blocks
+from tpsl.vault.errors import VaultError
 from tpsl.vault.nameless import nameless_files, read_back
 from tpsl.vault.texts import Hashes, Texts, mixed
 
@@ -41,7 +42,7 @@ class NewIds:
         self._parts: list[IO[bytes]] = []
         self.count = 0
 
-    def __enter__(self) -> NewIds:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -108,7 +109,7 @@ def enter(connection: sqlite3.Connection, new: NewIds, folder: Path) -> tuple[in
         return _merge(connection, all_ids, bits)
 
 
-class Checked:
+class IndexCheck:
     """The index, compared with the ids of all records: sums that differ if any entry does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -187,6 +188,8 @@ def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
             proposed[more][order[asked][here]] = stored[left[here] + more] & _LOW
     found = np.full(len(ids), -1, np.int64)
     for positions in proposed:
+        if positions.max() >= count_records(connection):
+            raise VaultError("the index of the record ids is damaged; run verify on the vault")
         due = (positions >= 0) & (found < 0)
         due[due] = have_ids(connection, positions[due], ids.take(due))
         found[due] = positions[due]

@@ -116,7 +116,7 @@ class Texts:
         order: npt.NDArray[np.int64] = pc.sort_indices(self._terminated).to_numpy().astype(np.int64)
         return order
 
-    def encode(self) -> tuple[npt.NDArray[np.int64], int]:
+    def numbered(self) -> tuple[npt.NDArray[np.int64], int]:
         """Number the different texts: return the number of each row, and how many there are."""
         encoded = self._terminated.dictionary_encode()
         return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)

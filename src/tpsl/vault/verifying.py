@@ -157,7 +157,7 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
     classes = int(entries[0].details.get("classes", 0)) if entries else 0
     problems += statistic_problems(connection, [entry for entry in entries if entry.kind == "statistic"], classes)
     additions = Additions([entry for entry in entries if entry.kind == "added"])
-    noise, index = StoredOutcomes(_changed_after_release(entries)), id_index.Checked(connection)
+    noise, index = StoredOutcomes(_changed_after_release(entries)), id_index.IndexCheck(connection)
     records = count_records(connection)
     (last,) = connection.execute("SELECT MAX(chunk) FROM outcomes").fetchone()
     for chunk in range(max(chunk_count(records), -1 if last is None else int(last) + 1)):
