@@ -1,13 +1,13 @@
 """Dense layers on a CUDA device: what PyTorch does in many small kernels, in few, and side by side where it can be.
 
 A layer's own gradient does not stand in the way of the layers below it, so it is computed on a stream of its own. The
-products are cuBLAS's, in the precision that PyTorch is set to; the fast ones of a Hopper GPU read both factors along
-their rows, so that the backward pass needs the weights transposed. They are copied beside the forward pass. All sums
-have a fixed order, so a step that is repeated has the same bits, and nothing waits for the device.
+products are cuBLAS's, in the precision that PyTorch is set to. All sums have a fixed order, so a step that is repeated
+has the same bits, and nothing waits for the device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -95,27 +95,23 @@ class _ReluLayers(torch.autograd.Function):
         ctx.layers, ctx.width, ctx.is_scored = len(weights), weights[0].shape[1], is_scored
         if padding := inputs.shape[1] - ctx.width:
             weights[0] = functional.pad(weights[0], (0, padding))
-        transposed, beside = [weight.new_empty(weight.shape[::-1]) for weight in weights], side_stream(inputs.device)
-        with beside.running(*weights, *transposed):
-            for weight, target in zip(weights, transposed, strict=True):
-                target.copy_(weight.t())
-            ctx.wait_for_transposed = beside.mark()
+        by_column, ctx.wait_for_copies = _laid_out(weights)
         for weight, bias in zip(weights, parameters[1::2], strict=True):
             outputs.append(torch._addmm_activation(bias, outputs[-1], weight.t()))
-        ctx.save_for_backward(*outputs, *transposed, *of_score[:1])
+        ctx.save_for_backward(*outputs, *by_column, *of_score[:1])
         return _scored(outputs[-1], *of_score) if is_scored else outputs[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the inputs and of all parameters."""
-        outputs, transposed = ctx.saved_tensors[: ctx.layers + 1], ctx.saved_tensors[ctx.layers + 1 :]
-        score_weight = transposed[-1] if ctx.is_scored else None
+        outputs, weights = ctx.saved_tensors[: ctx.layers + 1], ctx.saved_tensors[ctx.layers + 1 :]
+        score_weight = weights[-1] if ctx.is_scored else None
         beside, widths = side_stream(gradient.device), [output.shape[1] for output in outputs[1:]]
         of_score = [widths[-1], 1] if ctx.is_scored else []
         parts = gradient.new_empty(triton.cdiv(len(gradient), _ROWS), sum(widths) + sum(of_score))
         of_weights: list[Tensor] = []
-        ctx.wait_for_transposed()
+        ctx.wait_for_copies()
         for layer, part in reversed([*enumerate(parts.split([*widths, *of_score], dim=1)[: ctx.layers])]):
             below, output = outputs[layer : layer + 2]
             masked = _masked_gradient(gradient.contiguous(), output, part, score_weight)
@@ -124,7 +120,7 @@ class _ReluLayers(torch.autograd.Function):
                 of_weight = masked.t().mm(below)
                 of_weights.insert(0, of_weight if layer else of_weight[:, : ctx.width].contiguous())
             if layer or ctx.needs_input_grad[1]:
-                gradient = functional.linear(masked, transposed[layer])
+                gradient = masked.mm(weights[layer])
         with beside.running(parts):
             sums = _sums(parts).split([*widths, *of_score])
         beside.join()
@@ -146,6 +142,24 @@ def score(inputs: Tensor, *parameters: Tensor) -> Tensor:
     """Return what such layers and a last one with one output and no ReLU make of a batch, shape `[n, 1]`."""
     scores: Tensor = _ReluLayers.apply(True, inputs, *parameters)
     return scores
+
+
+def _laid_out(weights: Sequence[Tensor]) -> tuple[list[Tensor], Callable[[], None]]:
+    """Return weights as the gradients of inputs are fastest taken through them, and what has to be called before.
+
+    Where a layer has more inputs than outputs, cuBLAS's products in TF32 are faster if a copy lies column by column:
+    measured on an H200, batch 8192, 128 × 624 takes 13 µs instead of 18, but 128 × 128 takes 12 instead of 7. Copies
+    are made beside the forward pass.
+    """
+    in_tf32, beside = torch.get_float32_matmul_precision() != "highest", side_stream(weights[0].device)
+    copied = [weight for weight in weights if in_tf32 and weight.shape[1] > weight.shape[0]]
+    if not copied:
+        return list(weights), lambda: None
+    copies = {id(weight): weight.new_empty(weight.shape[::-1]).t() for weight in copied}
+    with beside.running(*copied, *copies.values()):
+        for weight in copied:
+            copies[id(weight)].copy_(weight)
+    return [copies.get(id(weight), weight) for weight in weights], beside.mark()
 
 
 def _scored(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
