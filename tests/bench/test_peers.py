@@ -37,3 +37,12 @@ def test_one_of_another_version_is_not(tmp_path: Path) -> None:
 def test_a_library_that_cannot_be_installed_says_what_pip_says(tmp_path: Path) -> None:
     with pytest.raises(NotInstalled, match=r"missing\.whl"):
         install(Path(sys.executable), [f"missing @ file://{tmp_path}/missing.whl"])
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / PEERS[0].folder / "thesis.tex"
+    theirs.parent.mkdir()
+    theirs.write_text("years of work")
+    with pytest.raises(NotInstalled, match="exists and is no virtual environment; name another folder"):
+        set_up(PEERS[0], tmp_path)
+    assert theirs.read_text() == "years of work"

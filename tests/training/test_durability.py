@@ -8,6 +8,7 @@ import pytest
 
 from tpsl.training.durability import Durability
 from tpsl.training.job import Job, make_job
+from tpsl.training.observer import Watching
 from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
@@ -65,3 +66,26 @@ def test_a_folder_that_was_left_while_it_was_provisional_is_begun_anew(tmp_path:
     assert train(run.path, Durability(60)).metrics()[-1]["epoch"] == 3
     assert (run.label / "top.safetensors").read_bytes() == weights
     assert not (run.path / "provisional").exists()
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_does_not_become_provisional(tmp_path: Path) -> None:
+    usual = train(tmp_path / "usual", Durability())
+
+    def interrupt(done: int, total: int, note: str) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted = RunSetup(job(), run, watching=Watching(progress=interrupt))
+        train_together(interrupted, VaultChoice(tmp_path / "vault"))
+    seen = []
+
+    class Watched(Durability):
+        def is_due(self, step: int) -> bool:
+            seen.append((run.path / "provisional").exists())
+            return super().is_due(step)
+
+    assert any("/checkpoints/" in name for name in files(run))
+    assert files(train(run.path, Watched(60))) == files(usual)
+    assert seen and not any(seen)

@@ -77,3 +77,10 @@ def test_a_damaged_index_is_told_when_it_is_asked(vault: Vault) -> None:
     vault._connection.execute("UPDATE id_index SET entries = ?", (beyond,))
     with pytest.raises(VaultError, match="the index of the record ids is damaged; run verify"):
         vault.positions(range(1000))
+
+
+def test_the_number_of_a_bucket_cannot_keep_verify_from_ending(vault: Vault) -> None:
+    vault._connection.execute("INSERT INTO id_index VALUES (?, x'')", (1 << 62,))
+    assert vault.verify() == [
+        "the index of the record ids is not that of the ids, so some may not be found, or occur twice"
+    ]

@@ -83,6 +83,8 @@ def test_a_statistic_of_an_older_vault_is_not_drawn_again(folder: Path) -> None:
         ("DROP TRIGGER records_stay; DELETE FROM records WHERE position = 3", "positions 0 and 65536 are damaged"),
         ("DROP TRIGGER records_stay; DELETE FROM records WHERE position = 31", "entry 4 are missing"),
         ("UPDATE records SET label = 2 WHERE position = 3", "positions 0 and 65536 are damaged"),
+        ("DROP TRIGGER records_fixed; UPDATE records SET id = x'ff' WHERE position = 3", "0 and 65536 are damaged"),
+        ("DROP TRIGGER records_fixed; UPDATE records SET unit = x'ff' WHERE position = 3", "0 and 65536 are damaged"),
         ("DROP INDEX records_by_id; INSERT INTO records VALUES (32, 'late', 1, 'é')", "occurs twice"),
     ],
 )

@@ -1,6 +1,7 @@
 """Columns of texts: their bytes, and hashes that are the same wherever a text stands."""
 
 import hashlib
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,19 @@ def test_different_texts_have_different_hashes_and_equal_ones_the_same() -> None
     assert len(np.unique(Texts.of(texts).hashes())) == len(texts)
     assert Texts.of(["7", "x" * 30]).hashes()[1] == Texts.of(["x" * 30]).hashes()[0]
     assert Texts.of(["123", "é"]).hashes().tolist() == [8988337090245645602, 557182913719792660]  # for ever
+
+
+def test_one_long_text_among_many_costs_no_pass_over_all_of_them() -> None:
+    many, long = Texts.of(list(map(str, range(400_000)))), Texts.of(["x" * 100_000])
+
+    def seconds(texts: Texts) -> float:
+        begun = time.process_time()
+        texts.hashes()
+        return time.process_time() - begun
+
+    together = Texts.joined([many, long])
+    assert together.hashes()[-1] == long.hashes()[0]
+    assert seconds(together) < 4 * (seconds(many) + seconds(long))  # with such passes 10 times as long
 
 
 def test_the_bits_of_hashes_are_as_even_as_those_of_chance() -> None:

@@ -90,7 +90,7 @@ PEERS = (
 
 
 class NotInstalled(ValueError):
-    """A library that cannot be installed here; the sentence is that of pip."""
+    """A library that cannot be installed here; the sentence is that of pip, or names what is in the way."""
 
 
 def contenders(peers: Sequence[Peer], folder: Path, progress: Progress) -> tuple[list[Contender], list[Standing]]:
@@ -114,11 +114,16 @@ def is_set_up(peer: Peer, folder: Path) -> bool:
 
 
 def set_up(peer: Peer, folder: Path) -> Path:
-    """Return the interpreter of a peer's environment; it is made unless it is there and complete."""
+    """Return the interpreter of a peer's environment; it is made unless it is there and complete.
+
+    One that is not complete is removed first; a folder with anything else in it is left alone.
+    """
     place = folder.absolute() / peer.folder
     python = place / "bin" / "python"
     if is_set_up(peer, folder):
         return python
+    if place.exists() and not (place / "pyvenv.cfg").is_file() and any(place.iterdir()):
+        raise NotInstalled(f"{place} exists and is no virtual environment; name another folder")
     venv.create(place, with_pip=True, clear=True)
     for requirements in peer.installs():
         install(python, requirements)

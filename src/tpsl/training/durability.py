@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tpsl.training.checkpoint import saved_steps
 from tpsl.training.run_folder import RunFolder
 
 
@@ -14,8 +15,8 @@ class Durability:
 
     With `may_be_lost` the run is provisional for that many seconds: it has no checkpoint and nothing of it is durable,
     so that a run that is shorter never waits for the disk but at its end. A run that was interrupted in that time is
-    trained again from the beginning, to the same weights. It is for runs whose vault is elsewhere: a release is durable
-    before anybody sees it.
+    trained again from the beginning, to the same weights. A run that goes on from a checkpoint is never provisional. It
+    is for runs whose vault is elsewhere: a release is durable before anybody sees it.
     """
 
     def __init__(self, may_be_lost: float = 0.0) -> None:
@@ -26,6 +27,8 @@ class Durability:
     @contextmanager
     def during(self, run: RunFolder) -> Iterator[None]:
         """Within this block the run is trained; what is in its folder afterwards is durable."""
+        if any(saved_steps(folder) for folder in run.path.glob("*/checkpoints")):
+            self._may_be_lost = 0.0
         if not self._may_be_lost:
             yield
             return

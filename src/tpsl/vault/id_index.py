@@ -126,8 +126,10 @@ class IndexCheck:
     def problems(self, connection: sqlite3.Connection) -> list[str]:
         """What is wrong with the index, once all ids were taken in; a sentence or none."""
         stored, found, ordered = 0, 0, True
-        for first in range(0, 1 << (self._bits or 0), _BUCKETS_AT_ONCE):
-            buckets = np.arange(first, min(first + _BUCKETS_AT_ONCE, 1 << (self._bits or 0)))
+        # There are never more buckets than records; a number that says otherwise would be a way without end.
+        last = min(1 << (self._bits or 0), self._records)
+        for first in range(0, last, _BUCKETS_AT_ONCE):
+            buckets = np.arange(first, min(first + _BUCKETS_AT_ONCE, last))
             counts, entries = _read(connection, buckets)
             owner = np.repeat(buckets, counts).astype(np.uint64)
             stored += _sum(owner, entries)

@@ -47,6 +47,7 @@ def _blocks(connection: sqlite3.Connection, classes: int) -> Iterator[Block]:
     while rows := cursor.fetchmany(CHUNK):
         positions, ids, labels, units = zip(*rows, strict=True)
         sound = all(isinstance(label, int) and 0 <= label < classes for label in labels)
+        sound &= all(isinstance(text, str) for text in (*ids, *filter(None, units)))
         if not sound or positions != tuple(range(done, done + len(rows))):
             raise VaultError(f"the records between positions {done} and {done + CHUNK} are damaged")
         done += len(rows)

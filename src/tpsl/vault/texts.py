@@ -129,9 +129,10 @@ class Texts:
         data[:-_WORD] = np.frombuffer(self.to_bytes(), np.uint8)
         words = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
         found = lengths.astype(np.uint64) * _SPREAD
-        longest = int(lengths.max(initial=0))
-        for first in range(0, longest, _WORD):
-            rows = slice(None) if first == 0 else np.flatnonzero(lengths > first)
+        rows: Any = slice(None)
+        for first in range(0, int(lengths.max(initial=0)), _WORD):
+            if first:  # of the rows of the word before, so that one long text costs no pass over all
+                rows = np.flatnonzero(lengths > first) if first == _WORD else rows[lengths[rows] > first]
             bytes_left = np.minimum(lengths[rows] - first, _WORD)
             found[rows] = mixed(found[rows] ^ (words[starts[rows] + first] & _LOW_BYTES[bytes_left]))
         return found
