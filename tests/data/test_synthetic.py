@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
-from tpsl.data.synthetic import CHUNK_ROWS, World
+from tpsl.data.synthetic import CHUNK_ROWS, World, record_ids
 from tpsl.data.true_labels import label_facts, reveal
 
 
@@ -20,6 +20,12 @@ def test_a_prefix_is_the_same_whatever_the_total() -> None:
     assert np.array_equal(ours.numeric, theirs.numeric[:1000])
     assert short.ids.equals(long.ids[:1000])
     assert not np.array_equal(theirs.numeric[:500], theirs.numeric[CHUNK_ROWS:])  # chunks are independent
+
+
+def test_ids_are_numbered_through() -> None:
+    first, stop = CHUNK_ROWS - 1, 2 * CHUNK_ROWS + 1
+    assert record_ids(first, stop).to_pylist() == [f"{number:012}" for number in range(first, stop)]
+    assert record_ids(3, 3).to_pylist() == []
 
 
 def test_shape_and_names_follow_criteo() -> None:

@@ -178,6 +178,7 @@ JOINT_JOBS: dict[str, dict[str, Any]] = {
     "adagrad, lazy": {**ADAGRAD, **LAZY, **HUNDRED_STEPS},
     "adam": HUNDRED_STEPS,
     "adam, lazy": {**LAZY, **HUNDRED_STEPS},
+    "parts, lazy": {"micro_batches": 3, **LAZY},
     "parts": {"micro_batches": 3, "wire": "bfloat16", "checkpoint_every": 17},
     "eight bits, in order of arrival": {"wire": "int8", "order": "arrival", "validation": 0.2, "averaging": 0.9},
 }

@@ -26,9 +26,11 @@ def test_records_in_order_of_arrival_need_no_order() -> None:
 
 
 def test_records_are_cut_and_copied() -> None:
-    records = Records(torch.arange(6), (torch.arange(6) * 10, torch.arange(6) * 100))
-    part, memory = records[2:5], records.empty(3)
+    records = Records((torch.arange(6),), (torch.arange(6) * 10, torch.arange(6) * 100))
+    part = records[2:5]
+    memory = part.empty()
     memory.copy_from(part)
     assert len(memory) == 3
-    assert memory.labelled.tolist() == [2, 3, 4]
+    assert memory.evidence[0].tolist() == [2, 3, 4]
     assert [rows.tolist() for rows in memory.rows] == [[20, 30, 40], [200, 300, 400]]
+    assert [rows.tolist() for rows in memory.ordered(torch.tensor([2, 0])).rows] == [[40, 20], [400, 200]]

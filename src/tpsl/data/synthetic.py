@@ -229,7 +229,10 @@ def label_side(
 
 def record_ids(first: int, stop: int) -> pa.Array:
     """Return ids as text of twelve digits, so that their order as text is the order of generation."""
-    return pc.utf8_lpad(pa.array(np.arange(first, stop)).cast(pa.string()), width=12, padding="0")
+    # Arrow reserves four bytes a digit, and has no place for those of more than 44 million ids at once.
+    starts = range(first, max(stop, first + 1), CHUNK_ROWS)
+    numbers = (pa.array(np.arange(start, min(start + CHUNK_ROWS, stop))) for start in starts)
+    return pa.concat_arrays([pc.utf8_lpad(part.cast(pa.string()), width=12, padding="0") for part in numbers])
 
 
 def _generator(*key: int) -> np.random.Generator:

@@ -7,6 +7,7 @@ has the same bits, and nothing waits for the device.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -50,21 +51,24 @@ def _scores(inputs, weight, bias, scores, rows, width, ROWS: tl.constexpr, COLUM
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _score_gradients(
-    gradient, inputs, weight, to_inputs, parts, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """The gradients of `z = x·w + b`: of x; and of w and after it b, summed over each tile's rows."""
+def _through_score(
+    gradient, weight, output, masked, parts, score_parts, rows, width, all_widths,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The same as `_masked` where `z = x·w + b` is behind the ReLU; also the gradients of w and after it b, summed."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = (row < rows)[:, None] & (column < width)[None, :]
     place = row.to(tl.int64)[:, None] * width + column[None, :]
     of_score = tl.load(gradient + row, mask=row < rows, other=0.0)
-    values = tl.load(inputs + place, mask=mask, other=0.0)
-    part = parts + tl.program_id(0) * (width + 1)
-    tl.store(part + column, tl.sum(values * of_score[:, None], axis=0), mask=column < width)
-    tl.store(part + width, tl.sum(of_score, axis=0))
+    inputs = tl.load(output + place, mask=mask, other=0.0)
     weights = tl.load(weight + column, mask=column < width, other=0.0)
-    tl.store(to_inputs + place, of_score[:, None] * weights[None, :], mask=mask)
+    values = tl.where(inputs > 0, of_score[:, None] * weights[None, :], 0.0)
+    tl.store(masked + place, values, mask=mask)
+    part = tl.program_id(0) * all_widths
+    tl.store(parts + part + column, tl.sum(values, axis=0), mask=column < width)
+    tl.store(score_parts + part + column, tl.sum(inputs * of_score[:, None], axis=0), mask=column < width)
+    tl.store(score_parts + part + width, tl.sum(of_score, axis=0))
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -80,71 +84,49 @@ def _add_up(parts, sums, count, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 
 class _ReluLayers(torch.autograd.Function):
-    """`h ← max(0, W h + b)`, layer after layer."""
+    """`h ← max(0, W h + b)`, layer after layer; if `is_scored`, `z = h·w + b` behind them."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, is_scored: bool, inputs: Tensor, *parameters: Tensor) -> Tensor:
         """Return what the last layer says; `parameters` are weight and bias of each layer in turn."""
+        of_score = parameters[-2:] if is_scored else ()
+        parameters = parameters[: len(parameters) - len(of_score)]
         outputs, weights = [inputs.contiguous()], list(parameters[::2])
-        ctx.layers, ctx.width = len(weights), weights[0].shape[1]
+        ctx.layers, ctx.width, ctx.is_scored = len(weights), weights[0].shape[1], is_scored
         if padding := inputs.shape[1] - ctx.width:
             weights[0] = functional.pad(weights[0], (0, padding))
+        by_column, ctx.wait_for_copies = _laid_out(weights)
         for weight, bias in zip(weights, parameters[1::2], strict=True):
             outputs.append(torch._addmm_activation(bias, outputs[-1], weight.t()))
-        ctx.save_for_backward(*outputs, *weights)
-        return outputs[-1]
+        ctx.save_for_backward(*outputs, *by_column, *of_score[:1])
+        return _scored(outputs[-1], *of_score) if is_scored else outputs[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the inputs and of all parameters."""
         outputs, weights = ctx.saved_tensors[: ctx.layers + 1], ctx.saved_tensors[ctx.layers + 1 :]
-        beside, widths = side_stream(gradient.device), [len(weight) for weight in weights]
-        parts = gradient.new_empty(triton.cdiv(len(gradient), _ROWS), sum(widths))
+        score_weight = weights[-1] if ctx.is_scored else None
+        beside, widths = side_stream(gradient.device), [output.shape[1] for output in outputs[1:]]
+        of_score = [widths[-1], 1] if ctx.is_scored else []
+        parts = gradient.new_empty(triton.cdiv(len(gradient), _ROWS), sum(widths) + sum(of_score))
         of_weights: list[Tensor] = []
-        for layer, part in reversed([*enumerate(parts.split(widths, dim=1))]):
+        ctx.wait_for_copies()
+        for layer, part in reversed([*enumerate(parts.split([*widths, *of_score], dim=1)[: ctx.layers])]):
             below, output = outputs[layer : layer + 2]
-            masked = _of_relu(gradient.contiguous(), output, part)
+            masked = _masked_gradient(gradient.contiguous(), output, part, score_weight)
+            score_weight = None
             with beside.running(masked, below):
                 of_weight = masked.t().mm(below)
                 of_weights.insert(0, of_weight if layer else of_weight[:, : ctx.width].contiguous())
-            if layer or ctx.needs_input_grad[0]:
+            if layer or ctx.needs_input_grad[1]:
                 gradient = masked.mm(weights[layer])
         with beside.running(parts):
-            of_biases = _sums(parts).split(widths)
+            sums = _sums(parts).split([*widths, *of_score])
         beside.join()
-        of_layers = chain.from_iterable(zip(of_weights, of_biases, strict=True))
-        return gradient if ctx.needs_input_grad[0] else None, *of_layers
-
-
-class _Score(torch.autograd.Function):
-    """`z = x·w + b`, one number for each row."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the scores, shape `[n, 1]`."""
-        inputs, (rows, width) = inputs.contiguous(), inputs.shape
-        scores = inputs.new_empty(rows, 1)
-        _scores[(triton.cdiv(rows, _ROWS),)](inputs, weight, bias, scores, rows, width, _ROWS, _COLUMNS)
-        ctx.save_for_backward(inputs, weight)
-        return scores
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients of inputs, weight and bias."""
-        inputs, weight = ctx.saved_tensors
-        rows, width = inputs.shape
-        to_inputs, tiles = torch.empty_like(inputs), triton.cdiv(rows, _ROWS)
-        parts = inputs.new_empty(tiles, width + 1)
-        _score_gradients[(tiles, triton.cdiv(width, _COLUMNS))](
-            gradient.contiguous(), inputs, weight, to_inputs, parts, rows, width, _ROWS, _COLUMNS
-        )
-        beside = side_stream(gradient.device)
-        with beside.running(parts):
-            sums = _sums(parts)
-        beside.join()
-        return to_inputs, sums[None, :-1], sums[-1:]
+        of_layers = chain.from_iterable(zip(of_weights, sums[: ctx.layers], strict=True))
+        of_last = (sums[-2][None], sums[-1]) if ctx.is_scored else ()
+        return None, gradient if ctx.needs_input_grad[1] else None, *of_layers, *of_last
 
 
 def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
@@ -152,21 +134,55 @@ def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
 
     The inputs may have columns of zeros behind those that the first layer reads.
     """
-    outputs: Tensor = _ReluLayers.apply(inputs, *parameters)
+    outputs: Tensor = _ReluLayers.apply(False, inputs, *parameters)
     return outputs
 
 
-def score(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return what a linear layer with one output makes of a batch, shape `[n, 1]`."""
-    scores: Tensor = _Score.apply(inputs, weight, bias)
+def score(inputs: Tensor, *parameters: Tensor) -> Tensor:
+    """Return what such layers and a last one with one output and no ReLU make of a batch, shape `[n, 1]`."""
+    scores: Tensor = _ReluLayers.apply(True, inputs, *parameters)
     return scores
 
 
-def _of_relu(gradient: Tensor, output: Tensor, parts: Tensor) -> Tensor:
-    """Return the gradient of a ReLU's input; its sums over the rows of each tile go into `parts`."""
-    (rows, width), (tiles, _) = gradient.shape, parts.shape
-    masked, grid = torch.empty_like(gradient), (tiles, triton.cdiv(width, _COLUMNS))
-    _masked[grid](gradient, output, masked, parts, rows, width, parts.stride(0), _ROWS, _COLUMNS)
+def _laid_out(weights: Sequence[Tensor]) -> tuple[list[Tensor], Callable[[], None]]:
+    """Return weights as the gradients of inputs are fastest taken through them, and what has to be called before.
+
+    Where a layer has more inputs than outputs, cuBLAS's products in TF32 are faster if a copy lies column by column:
+    measured on an H200, batch 8192, 128 × 624 takes 13 µs instead of 18, but 128 × 128 takes 11 instead of 8. Copies
+    are made beside the forward pass.
+    """
+    in_tf32, beside = torch.get_float32_matmul_precision() != "highest", side_stream(weights[0].device)
+    copied = [weight for weight in weights if in_tf32 and weight.shape[1] > weight.shape[0]]
+    if not copied:
+        return list(weights), lambda: None
+    copies = {id(weight): weight.new_empty(weight.shape[::-1]).t() for weight in copied}
+    with beside.running(*copied, *copies.values()):
+        for weight in copied:
+            copies[id(weight)].copy_(weight)
+    return [copies.get(id(weight), weight) for weight in weights], beside.mark()
+
+
+def _scored(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return `z = x·w + b`, shape `[n, 1]`."""
+    rows, width = inputs.shape
+    scores = inputs.new_empty(rows, 1)
+    _scores[(triton.cdiv(rows, _ROWS),)](inputs, weight, bias, scores, rows, width, _ROWS, _COLUMNS)
+    return scores
+
+
+def _masked_gradient(gradient: Tensor, output: Tensor, parts: Tensor, score_weight: Tensor | None) -> Tensor:
+    """Return the gradient of a ReLU's input; its sums over the rows of each tile go into `parts`.
+
+    If a score is behind the ReLU, `gradient` is that of the score, and the sums of its weight and bias follow `parts`.
+    """
+    (rows, width), tiles = output.shape, len(parts)
+    masked, shape = torch.empty_like(output), (rows, width, parts.stride(0), _ROWS, _COLUMNS)
+    grid = tiles, triton.cdiv(width, _COLUMNS)
+    if score_weight is None:
+        _masked[grid](gradient, output, masked, parts, *shape)
+    else:
+        score_parts = parts.as_strided(parts.shape, parts.stride(), parts.storage_offset() + width)
+        _through_score[grid](gradient, score_weight, output, masked, parts, score_parts, *shape)
     return masked
 
 

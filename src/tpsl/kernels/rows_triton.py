@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, MutableMapping
-from functools import cache
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tpsl.kernels.rows import Kind
+from tpsl.kernels.side_stream import early_stream
 
 _GATHERED_AT_ONCE = 256
 """Look-ups in one program of `_gather`."""
@@ -176,9 +177,9 @@ class Sorted(NamedTuple):
 
 def begin(categorical: Tensor) -> Sorted:
     """Begin to sort the look-ups of a batch whose gradient will come, beside whatever comes before that."""
-    beside = _sorting(categorical.device)
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
+    early = early_stream(categorical.device)
+    early.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(early):
         return _sorted(categorical)
 
 
@@ -199,11 +200,12 @@ class RowUpdate:
         settings, state, weight = self._settings, self._state, self._weight.detach()
         kind, betas, decay = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), settings.get("lr_decay", 0.0)
         step = state.get("step", self._rate)
-        _count_step[(1,)](step, self._rate, settings["lr"], decay, *map(_log2, betas), kind)
+        with nullcontext() if begun is None else torch.cuda.stream(early_stream(weight.device)):
+            _count_step[(1,)](step, self._rate, settings["lr"], decay, *map(_log2, betas), kind)
+        if begun is not None:
+            torch.cuda.current_stream().wait_stream(early_stream(weight.device))
         if not categorical.numel():
             return
-        if begun is not None:
-            torch.cuda.current_stream().wait_stream(_sorting(weight.device))
         keys, order = begun or _sorted(categorical)
         lookups, dim = len(keys), weight.shape[1]
         columns = min(triton.next_power_of_2(dim), _TILE_COLUMNS)
@@ -219,12 +221,6 @@ class RowUpdate:
         fields = categorical.shape[1]
         _tiles[grid](*shared, order, gradient, gradient.shape[1], *of_tiles, fields, num_warps=_TILE_WARPS)
         _spans[grid](*shared, *of_tiles, _SPAN, num_warps=1)
-
-
-@cache
-def _sorting(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which look-ups are sorted."""
-    return torch.cuda.Stream(device)
 
 
 def _sorted(categorical: Tensor) -> Sorted:

@@ -1,8 +1,8 @@
-"""A second stream of a CUDA device, for work that nothing on the first one waits for until it is joined."""
+"""Further streams of a CUDA device, for work that nothing on the first one waits for until it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -41,6 +41,13 @@ class SideStream:
             torch.cuda.current_stream().wait_stream(self._stream)
             self._in_use.clear()
 
+    def mark(self) -> Callable[[], None]:
+        """Return what makes the current stream wait for all that was launched beside until now, and no more."""
+        if self._stream is None:
+            return lambda: None
+        event = self._stream.record_event()
+        return lambda: torch.cuda.current_stream().wait_event(event)
+
     @contextmanager
     def open(self) -> Iterator[None]:
         """Join at the end of this context, and not before."""
@@ -56,3 +63,12 @@ class SideStream:
 def side_stream(device: torch.device) -> SideStream:
     """Return the side stream of a device."""
     return SideStream(device)
+
+
+@cache
+def early_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of a CUDA device for what needs neither weights nor gradients, and can be done before them.
+
+    Work on it has to wait for the current stream first, so that memory which that one has let go is free.
+    """
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

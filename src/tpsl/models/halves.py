@@ -84,10 +84,10 @@ class Top(nn.Module):
         """Return the logits, shape `[n]` for two classes and `[n, k]` for k."""
         if self.score_weights is not None:
             shares = cut.reshape(cut.shape[0], cut.shape[1] // self._share_width, self._share_width)
-            deep: Tensor = self.output(self.layers(shares[:, :, :-1].flatten(start_dim=1)))
+            deep = self.output.after(self.layers, shares[:, :, :-1].flatten(start_dim=1))
             logit: Tensor = (deep + shares[:, :, -1] @ self.score_weights[:, None]).squeeze(1)
             return logit
-        logits: Tensor = self.output(self.layers(cut))
+        logits = self.output.after(self.layers, cut)
         return logits.squeeze(1) if logits.shape[1] == 1 else logits
 
 

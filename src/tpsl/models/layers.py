@@ -58,13 +58,14 @@ class ReluLayers(nn.Sequential):
 class Output(nn.Linear):
     """The last layer."""
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits."""
-        if self.out_features != 1 or not _has_kernels(inputs):
-            return super().forward(inputs)
+    def after(self, layers: ReluLayers, inputs: Tensor) -> Tensor:
+        """Return the logits that this layer says behind others."""
+        if self.out_features != 1 or len(layers) == 0 or not _has_kernels(inputs):
+            logits: Tensor = self(layers(inputs))
+            return logits
         from tpsl.kernels.layers_triton import score
 
-        return score(inputs, self.weight, self.bias)
+        return score(inputs, *layers.parameters(), self.weight, self.bias)
 
 
 def _has_kernels(inputs: Tensor) -> bool:

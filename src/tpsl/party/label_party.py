@@ -71,15 +71,18 @@ class LabelParty:
         if not self.holds(batch):
             raise RuntimeError(f"a step on records whose noisy labels were not admitted: {self._held} are here")
         places = torch.from_numpy(batch - self._held.start).to(self.device)
-        return self.backward_at(places, rows, received, records)
+        return self.backward_from(self.evidence(places), rows, received, records)
 
-    def backward_at(
-        self, places: Tensor, rows: Rows | Tensor, received: Sequence[Tensor], records: int
+    def evidence(self, places: Tensor) -> tuple[Tensor, ...]:
+        """Return what the noisy labels at these places, among those that are held, say of each record: of each draw."""
+        return tuple(take(draw, places) for draw in self._evidence)
+
+    def backward_from(
+        self, evidence: Sequence[Tensor], rows: Rows | Tensor, received: Sequence[Tensor], records: int
     ) -> list[Tensor]:
-        """Do the same for noisy labels at these places among those that are held; a GPU is not waited for."""
+        """Do the same as `backward` from the evidence of the batch's noisy labels; a GPU is not waited for."""
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
-        evidence = [take(draw, places) for draw in self._evidence]
         if len(evidence) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
             z.backward(self._logit_gradient(z.detach(), evidence[0]))

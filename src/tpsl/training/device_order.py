@@ -1,9 +1,9 @@
-"""The order of an epoch's records on a device: which rows of its table each party reads, and which noisy labels go
-with them."""
+"""The order of an epoch's records on a device: what their noisy labels say, and which rows of its table each party
+reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,45 +14,53 @@ from torch import Tensor
 from tpsl.data.order import position_mask
 from tpsl.data.plan import BatchPlan
 from tpsl.data.split import Rows
-from tpsl.training.role import Role
+from tpsl.training.role import FeatureRole, LabelRole
 
 _TOP_BIT = -(1 << 63)
 
 
 @dataclass(frozen=True)
 class Records:
-    """Some records in order: the places of their noisy labels, and their `rows` in the table of each party."""
+    """Some records in order: the `evidence` of their noisy labels, of each draw, and their `rows` in the table of each
+    party."""
 
-    labelled: Tensor
+    evidence: tuple[Tensor, ...]
     rows: tuple[Tensor, ...]
 
     def __getitem__(self, part: slice) -> Records:
-        return Records(self.labelled[part], tuple(rows[part] for rows in self.rows))
+        return self._each(lambda values: values[part])
 
     def __len__(self) -> int:
-        return len(self.labelled)
+        return len(self.rows[0])
 
-    def empty(self, count: int) -> Records:
-        """Return memory for n records."""
-        return Records(self.labelled.new_empty(count), tuple(rows.new_empty(count) for rows in self.rows))
+    def empty(self) -> Records:
+        """Return memory for as many records."""
+        return self._each(torch.empty_like)
 
     def copy_from(self, other: Records) -> None:
         """Take over other records, as many."""
-        for target, source in zip((self.labelled, *self.rows), (other.labelled, *other.rows), strict=True):
+        for target, source in zip((*self.evidence, *self.rows), (*other.evidence, *other.rows), strict=True):
             target.copy_(source)
+
+    def ordered(self, order: Tensor) -> Records:
+        """Return copies of the records at these positions."""
+        return self._each(lambda values: values.index_select(0, order))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Records:
+        return Records(tuple(map(change, self.evidence)), tuple(map(change, self.rows)))
 
 
 class EpochOrders:
     """The records of each epoch in the order of its steps; those of the next are sorted while one is trained."""
 
-    def __init__(self, roles: Sequence[Role], device: torch.device) -> None:
-        schedule = roles[0].schedule
-        self._plan, self._device = schedule.plan, device
+    def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
+        schedule = label.schedule
+        self._plan, self._device = schedule.plan, label.party.device
         self._epochs = schedule.total_steps // self._plan.batches_per_epoch
-        labelled = schedule.among_labelled(schedule.trained)
-        self._records = Records(
-            self._on_device(labelled), tuple(self._on_device(role.schedule.train[schedule.trained]) for role in roles)
-        )
+        labelled = self._on_device(schedule.among_labelled(schedule.trained))
+        rows = (self._on_device(role.schedule.train[schedule.trained]) for role in (label, *features))
+        self._records = Records(label.party.evidence(labelled), tuple(rows))
+        torch.cuda.current_stream().synchronize()
         self._thread = ThreadPoolExecutor(1, "order of the next epoch")
         self._sorted: dict[int, Future[Records]] = {}
 
@@ -76,10 +84,7 @@ class EpochOrders:
             order = epoch_order(self._plan, epoch - 1, self._device)
             if order is None:
                 return self._records
-            found = self._records.empty(len(order))
-            torch.index_select(self._records.labelled, 0, order, out=found.labelled)
-            for source, target in zip(self._records.rows, found.rows, strict=True):
-                torch.index_select(source, 0, order, out=target)
+            found = self._records.ordered(order)
             torch.cuda.current_stream().synchronize()
         return found
 

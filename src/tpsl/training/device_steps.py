@@ -12,18 +12,19 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from tpsl.kernels.side_stream import side_stream
+from tpsl.kernels.side_stream import early_stream, side_stream
 from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.transport.checks import NOT_FINITE, BadMessage
 from tpsl.transport.rounding import rounded
 
-_AT_ONCE = 8
-"""Steps in the larger one of the two graphs; from one graph to the next the device idles for some microseconds."""
+_AT_ONCE = 16
+"""Steps in the largest graph; from one graph to the next the device idles for some microseconds."""
 _AHEAD = 4
 """Graphs that may wait for the device; with more of them, progress would be shown long before there is any."""
 
@@ -34,9 +35,10 @@ class DeviceSteps:
     def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
         self._label, self._features, self._schedule = label, features, label.schedule
         self._stream = torch.cuda.Stream(label.party.device)  # type: ignore[no-untyped-call]
-        self._orders = EpochOrders((label, *features), label.party.device)
+        self._orders = EpochOrders(label, features)
         self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Records]] = {}
+        self._graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Records]] = {}
+        """By the number of steps and that of records."""
         self._sizes: set[int] = set()
         """Batches of these sizes have been trained on: what they need is compiled and loaded."""
         self._prepared, self._untimed = 0.0, 0
@@ -84,62 +86,71 @@ class DeviceSteps:
             start += count
 
     def _launch(self, steps: range, epoch: Records) -> None:
-        """Have the device take some steps; those with a smaller batch, and the first one, without a graph."""
+        """Have the device take some steps; the first one with batches of a size without a graph."""
         size, first = self._schedule.plan.batch_size, steps.start % self._schedule.plan.batches_per_epoch
         given = epoch[first * size : (first + len(steps)) * size]
         if len(steps) == 1 and len(given) not in self._sizes:
             with self._preparing():
-                self._step(given)
+                self._compute([given])
                 self._stream.synchronize()
             self._sizes.add(len(given))
             self._untimed += len(given)
-        elif len(given) < size:
-            self._step(given)
-        else:
-            if len(steps) not in self._graphs:
-                with self._preparing():
-                    self._graphs[len(steps)] = self._captured(len(steps), given)
-            graph, memory = self._graphs[len(steps)]
-            memory.copy_from(given)
-            graph.replay()
-            for optimizer in self._optimizers:
-                optimizer.count(len(steps))
+            return
+        if (kind := (len(steps), len(given))) not in self._graphs:
+            with self._preparing():
+                self._graphs[kind] = self._captured(len(steps), given)
+        graph, memory = self._graphs[kind]
+        memory.copy_from(given)
+        graph.replay()
+        for optimizer in self._optimizers:
+            optimizer.count(len(steps))
 
     def _captured(self, steps: int, like: Records) -> tuple[torch.cuda.CUDAGraph, Records]:
         """Return a graph of n steps, and the memory from which it reads their records; nothing is computed yet."""
-        graph, memory, size = torch.cuda.CUDAGraph(), like.empty(len(like)), len(like) // steps
+        graph, memory, size = torch.cuda.CUDAGraph(), like.empty(), len(like) // steps
         # Nothing else may use the device while a graph is captured: no other thread, and no object that is let go.
         self._orders.wait()
         self._stream.synchronize()
         gc.disable()
         try:
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                for step in range(steps):
-                    self._step(memory[step * size : (step + 1) * size])
+                self._compute([memory[start : start + size] for start in range(0, len(memory), size)])
         finally:
             gc.enable()
         for optimizer in self._optimizers:
             optimizer.count(-steps)
         return graph, memory
 
-    def _step(self, records: Records) -> None:
-        """Take one step, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
-        count, at_once, label = len(records), self._schedule.part_rows, self._label.party
-        parties = [role.party for role in self._features]
-        beside = side_stream(label.device)
-        # Gradients of several parts are added up, and not beside.
-        with beside.open() if at_once >= count else nullcontext():
-            for start in range(0, count, at_once):
-                part = records[start : start + at_once]
-                at_label, *at_features = part.rows
-                cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
-                gradients = label.backward_at(part.labelled, at_label, [self._crossed(cut) for cut in cuts], count)
-                if start + at_once >= count:
-                    label.update()
-                for party, gradient in zip(parties, gradients, strict=True):
-                    party.backward(self._crossed(gradient), count)
-            for party in parties:
-                party.update()
+    def _compute(self, batches: Sequence[Records]) -> None:
+        """Take a step for each batch, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
+        at_once, device = self._schedule.part_rows, self._label.party.device
+        by_step = [[batch[start : start + at_once] for start in range(0, len(batch), at_once)] for batch in batches]
+        following = iter([*chain.from_iterable(by_step), None][1:])
+        beside, early = side_stream(device), early_stream(device)
+        early.wait_stream(torch.cuda.current_stream())
+        for batch, parts in zip(batches, by_step, strict=True):
+            # Gradients of several parts are added up, and not beside.
+            with beside.open() if len(parts) == 1 else nullcontext():
+                for part in parts:
+                    self._learn(part, next(following), len(batch), is_last=part is parts[-1])
+                for role in self._features:
+                    role.party.update()
+        torch.cuda.current_stream().wait_stream(early)
+
+    def _learn(self, part: Records, following: Records | None, count: int, *, is_last: bool) -> None:
+        """Take all parties forwards and backwards on a part of a batch of n records; gather what the next one needs."""
+        label, parties = self._label.party, [role.party for role in self._features]
+        at_label, *at_features = part.rows
+        cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
+        gradients = label.backward_from(part.evidence, at_label, [self._crossed(cut) for cut in cuts], count)
+        if is_last:
+            label.update()
+        if following is not None:
+            for party, rows in zip([label.own, *parties], following.rows, strict=True):
+                if party is not None:
+                    party.expect(rows)
+        for party, gradient in zip(parties, gradients, strict=True):
+            party.backward(self._crossed(gradient), count)
 
     def _crossed(self, tensor: Tensor) -> Tensor:
         """Return what arrives at the other party."""
