@@ -42,6 +42,7 @@ def test_ids_keep_their_spelling() -> None:
         (np.array(["a", np.nan], object), "row 12: the id"),
         (["a", ""], "row 12: the id is empty"),
         (["a", "b\0"], "row 12: the id 'b\\\\x00' contains a zero"),
+        (np.array(["a", "b\0c"]), "row 12: the id 'b\\\\x00c' contains a zero"),
         (["a", "\ud800"], "row 12: the id .* is not valid Unicode"),
         ([1, 2.5], "the id column has type double"),
         (np.array([1.0, 2.0]), "type double"),

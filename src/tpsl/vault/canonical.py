@@ -89,6 +89,8 @@ def _arrow(values: Any) -> Any:
             raise VaultError(f"a column of values is needed, not the single text {values!r}")
         if isinstance(values, np.ndarray) and values.ndim != 1:
             raise VaultError(f"a one-dimensional column is needed, not an array of shape {values.shape}")
+        if isinstance(values, np.ndarray) and values.dtype.kind == "U" and _has_zero_inside(values):
+            return values.tolist()
         try:
             values = pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError, OverflowError, UnicodeError):
@@ -98,6 +100,14 @@ def _arrow(values: Any) -> Any:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values
+
+
+def _has_zero_inside(texts: npt.NDArray[np.str_]) -> bool:
+    """Whether a text goes on after a zero character, where Arrow would cut it."""
+    if not texts.dtype.itemsize:
+        return False
+    characters = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
+    return bool(((characters[:, :-1] == 0) & (characters[:, 1:] != 0)).any())
 
 
 def _one_text(value: Any, what: str, row: int, source: str) -> str:
