@@ -31,6 +31,11 @@ def test_integers_and_their_texts_are_the_same_id(ids: object) -> None:
     assert ids_as_text(ids).to_list() == ["123", "7"]
 
 
+def test_no_ids_are_no_texts() -> None:
+    for none in ([], np.array([], "U3"), np.array([], np.int64), pa.array([], pa.string())):
+        assert ids_as_text(none).to_list() == []
+
+
 def test_ids_keep_their_spelling() -> None:
     assert ids_as_text(["007", " a ", "Ä", "é", 2**80]).to_list() == ["007", " a ", "Ä", "é", str(2**80)]
 

@@ -104,7 +104,7 @@ def _arrow(values: Any) -> Any:
 
 def _has_zero_inside(texts: npt.NDArray[np.str_]) -> bool:
     """Whether a text goes on after a zero character, where Arrow would cut it."""
-    if not texts.dtype.itemsize:
+    if not texts.nbytes:
         return False
     characters = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
     return bool(((characters[:, :-1] == 0) & (characters[:, 1:] != 0)).any())
