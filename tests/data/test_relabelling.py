@@ -109,7 +109,7 @@ def test_a_feature_derived_from_the_label_while_loading_changes(
     monkeypatch.setattr(flights, "_dates", lambda table: airport(table) + (table["arr_delay"].to_numpy() > 15))
     monkeypatch.setattr(
         world,
-        "chunks",
+        "records",
         lambda self, progress=None: (
             replace(chunk, numeric=chunk.numeric + chunk.labels[:, None].astype(np.float32))
             for chunk in chunks(self, progress)

@@ -117,7 +117,7 @@ def test_all_of_the_feature_partys_records_are_trained_on_where_only_the_label_p
     assert result.train_records + result.test_records == SHOP
     with Vault.open(RunFolder(tables / "run").vault()) as vault:
         assert vault.counts_people and vault.classes == 2
-        ids = vault.ids_at(0, len(vault))
+        ids = vault.ids_at(0, len(vault)).to_pylist()
     assert all(id.startswith("d" * 16 + "-") for id in ids), "known and unknown ones look alike"
 
 
