@@ -113,10 +113,11 @@ class Alignments:
         try:
             while any(each.process.exitcode != 0 for each in parties.values()):
                 for party, each in parties.items():
-                    if each.process.exitcode == -signal.SIGKILL:
-                        each.start(left[party].pop(0) if left[party] else 0)
+                    ended = each.process.exitcode  # asked once: a new process may be killed at once, too
                     log = each.log.read_text() if each.log.exists() else ""
-                    assert each.process.exitcode in (None, 0), log
+                    assert ended in (None, 0, -signal.SIGKILL), log
+                    if ended == -signal.SIGKILL:
+                        each.start(left[party].pop(0) if left[party] else 0)
                     assert time.monotonic() - begun < LIMIT, log
                 time.sleep(0.01)
         finally:
