@@ -10,6 +10,7 @@ import gc
 import json
 import multiprocessing
 import os
+import pickle
 import runpy
 import shutil
 import socket
@@ -307,15 +308,16 @@ def forks() -> ForkServerContext:
 
 
 WORKER = """
-import os, runpy
+import os, pickle, runpy
 
 os.environ.update(described)
 from tpsl.workers import Workers
 
 try:
-    answers.put((number, runpy.run_path(path)[task](Workers.of_this_process(), *arguments)))
+    answer = runpy.run_path(path)[task](Workers.of_this_process(), *arguments)
 except Exception as error:
-    answers.put((number, error))
+    answer = error
+answers.put((number, pickle.dumps(answer)))  # tensors by value: their process ends
 """
 InWorkers = Callable[..., list[Any]]
 
@@ -342,7 +344,7 @@ def in_workers(forks: ForkServerContext) -> InWorkers:
         found = dict(answers.get() for _ in started)
         for process in started:
             process.join()
-        return [found[number] for number in range(count)]
+        return [pickle.loads(found[number]) for number in range(count)]
 
     return run
 
