@@ -20,6 +20,7 @@ from tpsl.data.dataset import feature_party_names, label_party_has_features
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
+from tpsl.tables.locations import is_url
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
 from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
@@ -509,7 +510,7 @@ def _resolve_paths(data: Any, folder: Path) -> None:
     features, label = data.get("features"), data.get("label")
     for file in [data, *(features if isinstance(features, list) else []), label]:
         for key in ("path", "alignment"):
-            if isinstance(file, dict) and isinstance(file.get(key), str):
+            if isinstance(file, dict) and isinstance(file.get(key), str) and not is_url(file[key]):
                 file[key] = str((folder / file[key]).absolute())
 
 
