@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -342,6 +343,47 @@ def forks() -> ForkServerContext:
         patch.setenv("OMP_NUM_THREADS", "1")
         forkserver.ensure_running()
     return context
+
+
+WORKER = """
+import os, runpy
+
+os.environ.update(described)
+from tpsl.workers import Workers
+
+try:
+    answers.put((number, runpy.run_path(path)[task](Workers.of_this_process(), *arguments)))
+except Exception as error:
+    answers.put((number, error))
+"""
+InWorkers = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="session")
+def in_workers(forks: ForkServerContext) -> InWorkers:
+    """Call `in_workers(n, task, *arguments)`: what a function of a test file returns, or raises, in each of n workers.
+
+    It is called with the `Workers` of its process, which talk through gloo as those of torchrun do.
+    """
+
+    def run(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(count)}
+        answers = forks.SimpleQueue()
+        what = {"path": task.__code__.co_filename, "task": task.__name__, "arguments": arguments, "answers": answers}
+        started = []
+        for number in range(count):
+            described = {**place, "RANK": str(number), "LOCAL_RANK": str(number)}
+            scope = {**what, "number": number, "described": described}
+            started.append(forks.Process(target=exec, args=(WORKER, scope)))
+            started[-1].start()
+        found = dict(answers.get() for _ in started)
+        for process in started:
+            process.join()
+        return [found[number] for number in range(count)]
+
+    return run
 
 
 # Ctrl-C does what it does in a terminal, also where the tests run in the background.

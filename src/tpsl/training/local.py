@@ -12,6 +12,7 @@ trains for all parties each may have such a file of its own, which says in `part
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -52,8 +53,14 @@ def _reachable(address: str) -> str:
     return address
 
 
+def _in_numbers(address: str) -> str:
+    ipaddress.ip_address(address)
+    return address
+
+
 ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
+MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 _PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment", "spu_python")
@@ -142,7 +149,13 @@ class Local(BaseModel):
         description="TLS connections side by side to each peer; the smaller number of both sides counts.",
     )
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="Prometheus metrics at this port of `metrics_host`."
+    )
+    metrics_host: MetricsHost = Field(
+        "127.0.0.1",
+        description="Address of this machine that metrics are served at; if it is another, who reaches it reads them.",
+    )
 
     def overridden(self, **options: Any) -> Local:
         """Return this with the options that were given (those that are not None) in place of the file's values."""
@@ -152,6 +165,10 @@ class Local(BaseModel):
     def own_parts(self) -> OwnParts:
         """Return the parts that this party brings itself."""
         return OwnParts(inputs=self.inputs, bottom=self.bottom, top=self.top)
+
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Return where metrics are served: host and port; None: nowhere."""
+        return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
 
     def starting_point(self) -> StartingPoint | None:
         """Return what training begins with; None: weights from the job's seed."""
