@@ -54,14 +54,6 @@ class PeerWorkers:
             raise BadMessage(f"the workers of {self.peer} do not say the same")
         return first
 
-    async def receive_from_any(self) -> tuple[int, Message]:
-        """Return the next message of whichever worker has sent one, and the worker's number."""
-        while True:
-            for number, link in self.links.items():
-                if link.has_news():
-                    return number, await link.receive()
-            time.sleep(_BETWEEN_LOOKS)
-
 
 def one_channel(links: Mapping[int, Link]) -> Channel:
     """Return the channel to a peer: that of its only worker, or that to all of them."""
@@ -72,6 +64,17 @@ def one_channel(links: Mapping[int, Link]) -> Channel:
 def workers_of(peer: Channel) -> dict[int, Channel]:
     """Return the channels to the workers of a peer, by their numbers."""
     return dict(peer.links) if isinstance(peer, PeerWorkers) else {0: peer}
+
+
+async def receive_from_any(peer: Channel) -> tuple[int, Message]:
+    """Return the next message of whichever worker of a peer has sent one, and the worker's number."""
+    if not isinstance(peer, PeerWorkers):
+        return 0, await peer.receive()
+    while True:
+        for number, link in peer.links.items():
+            if link.has_news():
+                return number, await link.receive()
+        time.sleep(_BETWEEN_LOOKS)
 
 
 def worker_count(peer: Channel) -> int:
