@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import make_private_folder
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint
+from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
 from tpsl.training.receiving import Kind, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
@@ -89,12 +88,13 @@ class Role(ABC):
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
         checkpoints = self.folder / "checkpoints"
         if self.done:
-            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
+            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves, self.setup.workers)
             self.observer.event("resumed", step=self.done)
         elif self.setup.start is not None:
             self.setup.start.load_into(self.name, self.halves)
-        forget_after(checkpoints, self.done)
-        forget_after(self.folder / BEST, self.done)
+        if self.setup.workers.is_first:
+            forget_after(checkpoints, self.done)
+            forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
         """Keep the state after `done` steps, unless a crash may cost what was done so far."""
@@ -102,7 +102,7 @@ class Role(ABC):
             return
         if self.recorder:
             self.recorder.sync()
-        save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves)
+        save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves, self.setup.workers)
         self.observer.event("checkpoint", step=self.done)
 
     def keep_what_predicts(self, folder: Path) -> None:
@@ -110,7 +110,7 @@ class Role(ABC):
         make_private_folder(folder)
         for part, (half, optimizer) in self.halves.items():
             with optimizer.averaged():
-                write_atomically(folder / f"{part}.safetensors", save(half.state_dict()))
+                write_weights(folder / f"{part}.safetensors", half, self.setup.workers)
 
     def keep_encoder(self) -> None:
         """Write how records are encoded, for those that come later."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.split import Rows
-from tpsl.files import naming_what_does_not_fit, open_private, write_atomically
+from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
+from tpsl.training.checkpoint import write_weights
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages.prepare import pretrained
 from tpsl.training.versions import note_received, note_sent
@@ -99,7 +99,7 @@ def untrained_half(role: LabelRole) -> FeatureParty | None:
 
 def keep_untrained(role: LabelRole, half: FeatureParty) -> None:
     """Keep the half that embeds the label party's own features and does not learn, for new records."""
-    write_atomically(role.folder / "bottom.safetensors", save(half.bottom.state_dict()))
+    write_weights(role.folder / "bottom.safetensors", half.bottom, role.setup.workers)
 
 
 def own_inputs(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:

@@ -48,7 +48,7 @@ def _judged(role: LabelRole) -> tuple[bool, bool]:
 
 def _obey(role: Role, verdict: Verdict) -> None:
     if verdict.best:
-        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves)
+        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.setup.workers)
     if verdict.stop:
         role.observer.event("stopped early", step=role.done)
 
@@ -56,8 +56,9 @@ def _obey(role: Role, verdict: Verdict) -> None:
 def restore_best(role: Role) -> None:
     """Put the halves into their best state when training has ended, if the job judges its epochs."""
     if role.schedule.patience and role.done:
-        best = role.folder / BEST
-        load_checkpoint(best, max(saved_steps(best)), role.job.digest(), role.halves)
+        best, workers = role.folder / BEST, role.setup.workers
+        step = workers.from_first(max(saved_steps(best), default=0))
+        load_checkpoint(best, step, role.job.digest(), role.halves, workers)
 
 
 def epochs_of_network(role: LabelRole) -> list[dict[str, Any]]:
