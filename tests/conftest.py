@@ -286,6 +286,7 @@ IMPORTED_BEFORE_A_FORK = (
     "tpsl.training.serve",
     "tpsl.training.join",
     "torch._dynamo",
+    "tpsl.kernels.rows_numba",
     "pyarrow.pandas_compat",
     "pandas",
     "sklearn.datasets",
