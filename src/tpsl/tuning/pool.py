@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import wait as wait_for_process
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -93,7 +92,7 @@ class ProcessesHere:
         given = SharedObjects(list(runs))
         pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_start_worker, initargs=(given,))
         try:
-            yield partial(pool.submit, _run)
+            yield lambda number: pool.submit(_run, number)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
