@@ -46,7 +46,9 @@ class Phases:
             return cls(0.0, 0.0, 0.0, 0.0, rehearsal.seconds)
         step = _step_seconds(stamps)
         warm = [stamp for stamp in stamps if stamp.event == STEP][:_WARM_UP][-1]
-        evaluations = [after.seconds - before.seconds for before, after in pairwise(stamps) if after.event == EVALUATION]
+        evaluations = [
+            after.seconds - before.seconds for before, after in pairwise(stamps) if after.event == EVALUATION
+        ]
         return cls(
             set_up=max(0.0, warm.seconds - rehearsal.begun - warm.step * step),
             step=step,
