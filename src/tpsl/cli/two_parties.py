@@ -82,11 +82,11 @@ class Side:
         from tpsl.transport.peers import LABEL_PARTY
 
         others = "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
-        epochs, port = self.job.training.epochs, self.local.metrics_port
+        epochs, metrics = self.job.training.epochs, self.local.metrics_address()
         with (
             stoppable(f"the same command goes on where it stopped; the {others} for it", log_json=log_json),
             Live(
-                self.party, peers=[] if alone else self.peers, epochs=epochs, log_json=log_json, metrics_port=port
+                self.party, peers=[] if alone else self.peers, epochs=epochs, log_json=log_json, metrics=metrics
             ) as live,
             run_logger(self.job, self.out, self.party, live.notice, log) as logger,
         ):
