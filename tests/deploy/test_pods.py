@@ -138,13 +138,11 @@ class Pod:
         return found
 
 
-def free_ports(*known: str) -> dict[str, str]:
-    """Return a free port for each."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in known]
-    ports = {port: str(taken.getsockname()[1]) for port, taken in zip(known, sockets, strict=True)}
-    for taken in sockets:
-        taken.close()
-    return ports
+def free_ports(count: int) -> list[str]:
+    """Return ports that nobody listens at, each another."""
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [str(port.getsockname()[1]) for port in taken]
 
 
 class Companies:
@@ -153,12 +151,12 @@ class Companies:
     def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: str) -> None:
         self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
         party_folders(folder / "certs", ["label", "shop"], 1)
-        door = free_ports("7443")
-        names = {"label.example": "127.0.0.1", "scores.label.example": "127.0.0.1", "tpsl-0.tpsl": "127.0.0.1"}
-        self.clusters = {
-            role: Cluster(folder / role, folder / "certs" / party, door | names | free_ports("9101", "29500", "8080"))
-            for role, party in (("label", "label"), ("feature", "shop"))
-        }
+        names = dict.fromkeys(("label.example", "scores.label.example", "tpsl-0.tpsl"), "127.0.0.1")
+        door, *others = free_ports(7)
+        self.clusters = {}
+        for role, party in (("label", "label"), ("feature", "shop")):
+            ports = {"7443": door} | {port: others.pop() for port in ("9101", "29500", "8080")}
+            self.clusters[role] = Cluster(folder / role, folder / "certs" / party, names | ports)
 
     def start(self, folder: str, **training: int) -> Pod:
         """Start the pod of a folder of deploy/kubernetes; `training` is what the parties agree on instead."""
