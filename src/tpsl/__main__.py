@@ -1,4 +1,4 @@
-"""`python -m tpsl` is `tpsl`; so `torchrun -m tpsl` starts it in each worker."""
+"""`python -m tpsl` is the command `tpsl`."""
 
 from tpsl.cli.main import main
 

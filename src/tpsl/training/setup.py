@@ -14,6 +14,7 @@ from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.id_columns import id_warnings
 from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.models.placement import Placement
 from tpsl.training.durability import Durability
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, Watching
@@ -21,6 +22,7 @@ from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.warm_start import StartingPoint, begin
+from tpsl.workers import ALONE, Workers
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,15 @@ class RunSetup:
     """What training begins with; None: weights from the job's seed."""
     durability: Durability = field(default_factory=Durability)
     """How much of the run a crash may cost."""
+    workers: Workers = ALONE
+    """The processes that are this party, if there are several."""
+    shards_tables: bool = False
+    """Whether the rows of embedding tables are divided over the workers."""
+
+    @property
+    def place(self) -> Placement:
+        """Where the networks are."""
+        return Placement(self.device, self.workers, self.shards_tables)
 
     def begun(self, parties: Collection[str]) -> RunSetup:
         """Return the same run with what these parties begin with in its folder, which this process holds."""

@@ -66,7 +66,7 @@ class HeadShare:
         self._trained, self._frozen = role.party, None
         if role.job.sends_frozen:
             plain = role.job.without_wide_part()
-            self._frozen = build_feature_party(plain, role.name, role.side.features, device=role.setup.device)
+            self._frozen = build_feature_party(plain, role.name, role.side.features, place=role.setup.place)
             load_pretrained(self._frozen.bottom, pretrained(role))
 
     def embed(self, rows: Rows) -> Tensor:
@@ -79,7 +79,7 @@ def untrained_half(role: LabelRole) -> FeatureParty | None:
     """Return what embeds the label party's own features where its half of the network does not learn."""
     if role.job.trains or role.records.features is None:
         return None
-    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.device)
+    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.place)
 
 
 def keep_untrained(role: LabelRole, half: FeatureParty) -> None:

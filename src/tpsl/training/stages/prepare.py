@@ -25,7 +25,7 @@ async def label(role: LabelRole) -> None:
     if features is not None:
         features = wide.features_in_training(role.job, features, role.folder)
     role.party = role.make_party(
-        role.job, list(role.channels), role.records.classes, role.vault.noisy(), features, role.own, role.setup.device
+        role.job, list(role.channels), role.records.classes, role.vault.noisy(), features, role.own, role.setup.place
     )
     role.restore()
     role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
@@ -37,7 +37,7 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Build the feature party; what is pre-trained is what it begins with."""
     features = wide.features_in_training(role.job, role.side.features, role.folder)
-    role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.device)
+    role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.place)
     if not role.done and role.setup.start is None and role.job.training.pretrain is not None:
         load_pretrained(role.party.bottom, pretrained(role))
     role.restore()
