@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, answer
+from tpsl.cli.ray_options import trains_on_ray, with_ray
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
     START_FLAGS,
@@ -110,8 +111,10 @@ class Side:
 
 
 @label_app.command(
-    cls=settings_command(
-        listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+    cls=with_ray(
+        settings_command(
+            listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+        )
     )
 )
 def serve(
@@ -134,6 +137,8 @@ def serve(
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl label serve …
     """
     side = Side.of(context, job, local, "label")
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     from tpsl.training.one_process import ALL_STEPS
     from tpsl.training.serve import serve as run
@@ -152,8 +157,10 @@ def serve(
 
 
 @feature_app.command(
-    cls=settings_command(
-        connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+    cls=with_ray(
+        settings_command(
+            connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+        )
     )
 )
 def join(
@@ -175,6 +182,8 @@ def join(
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl feature join …
     """
     side = Side.of(context, job, local)
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     from tpsl.training.join import join as run
     from tpsl.training.one_process import ALL_STEPS
