@@ -8,6 +8,7 @@ import base64
 import functools
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -277,6 +278,44 @@ def tcp_proxy() -> Iterator[Callable[[str], TcpProxy]]:
     yield start
     for proxy in started:
         proxy.close()
+
+
+class ObjectStorage:
+    """An S3-compatible server on this machine; PyArrow, fsspec and other processes find it by the environment."""
+
+    def __init__(self, endpoint: str) -> None:
+        from pyarrow import fs
+
+        self._files = fs.S3FileSystem(endpoint_override=endpoint, region="us-east-1", allow_bucket_creation=True)
+        self._buckets = 0
+
+    def put(self, content: dict[str, bytes]) -> str:
+        """Put objects, by their names, into a new bucket and return its URL."""
+        self._buckets += 1
+        bucket = f"bucket-{self._buckets}"
+        self._files.create_dir(bucket)
+        for name, data in content.items():
+            with self._files.open_output_stream(f"{bucket}/{name}") as file:
+                file.write(data)
+        return f"s3://{bucket}"
+
+
+@pytest.fixture(scope="module")
+def object_storage() -> Iterator[ObjectStorage]:
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "name")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield ObjectStorage(endpoint)
+    server.stop()
 
 
 IMPORTED_BEFORE_A_FORK = (

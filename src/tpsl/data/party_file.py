@@ -21,7 +21,6 @@ import pyarrow.parquet
 from tpsl.data import arrays
 from tpsl.data.arrays import Draft
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
 from tpsl.data.rawtable import Fields, RawTable
@@ -29,7 +28,8 @@ from tpsl.data.relabelling import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import Place, class_numbers, first_true, not_before, parsed_or_null, record_ids, shown, times
-from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, is_parquet, read_blocks, rows_in_parquet
+from tpsl.tables.locations import Location, files_of
+from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, read_blocks, rows_in_parquet
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
 
@@ -55,7 +55,7 @@ class PartyFile:
     describe the label column also where it is not this party's business to read it, as long as it is in this file.
     """
 
-    path: Path
+    path: Location
     columns: Mapping[str, str]  # that features are made of -> kind
     id: str | None = "id"
     time: str | None = None
@@ -73,7 +73,7 @@ class PartyFile:
     def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
         """Read and check the file in one pass, without labels or features where they are not asked for."""
         bytes_each = 8 * len(self.columns)
-        large = features and is_parquet(self.path) and rows_in_parquet(self.path) * bytes_each > arrays.LARGE_BYTES
+        large = features and (rows_in_parquet(self.path) or 0) * bytes_each > arrays.LARGE_BYTES
         streamed = {} if large or not features else self.columns
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
@@ -131,18 +131,14 @@ class PartyFile:
 
     def place(self, block: Block, name: str) -> Place:
         """Return where the values of a column stand."""
-        return Place(str(self.path), name, block.first, self.dialect, block.unfinished)
+        return Place.of(block, name, self.dialect)
 
     def identity(self) -> dict[str, Any]:
         """Return what tells the features of this file from all others, and from what it held at another time."""
-        if not self.path.is_file():
-            raise DataError(f"{self.path}: there is no such file")
-        status = self.path.stat()
         told = self.labels is not None and self.labels.column in self.columns and self.labels.relabelling
         return {
             "path": str(self.path),
-            "bytes": status.st_size,
-            "modified": status.st_mtime_ns,
+            "files": [(file.name, file.size, file.modified) for file in files_of(self.path)],
             "columns": list(self.columns.items()),
             "missing": self.missing,
             "rows": self.rows,
@@ -154,11 +150,11 @@ class PartyFile:
 
 
 def encode_file(
-    state: EncoderState, path: Path, id: str | None = "id", progress: Progress = no_progress
+    state: EncoderState, path: Location, id: str | None = "id", progress: Progress = no_progress
 ) -> Iterator[tuple[Any, Features]]:
     """Encode the records of a new file as `state` has learned to: yield their ids and features, block by block.
 
-    The file is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
+    The table is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
     number of a record is its id.
     """
     file = PartyFile(path, state.columns, id, missing=state.missing, dialect=dialect_of(path))

@@ -12,6 +12,7 @@ Rows = npt.NDArray[np.int64]
 
 # Keys of the random streams of this room; a number is never reused for another purpose.
 SPLIT_STREAM, SUBSET_STREAM, BATCH_STREAM, VALIDATION_STREAM, FOLD_STREAM, STATISTIC_STREAM = 1, 2, 3, 4, 5, 6
+BLOCK_STREAM, WINDOW_STREAM = 7, 8
 
 
 def split_rows(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.tables.errors import DataError
-from tpsl.tables.reading import PLAIN, Dialect
+from tpsl.tables.reading import PLAIN, Block, Dialect
 
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
@@ -37,6 +37,11 @@ class Place:
     first: int = 1
     dialect: Dialect = PLAIN
     unfinished: int | None = None
+
+    @classmethod
+    def of(cls, block: Block, column: str, dialect: Dialect = PLAIN) -> "Place":
+        """Return where the values of a block's column stand."""
+        return cls(block.file, column, block.first - block.before, dialect, block.unfinished)
 
     def fault(self, at: int, sentence: str) -> DataError:
         """Return the error of the value at this position."""

@@ -53,7 +53,8 @@ def build_feature_party(
     """Return a feature party with its initial weights; with a wide part the features include the score."""
     bottom = build_bottoms(job, party, inputs, own, place).to(place.device)
     optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging, place.workers)
-    return FeatureParty(bottom, optimizer, inputs, run_ahead=job.training.staleness > 0)
+    neighbours = job.training.order == "blockwise"
+    return FeatureParty(bottom, optimizer, inputs, run_ahead=job.training.staleness > 0, neighbours=neighbours)
 
 
 def build_label_party(
@@ -70,7 +71,7 @@ def build_label_party(
     if inputs is not None:
         bottom = build_bottoms(job, LABEL_PARTY, inputs, own, place).to(place.device)
         optimizer = HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging, place.workers)
-        own_side = FeatureParty(bottom, optimizer, inputs)
+        own_side = FeatureParty(bottom, optimizer, inputs, neighbours=job.training.order == "blockwise")
         shares.append(LABEL_PARTY)
     top = build_top(job, shares, classes, own).to(place.device)
     gradient = LogitGradient(noisy.mechanism, job.privacy.estimator, job.training.build_loss(classes))

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from tpsl.data.config import AvazuData, CriteoData, TableData
+from tpsl.data.config import AvazuData, CriteoData, DataPath, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
+from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns
 from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.transport.channel import MOST_STREAMS
@@ -105,7 +106,9 @@ class Local(BaseModel):
         False, description="Label party: permit a second release of records that were released before; the ε add up."
     )
     party: str | None = Field(None, description="Whose file this is: label, or the name of a feature party.")
-    data: LocalPath | None = Field(None, description="This party's own file, instead of the job's path for it.")
+    data: DataPath | None = Field(
+        None, description="This party's own table (a file, folder, pattern or URL), instead of the job's path for it."
+    )
     alignment: LocalPath | None = Field(
         None,
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
@@ -189,7 +192,7 @@ def load_local(path: Path) -> Local:
     if not isinstance(content, dict):
         raise LocalError(f"{path}: a local file is a mapping with keys such as {', '.join(Local.model_fields)}")
     for key in _PATHS:
-        if isinstance(content.get(key), str):
+        if isinstance(content.get(key), str) and not is_url(content[key]):
             content[key] = (path.parent / content[key]).absolute()
     return _validated(content, str(path))
 
@@ -211,7 +214,7 @@ def require_party(job: Job, party: str) -> None:
         raise LocalError(f"there is no party {party!r} in the job, only {', '.join(names)}")
 
 
-def own_data(job: Job, party: str, path: Path | None, alignment: Path | None = None) -> Job:
+def own_data(job: Job, party: str, path: Location | None, alignment: Path | None = None) -> Job:
     """Return the job with this party's own file at `path`, and its alignment at `alignment` (None: as the job says)."""
     changes = {key: value for key, value in {"path": path, "alignment": alignment}.items() if value is not None}
     if not changes:

@@ -17,10 +17,8 @@ async def label(role: LabelRole) -> bool:
     """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
     if not role.schedule.has_verdict(role.done):
         return False
-    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
-    best = best_epoch(judged)
-    without_gain = judged[-1]["epoch"] - best["epoch"]
-    verdict = Verdict(role.done, best=best is judged[-1], stop=without_gain >= role.schedule.patience)
+    best, stop = role.workers.from_first(_judged(role) if role.workers.is_first else None)
+    verdict = Verdict(role.done, best=best, stop=stop)
     await role.send(verdict)
     if role.result is None:
         _obey(role, verdict)
@@ -38,6 +36,14 @@ async def feature(role: FeatureRole) -> bool:
         raise BadMessage(f"{role.channel.peer} judges step {role.done} and names no epoch that is better")
     _obey(role, verdict)
     return verdict.stop
+
+
+def _judged(role: LabelRole) -> tuple[bool, bool]:
+    """Return whether the epoch that ends here is the best so far, and whether training ends with it."""
+    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
+    best = best_epoch(judged)
+    without_gain = judged[-1]["epoch"] - best["epoch"]
+    return best is judged[-1], without_gain >= role.schedule.patience
 
 
 def _obey(role: Role, verdict: Verdict) -> None:
