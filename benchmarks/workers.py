@@ -3,9 +3,8 @@
 Workers are processes of one thread each on this machine, which talk through gloo. They train the bottom half of the
 paper's network on their shares of the same batches, from random gradients of the cut: what a feature party computes and
 exchanges among its workers, without the other party and the network between them. At the end they save a checkpoint.
-"CPU µs" is what a worker
-computes for each of its samples, which other work on the machine disturbs least. Memory is what a worker takes at its peak beyond what PyTorch and the loops take, and "steps" is that before the
-checkpoint.
+"CPU µs" is what a worker computes for each of its samples, which other work on the machine disturbs least. Memory is
+what a worker takes at its peak beyond what PyTorch and the loops take; "steps" is that before the checkpoint.
 """
 
 from __future__ import annotations
