@@ -141,7 +141,10 @@ class _UnderWay:
         """The parts that were sent and have no gradients yet."""
         self._recent: deque[tuple[Rows, Tensor, Tensor, int]] = deque(maxlen=role.job.training.local_updates)
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
-        part_bytes = wire_bytes((role.schedule.part_rows, role.party.bottom.width), role.job.training.wire)
+        part = role.schedule.part_rows, role.party.bottom.width
+        if role.workers.are_several:  # the same number at all workers, and what `one_process.in_step` counts
+            part = role.schedule.largest_part, role.job.widest_share
+        part_bytes = wire_bytes(part, role.job.training.wire)
         self._most_unanswered = max(2, WINDOW // (part_bytes + 2 * MESSAGE_OVERHEAD))
 
     async def forward(self, step: int) -> None:
