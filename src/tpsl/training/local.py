@@ -145,6 +145,11 @@ class Local(BaseModel):
         "float32",
         description="On a GPU, 'tf32' rounds the factors of matrix products to 11 significant bits: twice as fast.",
     )
+    tables: Literal["replicated", "sharded"] = Field(
+        "replicated",
+        description="Several workers: 'sharded' divides the rows of this party's embedding table over them; "
+        "'replicated' gives all rows to each.",
+    )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
     )
