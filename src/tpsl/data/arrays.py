@@ -100,11 +100,8 @@ class RowStack:
 
 
 def mapped(path: Path) -> Array:
-    """Return the array in a `.npy` file without reading it.
-
-    It is mapped copy-on-write, because PyTorch takes no read-only array without a copy; it is not for writing.
-    """
-    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+    """Return the array in a `.npy` file without reading it; it is read-only."""
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def is_mapped(array: Array) -> bool:
