@@ -37,7 +37,7 @@ def job(parties: int, fields: int, batch: int) -> Job:
 
 
 def measured(planned: Job, rows: int, cast: Cast, folder: Path) -> dict[str, Any]:
-    ran = rehearse(stand_in(planned, rows, folder / "data"), rows, cast, folder)
+    ran = rehearse(stand_in(planned, rows, folder / "data"), cast, folder)
     phases = Phases.of(ran)
     features = [memory for party, memory in ran.peak_bytes.items() if party != "label"]
     return {
