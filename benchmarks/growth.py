@@ -1,8 +1,8 @@
 """How time and memory grow with records, feature parties and workers: two or more real processes, over mutual TLS.
 
-Each line is one rehearsal of `tpsl plan`: `tpsl label serve` and `tpsl feature join` on a table of invented records, one
-epoch, from the commands to their end. Time is without the start and end of the programs, which does not grow. Compare
-what was measured while nothing else used the machine.
+Each line is one rehearsal of `tpsl plan`: `tpsl label serve` and `tpsl feature join` on a table of invented records,
+one epoch, from the commands to their end. Time is without the start and end of the programs, which does not grow.
+Compare what was measured while nothing else used the machine.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     peak(n) = peak(m) + (n - m)·(bytes that every record costs) + features(n) - features(m) + reading(n) - reading(m)
 
 `features(n)` are 4 bytes for each number of a record, and no more than what is kept in memory: larger ones lie on disk.
-`reading(n)` are 32 for each number of two blocks, one of which is read while the other is encoded. Weights, optimiser state, batches and what is under way are the same for any number of records, and in peak(m) already.
+`reading(n)` are 32 for each number of two blocks, one of which is read while the other is encoded. Weights,
+optimiser state, batches and what is under way are the same for any number of records, and in peak(m) already.
 """
 
 from __future__ import annotations
