@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, answer
+from tpsl.cli.ray_options import trains_on_ray, with_ray
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
     START_FLAGS,
@@ -95,8 +96,10 @@ class Side:
 
 
 @label_app.command(
-    cls=settings_command(
-        listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+    cls=with_ray(
+        settings_command(
+            listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+        )
     )
 )
 def serve(
@@ -117,6 +120,8 @@ def serve(
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
     """
     side = Side.of(context, job, local, "label")
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     from tpsl.training.one_process import ALL_STEPS
     from tpsl.training.serve import serve as run
@@ -134,8 +139,10 @@ def serve(
 
 
 @feature_app.command(
-    cls=settings_command(
-        connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+    cls=with_ray(
+        settings_command(
+            connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+        )
     )
 )
 def join(
@@ -155,6 +162,8 @@ def join(
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
     """
     side = Side.of(context, job, local)
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     from tpsl.training.join import join as run
     from tpsl.training.one_process import ALL_STEPS

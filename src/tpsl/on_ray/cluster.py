@@ -7,7 +7,7 @@ belongs to one party, as its machines do: nothing of another party's is ever han
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ def require_ray() -> ModuleType:
     """Return the module `ray`, or raise a sentence that says how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is made here reports to nobody
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     try:
         import ray
     except ImportError:
@@ -34,22 +35,24 @@ def require_ray() -> ModuleType:
 
 
 @contextmanager
-def connected(*, show_output: bool = False) -> Iterator[ModuleType]:
+def connected() -> Iterator[ModuleType]:
     """Be connected to the cluster that Ray's own rules find until the block ends; yields the module `ray`.
 
     That is the one at RAY_ADDRESS, or the one that was started on this machine, or else one that is made for the block.
-    What the cluster's processes print on standard error is shown here if `show_output` says so.
+    What its processes print stays in Ray's own log files. Errors are those that were raised there (`own_errors`).
     """
     ray = require_ray()
     if ray.is_initialized():
-        yield ray
+        with own_errors():
+            yield ray
         return
     try:
-        ray.init(logging_level="error", log_to_driver=show_output)
+        ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RayError(f"no Ray cluster can be reached: {str(error).splitlines()[0]}") from error
     try:
-        yield ray
+        with own_errors():
+            yield ray
     finally:
         ray.shutdown()
 
@@ -119,13 +122,25 @@ def own_errors() -> Iterator[None]:
     """Raise what the work has raised in a process of the cluster, not Ray's account of it."""
     from ray.exceptions import RayError as LostByRay
     from ray.exceptions import RayTaskError
+    from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 
     try:
         yield
+    except WorkerGroupError as error:
+        raise _most_telling([failure for _, failure in sorted(error.worker_failures.items())]) from error
     except RayTaskError as error:
-        cause = error.cause
-        while isinstance(cause, RayTaskError):
-            cause = cause.cause
-        raise cause if isinstance(cause, Exception) else error from None
-    except LostByRay as error:
-        raise RayError(f"the Ray cluster has lost a process again and again: {str(error).splitlines()[0]}") from error
+        raise _most_telling([error.cause]) from error
+    except (LostByRay, TrainingFailedError) as error:
+        raise RayError(f"the Ray cluster has lost its processes: {_in_one_line(error)}") from error
+
+
+def _most_telling(causes: Sequence[Exception]) -> Exception:
+    """Return the cause that is a sentence for the user, if there is one: the others may be that a worker was lost."""
+    for cause in causes:
+        if isinstance(cause, ValueError | OSError):
+            return cause
+    return RayError(f"a process of the Ray cluster has failed: {_in_one_line(causes[0])}")
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

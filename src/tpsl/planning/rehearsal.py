@@ -5,6 +5,7 @@ Everything that they make is in a folder of its own and is thrown away: certific
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -51,6 +52,11 @@ class Cast:
     def workers(self, party: str) -> int:
         """Return the number of processes that a party trains with."""
         return self.label_workers if party == LABEL_PARTY else self.feature_workers
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a worker of the label party and one of a feature party: each has a part of every batch."""
+        return math.lcm(self.label_workers, self.feature_workers)
 
 
 @dataclass(frozen=True)
@@ -142,10 +148,10 @@ class _Stage:
         file = self._folder / f"{party}.yaml"
         file.write_text(as_yaml({**own, **places, **settings, "party": party}), encoding="utf-8")
         workers = self._cast.workers(party)
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
         return [
             *(torchrun if workers > 1 else []),
-            *("-m", "tpsl", "--use", stopwatch.__name__),
+            *(str(Path(sys.executable).with_name("tpsl")), "--use", stopwatch.__name__),
             *(("label", "serve") if party == LABEL_PARTY else ("feature", "join")),
             *(str(self._job_file), "--local", str(file)),
             *("--log", f"{stopwatch.NAME}={self.stamps(party)}"),
@@ -163,7 +169,7 @@ class _Process:
         environment = {**os.environ, "TPSL_CACHE": str(folder / "cache")}
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, *words],
+                words,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

@@ -19,7 +19,7 @@ from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import RECORD_IDS, Agreement
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"

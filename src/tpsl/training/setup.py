@@ -3,7 +3,8 @@ party."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,9 +55,22 @@ class RunSetup:
         """Where the networks are."""
         return Placement(self.device, self.workers, self.shards_tables)
 
+    @contextmanager
+    def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
+        """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
+
+        Of several workers the first holds it for all.
+        """
+        started = self.run.started(self.job, parties, moved=moved, own=self.own)
+        with started if self.workers.is_first else nullcontext():
+            self.workers.wait_for_all()
+            yield
+
     def begun(self, parties: Collection[str]) -> RunSetup:
         """Return the same run with what these parties begin with in its folder, which this process holds."""
-        return replace(self, start=begin(self.job, self.run, parties, self.start))
+        start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
+        self.workers.wait_for_all()
+        return replace(self, start=start or begin(self.job, self.run, parties, None))
 
     def encoders(self) -> dict[str, EncoderState]:
         """Return what encodes the parties' records, by party, where an earlier run has learned it."""

@@ -30,6 +30,7 @@ class PairedChannel:
 
     other: Self
     """The other end, set by `coupled`."""
+    failure = None
 
     def __init__(self, name: str, peer: str, dtype: WireType) -> None:
         self.name, self.peer, self.traffic = name, peer, Traffic()

@@ -27,8 +27,11 @@ from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 
 DATABASE = "vault.sqlite"
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
-FORMAT = 3
-"""Formats 1 and 2 had a row for each record; the second had statistics. They are migrated when they are opened."""
+FORMAT = 4
+"""Formats 1 and 2 had a row for each record; the second had statistics. The third had an index of ids without a key.
+
+They are migrated when they are opened.
+"""
 
 _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
@@ -56,6 +59,7 @@ CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 't
 """
 _TABLES = {
     "blocks": blocks.SCHEMA,
+    "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
     "outcomes": _OUTCOMES,
     "statistics": _STATISTICS,

@@ -39,6 +39,7 @@ from tpsl.training.vaults import RunVault
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import BadMessage, checked_tensor
 from tpsl.transport.messages import TensorMessage
+from tpsl.transport.peer_workers import to_part
 
 Floats = npt.NDArray[np.float32]
 
@@ -55,9 +56,9 @@ async def label(role: LabelRole) -> None:
     if role.job.statistic is None:
         return
     records = _Records(role)
-    for part, rows in enumerate(statistic_parts(role.schedule)):
+    for part, rows in role.share(statistic_parts(role.schedule)):
         records.add(part, rows, await _shares(role, records.widths, part, len(rows)))
-    if role.result is None:
+    if role.result is None and role.workers.is_first:
         learn_head(role, records)
 
 
@@ -68,13 +69,13 @@ async def feature(role: FeatureRole) -> None:
     share, codes = HeadShare(role), None
     if role.job.statistic.share_codes:
         codes = CodedFields(role, role.side.features)
-    for part, rows in enumerate(statistic_parts(role.schedule)):
+    for part, rows in role.share(statistic_parts(role.schedule)):
         embeddings = share.embed(rows)
         if codes is not None:
             embeddings = torch.cat([codes.embed(rows), embeddings.cpu()], dim=1)
         if part == 0:
             note_sent(role, embeddings)
-        await role.channel.send(TensorMessage(STATISTIC_EMBEDDINGS, role.done, part, embeddings))
+        await role.send_part(STATISTIC_EMBEDDINGS, role.done, part, embeddings)
 
 
 def statistic_parts(schedule: Schedule) -> list[Rows]:
@@ -105,7 +106,7 @@ async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int)
     """Return one part of what every feature party sends, checked; the first part says how many codes a record has."""
     received = []
     for name, channel in role.channels.items():
-        message = await receive(channel, role.observer, TensorMessage, topics=(STATISTIC_EMBEDDINGS,))
+        message = await receive(to_part(channel, part), role.observer, TensorMessage, topics=(STATISTIC_EMBEDDINGS,))
         shape = tuple(message.tensor.shape)
         if name not in widths:
             widths[name] = _announced_width(role, name, shape)
