@@ -17,6 +17,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -324,6 +325,7 @@ IMPORTED_BEFORE_A_FORK = (
     "tpsl.training.serve",
     "tpsl.training.join",
     "torch._dynamo",
+    "tpsl.kernels.rows_numba",
     "pyarrow.pandas_compat",
     "pandas",
     "sklearn.datasets",
@@ -347,7 +349,7 @@ def forks() -> ForkServerContext:
 
 
 WORKER = """
-import os, pickle, runpy
+import os, pathlib, pickle, runpy
 
 os.environ.update(described)
 from tpsl.workers import Workers
@@ -356,7 +358,7 @@ try:
     answer = runpy.run_path(path)[task](Workers.of_this_process(), *arguments)
 except Exception as error:
     answer = error
-answers.put((number, pickle.dumps(answer)))  # tensors by value: their process ends
+pathlib.Path(place).write_bytes(pickle.dumps(answer))
 """
 InWorkers = Callable[..., list[Any]]
 
@@ -365,25 +367,26 @@ InWorkers = Callable[..., list[Any]]
 def in_workers(forks: ForkServerContext) -> InWorkers:
     """Call `in_workers(n, task, *arguments)`: what a function of a test file returns, or raises, in each of n workers.
 
-    It is called with the `Workers` of its process, which talk through gloo as those of torchrun do.
+    Of one that was killed it is None. The function is called with the `Workers` of its process, which talk through gloo
+    as those of torchrun do.
     """
 
     def run(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(count)}
-        answers = forks.SimpleQueue()
-        what = {"path": task.__code__.co_filename, "task": task.__name__, "arguments": arguments, "answers": answers}
-        started = []
-        for number in range(count):
-            described = {**place, "RANK": str(number), "LOCAL_RANK": str(number)}
-            scope = {**what, "number": number, "described": described}
-            started.append(forks.Process(target=exec, args=(WORKER, scope)))
-            started[-1].start()
-        found = dict(answers.get() for _ in started)
-        for process in started:
-            process.join()
-        return [pickle.loads(found[number]) for number in range(count)]
+            described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        what = {"path": task.__code__.co_filename, "task": task.__name__, "arguments": arguments}
+        with tempfile.TemporaryDirectory() as answers:
+            started = []
+            for number in range(count):
+                place = {"WORLD_SIZE": str(count), "RANK": str(number), "LOCAL_RANK": str(number)}
+                scope = {**what, "described": described | place, "place": f"{answers}/{number}"}
+                started.append(forks.Process(target=exec, args=(WORKER, scope)))
+                started[-1].start()
+            for process in started:
+                process.join()
+            written = [Path(answers, str(number)) for number in range(count)]
+            return [pickle.loads(file.read_bytes()) if file.exists() else None for file in written]
 
     return run
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpsl.files import shortened
+
 _PATIENCE = timedelta(days=30)
 """How long a worker waits for another: it may be waiting for a peer. One that has died is noticed at once."""
+_BETWEEN_LOOKS = 0.005
 
 
-class WorkerLost(RuntimeError):
-    """Another worker of this party has ended; the supervisor of the workers starts all of them again."""
+class PartyInterrupted(ValueError):
+    """This worker cannot go on: what has started the workers of this party starts all of them again."""
+
+
+class WorkerLost(PartyInterrupted):
+    """Another worker of this party has ended."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +150,17 @@ class Workers:
             group.broadcast(content, 0)
         return _from_bytes(content, tensor[None])[0]
 
-    def wait_for_all(self) -> None:
-        """Return when every worker has come to this point."""
-        self._lengths(0)
+    def wait_for_all(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Return when every worker has come to this point; `meanwhile` is called again and again, and may raise."""
+        if not self.are_several:
+            return
+        with _together() as group:
+            arriving = group.all_reduce(torch.zeros(1), async_op=True)
+        while meanwhile is not None and not arriving.is_completed():
+            meanwhile()
+            time.sleep(_BETWEEN_LOOKS)
+        with _together():
+            arriving.wait()
 
     def _lengths(self, length: int) -> list[int]:
         """Return the number that each worker gives."""
@@ -175,7 +191,7 @@ def _together() -> Iterator[Any]:
     try:
         yield group
     except RuntimeError as error:
-        raise WorkerLost(f"another worker of this party has ended: {str(error).splitlines()[0]}") from error
+        raise WorkerLost(f"another worker of this party has ended: {shortened(str(error))}") from error
 
 
 def _as_bytes(rows: Tensor) -> Tensor:

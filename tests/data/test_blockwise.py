@@ -53,7 +53,10 @@ def test_the_short_block_may_stand_in_any_window() -> None:
 def test_literal_places_never_change() -> None:
     plan = BatchPlan(ROWS, 4, 3, "blockwise")
     far = 200_000 // 4
-    assert [plan.batch(0).tolist(), plan.batch(far).tolist()] == [[426726, 199507, 349931, 347204], [198814, 70971, 496848, 506430]]
+    assert [plan.batch(0).tolist(), plan.batch(far).tolist()] == [
+        [426726, 199507, 349931, 347204],
+        [198814, 70971, 496848, 506430],
+    ]
     assert plan.digest() == "3d4b85d3c68f38f90dbb739dd1700212b9d63c7eaf18958a51cbd9fddbd8bc86"
 
 

@@ -56,8 +56,8 @@ def identity(manifest: Manifest) -> tuple[str, str]:
 
 def containers(manifest: Manifest) -> list[Manifest]:
     """Return the containers of what makes pods."""
-    found: list[Manifest] = manifest.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
-    return found
+    spec = manifest.get("spec", {}).get("template", {}).get("spec", {})
+    return [*spec.get("initContainers", ()), *spec.get("containers", ())]
 
 
 def merged(value: Any, change: Any) -> Any:

@@ -16,7 +16,7 @@ import yaml
 
 from tpsl import __version__
 from tpsl.training.job import load_job
-from tpsl.training.local import load_local
+from tpsl.training.local import Local, load_local
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -38,9 +38,9 @@ def manifests(request: pytest.FixtureRequest, kustomized: Callable[[str], list[M
 
 @pytest.fixture(params=FOLDERS)
 def surroundings(request: pytest.FixtureRequest, kustomized: Callable[[str], list[Manifest]]) -> list[Manifest]:
-    """A folder's manifests; those of scoring with the training's, in whose namespace they are."""
+    """A folder's manifests, with those of the party's training, in whose namespace they are."""
     purpose, _, party = request.param.partition("/")
-    return kustomized(request.param) + (kustomized(f"training/{party}") if purpose == "scoring" else [])
+    return kustomized(request.param) + (kustomized(f"training/{party}") if purpose != "training" else [])
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> dict[str, Manifest]:
@@ -48,7 +48,7 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> dict[str, Manifest]:
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
-    """The template of each pod, and its one container."""
+    """The template of each pod, and the container that runs in it."""
     for workload in of_kind(manifests, "Job", "Deployment").values():
         template = workload["spec"]["template"]
         (container,) = template["spec"]["containers"]
@@ -56,9 +56,9 @@ def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
 
 
 def config(manifests: list[Manifest], template: Manifest) -> dict[str, str]:
-    """The files that a pod's ConfigMaps hold, by name."""
-    (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == "files"]
-    sources = volume["projected"]["sources"] if "projected" in volume else [volume]
+    """The files of a pod's ConfigMaps, by name."""
+    volumes = [volume for volume in template["spec"]["volumes"] if volume["name"] == "files"]
+    sources = [source for volume in volumes for source in volume.get("projected", {"sources": [volume]})["sources"]]
     return {
         name: text
         for source in sources
@@ -108,7 +108,6 @@ def test_all_that_a_pod_names_is_there(surroundings: list[Manifest]) -> None:
         }
         assert claims <= set(of_kind(surroundings, "PersistentVolumeClaim"))
         assert spec["serviceAccountName"] in of_kind(surroundings, "ServiceAccount")
-        assert config(surroundings, template).keys() >= {"local.yaml"}
         ports = {port["name"] for port in container.get("ports", ())}
         for probe in [value for key, value in container.items() if key.endswith("Probe") and "httpGet" in value]:
             assert probe["httpGet"]["port"] in ports
@@ -125,9 +124,10 @@ def test_selectors_and_ports_meet_a_pod(surroundings: list[Manifest]) -> None:
         named = {port["name"] for port in selected(service["spec"]["selector"]).get("ports", ())}
         assert {port["targetPort"] for port in service["spec"]["ports"] if "targetPort" in port} <= named
     for policy in of_kind(surroundings, "NetworkPolicy").values():
-        named = {port["name"] for port in selected(policy["spec"]["podSelector"]["matchLabels"]).get("ports", ())}
+        ports = selected(policy["spec"]["podSelector"]["matchLabels"]).get("ports", ())
+        known = {port[key] for port in ports for key in ("name", "containerPort")}
         for rule in policy["spec"].get("ingress", ()):
-            assert {port["port"] for port in rule.get("ports", ())} <= named
+            assert {port["port"] for port in rule.get("ports", ())} <= known
     for budget in of_kind(surroundings, "PodDisruptionBudget").values():
         selected(budget["spec"]["selector"]["matchLabels"])
     for deployment in of_kind(surroundings, "Deployment").values():
@@ -143,45 +143,52 @@ def test_a_command_has_such_options_and_its_files(
     for template, container in pods(surroundings):
         mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
         paths = [word for word in container["args"] if word.startswith("/")]
-        for name, text in config(surroundings, template).items():
+        files = config(surroundings, template)
+        for name, text in files.items():
             (tmp_path / name).write_text(text)
-        local = load_local(tmp_path / "local.yaml")
-        for path in [*paths, *map(str, (local.data, local.out, local.vaults, local.certificates))]:
+        local = load_local(tmp_path / "local.yaml") if files else Local()
+        for path in [*paths, *map(str, (local.data, local.out, local.vault, local.certificates))]:
             assert path == "None" or any(path == mount or path.startswith(f"{mount}/") for mount in mounts), path
         ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
-        if local.metrics_port is not None:
+        if "job.yaml" in files:
             assert (local.metrics_host, local.metrics_port) == ("0.0.0.0", ports["metrics"])
             load_job(tmp_path / "job.yaml")
-        else:
+        elif files:
             (health,) = [one["value"] for one in container["env"] if one["name"] == "TPSL_HEALTH"]
             assert health == f"http://127.0.0.1:{local.http}/health"
-        assert (local.listen is None) == (local.connect is not None) == ("peers" not in ports)
-        if local.listen is not None:
-            assert local.listen == f"0.0.0.0:{ports['peers']}"
+        assert local.listen == (f"0.0.0.0:{ports['peers']}" if "peers" in ports else None)
         require_command(container["args"])
 
 
 def test_a_pod_may_do_nothing_that_it_need_not(manifests: list[Manifest]) -> None:
     """What the profile "restricted" of Kubernetes asks for, a read-only root, and no token of the cluster."""
-    for template, container in pods(manifests):
-        spec = template["spec"]
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["runAsUser"] > 0
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+    for template, _ in pods(manifests):
+        spec, rights = template["spec"], template["spec"]["securityContext"]
+        assert rights["runAsNonRoot"] is True
+        assert rights["runAsUser"] > 0
+        assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
         assert spec["automountServiceAccountToken"] is False
         assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+        for container in [*spec.get("initContainers", ()), *spec["containers"]]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
         kinds = {key for volume in spec["volumes"] for key in volume if key != "name"}
         assert kinds <= {"configMap", "projected", "secret", "persistentVolumeClaim", "emptyDir"}
-        (secret,) = [volume["secret"] for volume in spec["volumes"] if "secret" in volume]
-        assert secret == {"secretName": "tpsl-certificates", "defaultMode": 0o400}
-        assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"], "or it cannot read its key"
-        assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
-        assert container["livenessProbe"]["failureThreshold"] * container["livenessProbe"]["periodSeconds"] >= 60
+        for secret in [volume["secret"] for volume in spec["volumes"] if "secret" in volume]:
+            assert secret == {"secretName": "tpsl-certificates", "defaultMode": 0o400}
+            assert rights["fsGroup"] == rights["runAsGroup"], "or it cannot read its key"
+
+
+def test_a_pod_that_is_slow_is_not_killed(kustomized: Callable[[str], list[Manifest]]) -> None:
+    for folder in ("training/label", "training/feature", "scoring/label", "scoring/feature"):
+        for _, container in pods(kustomized(folder)):
+            starting, living = container["startupProbe"], container["livenessProbe"]
+            assert starting["failureThreshold"] * starting["periodSeconds"] >= 300
+            assert living["failureThreshold"] * living["periodSeconds"] >= 120
 
 
 def test_every_pod_is_behind_a_policy_that_names_addresses(manifests: list[Manifest]) -> None:
@@ -195,25 +202,23 @@ def test_every_pod_is_behind_a_policy_that_names_addresses(manifests: list[Manif
     peers += [peer for policy in policies for rule in policy.get("egress", ()) for peer in rule["to"]]
     assert all(peers)
     outside = {peer["ipBlock"]["cidr"] for peer in peers if "ipBlock" in peer}
-    assert outside
     assert not outside & {"0.0.0.0/0", "::/0"}
     for service in of_kind(manifests, "Service").values():
         if service["spec"].get("type") == "LoadBalancer":
-            assert set(service["spec"]["loadBalancerSourceRanges"]) == outside
+            assert set(service["spec"]["loadBalancerSourceRanges"]) == outside != set()
             assert service["spec"]["externalTrafficPolicy"] == "Local"
 
 
-def test_one_pod_has_the_vault(kustomized: Callable[[str], list[Manifest]]) -> None:
+def test_one_pod_at_a_time_has_the_vault(kustomized: Callable[[str], list[Manifest]]) -> None:
+    claims = of_kind(kustomized("training/label"), "PersistentVolumeClaim")
+    assert claims["tpsl-vaults"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    having = {}
     for folder in FOLDERS:
-        manifests = kustomized(folder)
-        for name, claim in of_kind(manifests, "PersistentVolumeClaim").items():
-            if name == "tpsl-vaults":
-                assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
-        for workload in of_kind(manifests, "Job", "Deployment").values():
-            volumes = workload["spec"]["template"]["spec"]["volumes"]
-            if any(volume.get("persistentVolumeClaim", {}).get("claimName") == "tpsl-vaults" for volume in volumes):
-                assert folder == "training/label"
-                assert workload["spec"]["parallelism"] == 1
+        for workload in of_kind(kustomized(folder), "Job", "Deployment").values():
+            used = [one.get("persistentVolumeClaim", {}) for one in workload["spec"]["template"]["spec"]["volumes"]]
+            for claim in (claim for claim in used if claim.get("claimName") == "tpsl-vaults"):
+                having[folder] = (workload["spec"].get("parallelism", 1), claim.get("readOnly", False))
+    assert having == {"training/label": (1, False), "backup/label": (1, True)}
 
 
 def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) -> None:
@@ -231,12 +236,21 @@ def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) ->
         assert budget["spec"]["minAvailable"] == job["spec"]["parallelism"]
 
 
+def test_the_page_agrees_on_the_job_of_the_manifests(kustomized: Callable[[str], list[Manifest]]) -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    (shown,) = re.findall(r'^```yaml title="job.yaml"\n(.*?)^```', page, re.DOTALL | re.MULTILINE)
+    for party in ("label", "feature"):
+        agreed = of_kind(kustomized(f"training/{party}"), "ConfigMap")["tpsl-job"]["data"]["job.yaml"]
+        assert yaml.safe_load(agreed) == yaml.safe_load(shown)
+
+
 def test_an_image_is_that_of_its_party_and_of_this_version(kustomized: Callable[[str], list[Manifest]]) -> None:
     for folder in FOLDERS:
         manifests = kustomized(folder)
         (namespace,) = {one["metadata"]["namespace"] for one in manifests if one["kind"] != "Namespace"}
-        for _, container in pods(manifests):
-            role = container["args"][0]
-            assert container["image"].endswith(f"/tpsl-{role}:{__version__}")
-            assert namespace == f"tpsl-{role}"
-            assert (ROOT / "deploy" / "docker" / f"{role}.Dockerfile").is_file()
+        party = folder.rpartition("/")[2]
+        assert namespace == f"tpsl-{party}"
+        assert (ROOT / "deploy" / "docker" / f"{party}.Dockerfile").is_file()
+        for template, _ in pods(manifests):
+            for container in [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]:
+                assert container["image"].endswith(f"/tpsl-{party}:{__version__}")

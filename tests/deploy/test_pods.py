@@ -29,7 +29,7 @@ from tpsl.transport.certificates import party_folders
 from tpsl.vault import Vault
 from tpsl.vault.place import vaults_in
 
-PATIENCE = 90.0
+PATIENCE = 120.0
 Manifest = dict[str, Any]
 
 
@@ -54,6 +54,7 @@ class Pod:
         (workload,) = [one for one in manifests if one["kind"] in ("Job", "Deployment")]
         self._spec = workload["spec"]["template"]["spec"]
         (self._container,) = self._spec["containers"]
+        self._name = name
         self._ports = {port["name"]: str(port["containerPort"]) for port in self._container.get("ports", ())}
         self._cluster, self._folder = cluster, cluster.folder / name
         config = {one["metadata"]["name"]: one["data"] for one in manifests if one["kind"] == "ConfigMap"}
@@ -67,13 +68,15 @@ class Pod:
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(sys.path),
             "OMP_NUM_THREADS": "1",
-            **{one["name"]: self._here(one.get("value", "0")) for one in self._container.get("env", ())},
+            **{one["name"]: self._here(self._value(one)) for one in self._container.get("env", ())},
         }
+        for before in self._spec.get("initContainers", ()):
+            subprocess.run(self._words(before), cwd=self._folder, env=self.environment, check=True)
         self.stdout, self.stderr = self._folder / "stdout", self._folder / "stderr"
         with self.stdout.open("w") as out, self.stderr.open("w") as log:
-            command = [self._here(word) for word in (*self._container["command"], *self._container["args"])]
+            words, where = self._words(self._container), self._folder
             self.process = subprocess.Popen(
-                command, cwd=self._folder, env=self.environment, stdout=out, stderr=log, start_new_session=True
+                words, cwd=where, env=self.environment, stdout=out, stderr=log, start_new_session=True
             )
 
     def _place(self, volume: Manifest, config: dict[str, dict[str, str]]) -> Path:
@@ -91,6 +94,16 @@ class Pod:
             for name, text in config[source["configMap"]["name"]].items() if "configMap" in source else ():
                 (path / name).write_text(text)
         return path
+
+    def _value(self, variable: Manifest) -> str:
+        """Return what an environment variable says; what is asked of the cluster is the name or number of the pod."""
+        asked = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        return {None: variable.get("value", ""), "metadata.name": self._name}.get(asked, "0")
+
+    def _words(self, container: Manifest) -> list[str]:
+        """Return the command of a container; the cluster puts its variables in."""
+        words = [*container["command"], *container.get("args", ())]
+        return [re.sub(r"\$\((\w+)\)", lambda found: self.environment[found[1]], self._here(word)) for word in words]
 
     def _here(self, text: str) -> str:
         """Return a text in which paths of mounts, names of services and ports are those of this machine."""
@@ -138,13 +151,11 @@ class Pod:
         return found
 
 
-def free_ports(*known: str) -> dict[str, str]:
-    """Return a free port for each."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in known]
-    ports = {port: str(taken.getsockname()[1]) for port, taken in zip(known, sockets, strict=True)}
-    for taken in sockets:
-        taken.close()
-    return ports
+def free_ports(count: int) -> list[str]:
+    """Return ports that nobody listens at, each another."""
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [str(port.getsockname()[1]) for port in taken]
 
 
 class Companies:
@@ -153,12 +164,12 @@ class Companies:
     def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: str) -> None:
         self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
         party_folders(folder / "certs", ["label", "shop"], 1)
-        door = free_ports("7443")
-        names = {"label.example": "127.0.0.1", "scores.label.example": "127.0.0.1", "tpsl-0.tpsl": "127.0.0.1"}
-        self.clusters = {
-            role: Cluster(folder / role, folder / "certs" / party, door | names | free_ports("9101", "29500", "8080"))
-            for role, party in (("label", "label"), ("feature", "shop"))
-        }
+        names = dict.fromkeys(("label.example", "scores.label.example", "tpsl-0.tpsl"), "127.0.0.1")
+        door, *others = free_ports(7)
+        self.clusters = {}
+        for role, party in (("label", "label"), ("feature", "shop")):
+            ports = {"7443": door} | {port: others.pop() for port in ("9101", "29500", "8080")}
+            self.clusters[role] = Cluster(folder / role, folder / "certs" / party, names | ports)
 
     def start(self, folder: str, **training: int) -> Pod:
         """Start the pod of a folder of deploy/kubernetes; `training` is what the parties agree on instead."""
@@ -217,6 +228,13 @@ def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Compan
     files = {path.name for path in companies.clusters["feature"].claim("tpsl-runs").rglob("*") if path.is_file()}
     assert "bottom.safetensors" in files
     assert not files & {"top.safetensors", "vault.sqlite"}
+
+
+def test_a_backup_is_a_sound_copy(companies: Companies) -> None:
+    assert companies.start("backup/label").result()["sound"] is True
+    (copy,) = vaults_in(companies.clusters["label"].claim("tpsl-backups"))
+    (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
+    assert (copy / "vault.sqlite").read_bytes() == (vault / "vault.sqlite").read_bytes()
 
 
 def test_both_scoring_services_serve_what_was_trained(companies: Companies) -> None:

@@ -24,7 +24,9 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_TRAIN_V2_ENABLED", "1")
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
-        found = ray.init(num_cpus=4, include_dashboard=False, _temp_dir=folder, logging_level="error")
+        found = ray.init(
+            num_cpus=4, include_dashboard=False, _temp_dir=folder, logging_level="error", log_to_driver=False
+        )
         patch.setenv("RAY_ADDRESS", found.address_info["gcs_address"])
         yield ray
         ray.shutdown()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from tpsl.cli.settings import keyword, parameters_of
+from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
     from tpsl.on_ray.cluster import RayWorkers
@@ -33,6 +39,16 @@ _OPTIONS = {
             show_default=False,
         ),
     ],
+    "ray_restarts": Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Training: how often all processes are started again after one was lost. Default: 3.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ],
     "ray_cpus": Annotated[
         int | None,
         typer.Option(
@@ -47,6 +63,7 @@ _OPTIONS = {
     ],
 }
 _META = "tpsl.ray"
+_RESTARTS = 3
 
 
 def with_ray(command: type[TyperCommand] = TyperCommand) -> type[TyperCommand]:
@@ -74,3 +91,32 @@ def ray_workers(context: typer.Context) -> RayWorkers | None:
 
     require_ray()
     return RayWorkers(given["ray_workers"], given["ray_cpus"] or 1, given["ray_gpus"] or 0)
+
+
+def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
+    """Run this command in the workers of a Ray Train job if it was told to, and print its result; else return False.
+
+    In a worker the same command line is run, so there the answer is False.
+    """
+    share = ray_workers(context)
+    if share is None:
+        return False
+    from tpsl.on_ray.train_job import TrainJob, is_worker
+
+    if is_worker():
+        return False
+    restarts = context.meta[_META]["ray_restarts"]
+    job = TrainJob(_run_here, tuple(sys.argv[1:]), share, _RESTARTS if restarts is None else restarts, run, device)
+    with stoppable("the same command goes on where it stopped"):
+        printed = job.result()
+    typer.echo(printed, nl=False)
+    return True
+
+
+def _run_here(arguments: Sequence[str]) -> str:
+    """Run a command line in this process; return what it prints. Its errors are raised."""
+    from tpsl.cli.main import app
+
+    with redirect_stdout(io.StringIO()) as printed:
+        app(list(arguments), prog_name="tpsl", standalone_mode=False)
+    return printed.getvalue()

@@ -72,10 +72,10 @@ def _pool(context: typer.Context, workers: int) -> Iterator[int | TaskPool]:
     if share is None:
         yield workers
         return
-    from tpsl.on_ray.cluster import connected, own_errors
+    from tpsl.on_ray.cluster import connected
     from tpsl.on_ray.task_pool import RayTaskPool
 
-    with connected() as ray, own_errors():
+    with connected() as ray:
         yield RayTaskPool(ray, share)
 
 

@@ -7,8 +7,9 @@ belongs to one party, as its machines do: nothing of another party's is ever han
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ def require_ray() -> ModuleType:
     """Return the module `ray`, or raise a sentence that says how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is made here reports to nobody
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     try:
         import ray
     except ImportError:
@@ -34,24 +36,26 @@ def require_ray() -> ModuleType:
 
 
 @contextmanager
-def connected(*, show_output: bool = False) -> Iterator[ModuleType]:
+def connected() -> Iterator[ModuleType]:
     """Be connected to the cluster that Ray's own rules find until the block ends; yields the module `ray`.
 
     That is the one at RAY_ADDRESS, or the one that was started on this machine, or else one that is made for the block.
-    What the cluster's processes print on standard error is shown here if `show_output` says so.
+    What its processes print stays in Ray's own log files, and what Ray says of them goes to standard error. Errors are
+    those that were raised there (`own_errors`).
     """
     ray = require_ray()
-    if ray.is_initialized():
-        yield ray
-        return
-    try:
-        ray.init(logging_level="error", log_to_driver=show_output)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RayError(f"no Ray cluster can be reached: {str(error).splitlines()[0]}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    with own_errors(), redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield ray
+            return
+        try:
+            ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise RayError(f"no Ray cluster can be reached: {_in_one_line(error)}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 @dataclass(frozen=True)
@@ -119,13 +123,34 @@ def own_errors() -> Iterator[None]:
     """Raise what the work has raised in a process of the cluster, not Ray's account of it."""
     from ray.exceptions import RayError as LostByRay
     from ray.exceptions import RayTaskError
+    from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 
     try:
         yield
+    except WorkerGroupError as error:
+        raise _most_telling([failure for _, failure in sorted(error.worker_failures.items())]) from error
     except RayTaskError as error:
-        cause = error.cause
-        while isinstance(cause, RayTaskError):
-            cause = cause.cause
-        raise cause if isinstance(cause, Exception) else error from None
-    except LostByRay as error:
-        raise RayError(f"the Ray cluster has lost a process again and again: {str(error).splitlines()[0]}") from error
+        raise _most_telling([error]) from error
+    except (LostByRay, TrainingFailedError) as error:
+        raise RayError(f"the Ray cluster has lost its processes: {_in_one_line(error)}") from error
+
+
+def _most_telling(failures: Sequence[BaseException]) -> Exception:
+    """Return the cause that is a sentence for the user, if there is one: the others may be that a worker was lost."""
+    causes = [cause for failure in failures for cause in _causes(failure)]
+    for cause in causes:
+        if isinstance(cause, ValueError | OSError):
+            return cause
+    return RayError(f"a process of the Ray cluster has failed: {_in_one_line(causes[-1])}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield what the work has raised, without what Ray has made of it; Ray's own classes have the cause as a part."""
+    while error is not None:
+        if not hasattr(error, "cause"):
+            yield error
+        error = getattr(error, "cause", None) or error.__cause__
+
+
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -74,14 +74,16 @@ class FeatureParty:
         cut = self._cuts.popleft()
         cut.backward(gradients.to(cut.device) / records)  # type: ignore[no-untyped-call]
 
-    def relearn(self, rows: Rows, sent: Tensor, gradients: Tensor) -> None:
+    def relearn(self, rows: Rows, sent: Tensor, gradients: Tensor, records: int) -> None:
         """Update once more on what an earlier step exchanged: the embeddings `e_i` and the `g̃_i` that came back.
+
+        `records` is the size n of the whole batch.
 
         `g̃_i` counts `max(0, cos(f(x_i), e_i))`: less, the further the embedding has turned since (Fu et al. 2022).
         """
         cut = self.share(rows)
         weights = likeness(cut.detach(), sent.to(cut.device))
-        cut.backward(gradients.to(cut.device) * weights[:, None] / len(rows))  # type: ignore[no-untyped-call]
+        cut.backward(gradients.to(cut.device) * weights[:, None] / records)  # type: ignore[no-untyped-call]
         self.update()
 
     def update(self) -> None:

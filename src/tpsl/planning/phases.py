@@ -1,8 +1,10 @@
 """The time of a rehearsal, taken apart, and put together again for a job of another size:
 
-    time = set-up(records) + steps · step + epochs · evaluation(records) + checkpoints · checkpoint + end(records)
+    time = programs + set-up(records) + steps · step + epochs · evaluation(records)
+                    + checkpoints · checkpoint + end(records)
 
-`step` and `checkpoint` are means, the other three lines a + b·n through rehearsals of different numbers of records.
+`programs`, `step` and `checkpoint` are means, the others lines a + b·n through rehearsals of different numbers n of
+records.
 """
 
 from __future__ import annotations
@@ -14,45 +16,50 @@ from statistics import fmean
 
 from tpsl.planning.counts import Counts
 from tpsl.planning.rehearsal import Rehearsal
-from tpsl.planning.stopwatch import STEP, Stamp
+from tpsl.planning.stopwatch import STARTED, STEP, Stamp
 
 _WARM_UP = 3
 """Steps that count as set-up: what the first ones load and compile is loaded and compiled once."""
-EVALUATION, CHECKPOINT = "epoch", "checkpoint"
-"""The events that end an evaluation and a checkpoint."""
+EVALUATION, CHECKPOINT, FINISHED = "epoch", "checkpoint", "finished"
+"""The events that end an evaluation, a checkpoint and a party's part of the job."""
 
 
 @dataclass(frozen=True)
 class Phases:
     """What one rehearsal took, in seconds."""
 
+    programs: float
+    """From the commands to when they are loaded, and from the last result to the end of the last process."""
     set_up: float
-    """From the commands to the first step: programs, reading, encoding, the vault, the release, building the halves."""
+    """From then to the first step: reading, encoding, the vault, the release, building the halves."""
     step: float
     evaluation: float
     checkpoint: float
     end: float
-    """From the last checkpoint to the end of the last process; all, where no network is trained."""
+    """From the last checkpoint to the result; all of it, where no network is trained."""
 
     @classmethod
     def of(cls, rehearsal: Rehearsal) -> Phases:
         """Return the phases that a rehearsal shows at the party that knows of every step."""
-        stamps = [
-            stamp
-            for stamp in rehearsal.stamps[rehearsal.trainer]
-            if stamp.event in (STEP, EVALUATION, CHECKPOINT) and stamp.step
-        ]
+        stamps = rehearsal.stamps[rehearsal.trainer]
+        started = next(stamp.seconds for stamp in stamps if stamp.event == STARTED)
+        finished = next(stamp.seconds for stamp in reversed(stamps) if stamp.event == FINISHED)
+        programs = rehearsal.seconds - (finished - started)
+        stamps = [stamp for stamp in stamps if stamp.event in (STEP, EVALUATION, CHECKPOINT) and stamp.step]
         if not stamps:
-            return cls(0.0, 0.0, 0.0, 0.0, rehearsal.seconds)
+            return cls(programs, 0.0, 0.0, 0.0, 0.0, finished - started)
         step = _step_seconds(stamps)
         warm = [stamp for stamp in stamps if stamp.event == STEP][:_WARM_UP][-1]
-        evaluations = [after.seconds - before.seconds for before, after in pairwise(stamps) if after.event == EVALUATION]
+        evaluations = [
+            after.seconds - before.seconds for before, after in pairwise(stamps) if after.event == EVALUATION
+        ]
         return cls(
-            set_up=max(0.0, warm.seconds - rehearsal.begun - warm.step * step),
+            programs,
+            set_up=max(0.0, warm.seconds - started - warm.step * step),
             step=step,
             evaluation=fmean(evaluations) if evaluations else 0.0,
             checkpoint=_checkpoint_seconds(stamps, step),
-            end=rehearsal.begun + rehearsal.seconds - stamps[-1].seconds,
+            end=finished - stamps[-1].seconds,
         )
 
 
@@ -82,6 +89,7 @@ class Line:
 class TimeModel:
     """What a job takes on this machine."""
 
+    programs: float
     set_up: Line
     step: float
     evaluation: Line
@@ -95,6 +103,7 @@ class TimeModel:
         found = [(rehearsal.counts, Phases.of(rehearsal)) for rehearsal in rehearsals]
         longest = max(found, key=lambda pair: pair[0].rows)[1]
         return cls(
+            fmean(phases.programs for _, phases in found),
             Line.through([(counts.rows, phases.set_up) for counts, phases in found]),
             longest.step,
             Line.through([(counts.evaluated, phases.evaluation) for counts, phases in found]),
@@ -105,6 +114,7 @@ class TimeModel:
     def seconds(self, counts: Counts) -> dict[str, float]:
         """Return the seconds of each phase of a job."""
         return {
+            "programs": self.programs,
             "set-up": self.set_up.at(counts.rows),
             "steps": counts.steps * self.step,
             "evaluations": counts.epochs * self.evaluation.at(counts.evaluated),
@@ -122,11 +132,8 @@ def _step_seconds(stamps: Sequence[Stamp]) -> float:
 
 
 def _checkpoint_seconds(stamps: Sequence[Stamp], step: float) -> float:
-    """Return the mean of a checkpoint here and what the next step waits for that of the other side."""
-    found = []
-    for number, (before, after) in enumerate(pairwise(stamps), 2):
-        if after.event == CHECKPOINT:
-            follows = stamps[number : number + 1]
-            waited = max(0.0, follows[0].seconds - after.seconds - step) if follows else 0.0
-            found.append(after.seconds - before.seconds + waited)
-    return fmean(found) if found else 0.0
+    """Return the mean of a checkpoint here, and of what the step after one waits for that of the other side."""
+    pairs = list(pairwise(stamps))
+    own = [after.seconds - before.seconds for before, after in pairs if after.event == CHECKPOINT]
+    waits = [after.seconds - before.seconds - step for before, after in pairs if before.event == CHECKPOINT]
+    return (fmean(own) if own else 0.0) + max(0.0, fmean(waits) if waits else 0.0)

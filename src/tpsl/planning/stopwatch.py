@@ -15,14 +15,14 @@ from tpsl.training.observer import Fact, NullObserver
 from tpsl.training.sink import LoggedRun
 
 NAME = "stopwatch"
-STEP = "step"
+STARTED, STEP = "started", "step"
 
 
 class Stamp(NamedTuple):
     """A moment of a run."""
 
     event: str
-    """The name of an event, or `STEP`."""
+    """The name of an event, or `STARTED` when the program is loaded, or `STEP`."""
     step: int
     """How many steps were done then."""
     seconds: float
@@ -32,11 +32,12 @@ class Stamp(NamedTuple):
 
 
 class Stopwatch(NullObserver):
-    """Writes a stamp for each step and each event, one line each; all up to an event are in the file when it is over."""
+    """Writes a stamp for each step and each event, one a line; an event and all before it are in the file at once."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
         self._step = 0
+        self.event(STARTED)
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Note that a step is done."""
