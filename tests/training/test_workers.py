@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpsl.training.job import JobError, make_job
+from tpsl.training.job import make_job
 from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
@@ -29,7 +29,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "training": {**PLAIN, "micro_batches": 2, "staleness": 1, "local_updates": 1, "patience": 1, "head": "local"},
         "model": {"members": 2, "wide": True},
     },
-    "pre-trained, two draws": {"training": {**PLAIN, "pretrain": {"method": "masked", "epochs": 1}}, "privacy": {"draws": 2}},
+    "pre-trained, two draws": {
+        "training": {**PLAIN, "pretrain": {"method": "masked", "epochs": 1}},
+        "privacy": {"draws": 2},
+    },
     "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True, "random_features": 16}},
     "handed over": {"training": {**PLAIN, "exchange": "labels"}},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -73,7 +74,7 @@ def join(
         encoder = setup.encoders().get(party)
         side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
-        act = (lambda: exchange.learn(setup, side)) if job.hands_over else (lambda: exchange.train(setup, side))
+        act = partial(exchange.learn if job.hands_over else exchange.train, setup, side)
         if workers.are_several:  # when the disk is full they are started again as a whole
             return act()
         return with_space(act, [setup.run.path], local.wait, watching.notice)

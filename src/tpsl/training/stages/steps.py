@@ -113,9 +113,9 @@ class _Answered(NamedTuple):
     @classmethod
     def joined(cls, parts: list[_Answered]) -> _Answered:
         """Return the parts of a step as one."""
-        batches, rows, received, sent, records = zip(*parts, strict=True)
-        tensors = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in (received, sent))
-        return cls(np.concatenate(batches), np.concatenate(rows), *tensors, records[0])
+        batches, rows, *tensors, records = zip(*parts, strict=True)
+        received, sent = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in tensors)
+        return cls(np.concatenate(batches), np.concatenate(rows), received, sent, records[0])
 
 
 async def _ask(role: FeatureRole, stretch: range) -> float:
