@@ -181,6 +181,11 @@ class Local(BaseModel):
         """Return where metrics are served: host and port; None: nowhere."""
         return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
 
+    @property
+    def shards_tables(self) -> bool:
+        """Whether the rows of this party's embedding table are divided over its workers."""
+        return self.tables == "sharded"
+
     def starting_point(self) -> StartingPoint | None:
         """Return what training begins with; None: weights from the job's seed."""
         from tpsl.training.warm_start import StartingPoint
