@@ -120,7 +120,7 @@ def serve(
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
     """
     side = Side.of(context, job, local, "label")
-    if trains_on_ray(context, side.out, side.local.device):
+    if trains_on_ray(context, side):
         return
 
     from tpsl.training.one_process import ALL_STEPS
@@ -162,7 +162,7 @@ def join(
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
     """
     side = Side.of(context, job, local)
-    if trains_on_ray(context, side.out, side.local.device):
+    if trains_on_ray(context, side):
         return
 
     from tpsl.training.join import join as run
