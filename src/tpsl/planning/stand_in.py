@@ -19,6 +19,7 @@ from tpsl.data.config import LabelFile, OwnData, SyntheticData, TableData, Table
 from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.data.new_files import new_table
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.locations import is_there
 from tpsl.tables.reading import BLOCK_ROWS, dialect_of, is_parquet, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
@@ -77,16 +78,15 @@ def field_counts(job: Job, local: Mapping[str, Local]) -> dict[str, int]:
 
 def _records_in_files(data: TableData, progress: Progress) -> int:
     for file in (*data.features, data.label):
-        if is_parquet(file.path) and file.path.exists():
-            return rows_in_parquet(file.path)
-        if file.path.exists():
-            return sum(block.rows for block in read_blocks(file.path, [], dialect_of(file.path), progress=progress))
+        if is_there(file.path):
+            blocks = read_blocks(file.path, [], dialect_of(file.path), progress=progress)
+            return rows_in_parquet(file.path) or sum(block.rows for block in blocks)
     raise ValueError("no file of the job is on this machine: say with --rows how many records it has")
 
 
 def _written(file: TableFile, data: TableData, rows: int, folder: Path, progress: Progress) -> TableFile:
     """Write the table of one party and return where it is."""
-    path = folder / (f"{file.party}.parquet" if is_parquet(file.path) else f"{file.party}.csv")
+    path = folder / (f"{file.party}.parquet" if is_parquet(file.path.name) else f"{file.party}.csv")
     rng, draw = np.random.default_rng(0), _Values(file)
     columns = _columns(file, data, rng, draw, 0, min(rows, BLOCK_ROWS))
     schema = pa.table(dict(columns)).schema
@@ -125,7 +125,7 @@ class _Values:
             **dict.fromkeys(file.dates, _dates),
         }
         self._first: Columns = {}
-        if self._invented and file.path.exists():
+        if self._invented and is_there(file.path):
             with suppress(StopIteration):
                 block = next(read_blocks(file.path, list(self._invented), dialect_of(file.path)))
                 self._first = block.columns
