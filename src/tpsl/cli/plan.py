@@ -109,6 +109,7 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         **asdict(prediction.counts),
         "steps": prediction.counts.steps,
         "seconds": prediction.seconds,
+        "seconds_here": prediction.seconds_here,
         "phases": prediction.phases,
         "step_seconds": prediction.step,
         "bytes_to_label": prediction.to_label,
@@ -126,7 +127,7 @@ Comparison = tuple[str, float, float, Callable[[float], str]]
 def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
     """Yield what was predicted for this machine, and what was measured on it."""
     assert ran.carried is not None
-    yield "time", prediction.seconds, ran.seconds, _time
+    yield "time", prediction.seconds_here, ran.seconds, _time
     for what, predicted, measured in zip(
         ("to the label party", "from the label party"),
         (prediction.to_label, prediction.from_label),

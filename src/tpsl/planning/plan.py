@@ -53,6 +53,8 @@ class Prediction:
     """Seconds of each phase."""
     step: float
     """Seconds of a step."""
+    seconds_here: float
+    """Seconds of all of it on this machine, without a network."""
     to_label: int
     """Bytes on the connections to the label party."""
     from_label: int
@@ -134,6 +136,7 @@ def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) 
         counts,
         phases,
         step,
+        sum(model.seconds(counts).values()),
         to_label,
         from_label,
         crossing,
