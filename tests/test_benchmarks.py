@@ -42,6 +42,7 @@ SHORT = {
         *("--rounds", "2", "--threads", "1", "--json"),
     ],
     "vault.py": ["20000"],
+    "workers.py": ["--rows", "2000", "--batch", "64", "--steps", "2", "--json"],
 }
 SECONDS = 300
 
