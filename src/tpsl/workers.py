@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpsl.files import shortened
+
 _PATIENCE = timedelta(days=30)
 """How long a worker waits for another: it may be waiting for a peer. One that has died is noticed at once."""
 _BETWEEN_LOOKS = 0.005
@@ -189,7 +191,7 @@ def _together() -> Iterator[Any]:
     try:
         yield group
     except RuntimeError as error:
-        raise WorkerLost(f"another worker of this party has ended: {str(error).splitlines()[0]}") from error
+        raise WorkerLost(f"another worker of this party has ended: {shortened(str(error))}") from error
 
 
 def _as_bytes(rows: Tensor) -> Tensor:

@@ -84,7 +84,9 @@ def learn(
     ):
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
-        setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        setup = RunSetup(
+            side.job, RunFolder(side.out), own, device, watching=watching, start=start, workers=workers
+        )
         if learner in (NETWORK, TUNED):
             require_no_learner(setup.run, "choose another --out")
         if learner == TUNED:
@@ -97,7 +99,8 @@ def learn(
             _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
             return
         result = run(setup, side.party, side.local, labels, ca)
-    show_result(result, json)
+    if side.speaks:
+        show_result(result, json)
 
 
 def _require_known(learner: str) -> None:

@@ -135,7 +135,7 @@ class LabelParty:
         """
         own = self._own_share(rows)
         log_odds = self.logit_gradient.loss.log_odds(self._mean_logits(received, own))
-        return torch.cat([log_odds.reshape(len(rows), -1), *own], dim=1)
+        return torch.cat([log_odds[:, None].flatten(1), *own], dim=1)
 
     def _own_share(self, rows: Rows) -> list[Tensor]:
         return [self.own.embed(rows)] if self.own is not None else []

@@ -34,6 +34,7 @@ from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 if TYPE_CHECKING:
     from tpsl.training.vaults import VaultChoice
     from tpsl.training.warm_start import StartingPoint
+    from tpsl.workers import Workers
 
 
 class LocalError(ValueError):
@@ -47,10 +48,11 @@ def _host_and_port(address: str) -> str:
     return address
 
 
-def _reachable(address: str) -> str:
-    if _host_and_port(address).endswith(":0"):
-        raise ValueError("nobody can be reached at port 0")
-    return address
+def _reachable(addresses: str) -> str:
+    for address in addresses.split(","):
+        if _host_and_port(address).endswith(":0"):
+            raise ValueError("nobody can be reached at port 0")
+    return addresses
 
 
 def _in_numbers(address: str) -> str:
@@ -72,7 +74,11 @@ class Local(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     listen: ListenAddress | None = Field(None, description="Label party: where to listen; port 0 takes a free one.")
-    connect: ConnectAddress | None = Field(None, description="Feature party: where the label party listens.")
+    connect: ConnectAddress | None = Field(
+        None,
+        description="Feature party: where the label party listens; if it has several workers, where each of them does, "
+        "separated by commas.",
+    )
     certificates: LocalPath | None = Field(None, description="Folder with ca.pem, cert.pem and key.pem.")
     out: LocalPath | None = Field(None, description="Run folder; an interrupted run in it is resumed.")
     start_from: LocalPath | None = Field(
@@ -138,6 +144,11 @@ class Local(BaseModel):
     precision: Literal["float32", "tf32"] = Field(
         "float32",
         description="On a GPU, 'tf32' rounds the factors of matrix products to 11 significant bits: twice as fast.",
+    )
+    tables: Literal["replicated", "sharded"] = Field(
+        "replicated",
+        description="Several workers: 'sharded' divides the rows of this party's embedding table over them; "
+        "'replicated' gives all rows to each.",
     )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
@@ -260,13 +271,27 @@ def listen_address(local: Local) -> str:
     return local.listen
 
 
-def connect_address(local: Local) -> str:
-    """Return where a feature party finds the label party."""
+def worker_address(local: Local, workers: Workers) -> str:
+    """Return where a worker of the label party listens: those of one machine at ports that follow each other."""
+    host, port = listen_address(local).rsplit(":", 1)
+    return f"{host}:{int(port) + workers.number_on_machine if int(port) else 0}"
+
+
+def connect_addresses(local: Local) -> list[str]:
+    """Return where a feature party finds the workers of the label party, in order."""
     if local.connect is None:
         raise LocalError(
             "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
         )
-    return local.connect
+    return local.connect.split(",")
+
+
+def connect_address(local: Local) -> str:
+    """Return where a feature party finds the label party, where it has one worker."""
+    (address, *others) = connect_addresses(local)
+    if others:
+        raise LocalError(f"one address of the label party is needed, not {1 + len(others)}: {local.connect}")
+    return address
 
 
 def certificates_of(local: Local, party: str) -> Certificates:

@@ -17,7 +17,7 @@ from tpsl.data.id_columns import id_warnings
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.placement import Placement
 from tpsl.training.durability import Durability
-from tpsl.training.job import Job
+from tpsl.training.job import Job, JobError
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
@@ -59,12 +59,29 @@ class RunSetup:
     def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
         """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
 
-        Of several workers the first holds it for all.
+        Of several workers the first holds it for all. What several cannot do is an error.
         """
+        if self.workers.are_several:
+            self._require_possible()
         started = self.run.started(self.job, parties, moved=moved, own=self.own)
         with started if self.workers.is_first else nullcontext():
             self.workers.wait_for_all()
             yield
+
+    def _require_possible(self) -> None:
+        """Raise a JobError if the run is one for a party of one worker."""
+        reasons = {
+            "a transcript is recorded": self.record_steps > 0,
+            "it is one of a search": self.search is not None,
+            "labels arrive while it trains": self.job.has_late_labels,
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise JobError(f"this run is for one worker, not for {self.workers.count}: {reason}")
+
+    def of_first(self) -> RunSetup:
+        """Return the same run as the first worker has it where it does all by itself."""
+        return replace(self, workers=ALONE)
 
     def begun(self, parties: Collection[str]) -> RunSetup:
         """Return the same run with what these parties begin with in its folder, which this process holds."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_for_process
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
 from tpsl.data.dataset import Dataset
+from tpsl.processes import end_with_parent
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
@@ -126,16 +124,8 @@ _given: list[Callable[[], object]] = []
 def _start_worker(given: Any) -> None:
     torch.set_num_threads(1)
     _given[:] = given
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
 def _run(number: int) -> None:
     _given[number]()
-
-
-def _end_with_parent() -> None:
-    """End a worker whose parent was killed: it would wait for its next task for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for_process([parent.sentinel])
-        os._exit(1)

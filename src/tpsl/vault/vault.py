@@ -21,6 +21,7 @@ from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.id_order import IdsInOrder
+from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
@@ -28,7 +29,7 @@ from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
-from tpsl.vault.portions import portions_of
+from tpsl.vault.portions import Portion, portions_of
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
@@ -65,7 +66,12 @@ class Vault:
 
     @classmethod
     def create(
-        cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = (), counts_people: bool = False
+        cls,
+        path: str | PathLike[str],
+        *,
+        classes: int = 2,
+        batches: Iterable[Batch] | Incoming = (),
+        counts_people: bool = False,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
@@ -85,7 +91,7 @@ class Vault:
                 storage.write_schema(connection)
                 details = {"classes": int(classes), "format": storage.FORMAT}
                 ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                adding.add(connection, path, int(classes), portions_of(batches, int(classes)))
+                adding.add(connection, path, int(classes), _portions(batches, int(classes)))
         except BaseException:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
@@ -93,6 +99,8 @@ class Vault:
                 with contextlib.suppress(OSError):  # another process has put something there
                     path.rmdir()
             raise
+        if isinstance(batches, Incoming):
+            batches.clear()
         return cls.open(path)
 
     @classmethod
@@ -118,6 +126,13 @@ class Vault:
             return False
         with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
             return not storage.is_blank(connection)
+
+    @classmethod
+    def require_free(cls, path: str | PathLike[str]) -> None:
+        """Raise a `VaultError` unless a vault can be created at `path`."""
+        storage.require_free(Path(path))
+        if cls.exists(path):
+            raise VaultError(f"{path} already holds a vault")
 
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
@@ -158,13 +173,16 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return overlap_of(self._connection, ids, self._find(ids), labels)
 
-    def add(self, batches: Iterable[Batch]) -> Added:
+    def add(self, batches: Iterable[Batch] | Incoming) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
         with storage.writing(self._connection, self.path):
-            return adding.add(self._connection, self.path, self.classes, portions_of(batches, self.classes))
+            added = adding.add(self._connection, self.path, self.classes, _portions(batches, self.classes))
+        if isinstance(batches, Incoming):
+            batches.clear()
+        return added
 
     def release(
         self,
@@ -465,3 +483,7 @@ class Vault:
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
         return positions
+
+
+def _portions(batches: Iterable[Batch] | Incoming, classes: int) -> Iterator[Portion]:
+    return batches.portions() if isinstance(batches, Incoming) else portions_of(batches, classes)

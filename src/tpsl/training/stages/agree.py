@@ -67,17 +67,17 @@ async def feature(role: FeatureRole) -> None:
     peers = workers_of(role.channel)
     rounds, starts = dict[int, int](), dict[int, Start]()
     if role.order is not None:
-        (rounds[0], role.order), ordered = (role.order.round, None), role.order.round
-        await role.channel.send(Position(ordered, offered))
+        rounds[0], role.order = role.order.round, None
+        await role.channel.send(Position(rounds[0], offered))
     while len(starts) < len(peers):
         number, message = await receive_from_any(role.channel)
-        message = checked_message(role.channel.peer, message, Rewind, Start)
-        if isinstance(message, Rewind):
-            rounds[number] = message.round
+        due: Rewind | Start = checked_message(role.channel.peer, message, Rewind, Start)
+        if isinstance(due, Rewind):
+            rounds[number] = due.round
             starts.pop(number, None)
-            await peers[number].send(Position(message.round, offered))
+            await peers[number].send(Position(due.round, offered))
         else:
-            starts[number] = _checked_start(role, message, rounds.get(number), offered)
+            starts[number] = _checked_start(role, due, rounds.get(number), offered)
     role.wait_until_ready(peers.values())
     decided = [[start.step, start.division] for start in starts.values()]
     role.done, role.schedule.division = role.workers.from_first(decided[0])

@@ -113,9 +113,9 @@ class _Answered(NamedTuple):
     @classmethod
     def joined(cls, parts: list[_Answered]) -> _Answered:
         """Return the parts of a step as one."""
-        batches, rows, received, sent, records = zip(*parts, strict=True)
-        tensors = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in (received, sent))
-        return cls(np.concatenate(batches), np.concatenate(rows), *tensors, records[0])
+        batches, rows, *tensors, records = zip(*parts, strict=True)
+        received, sent = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in tensors)
+        return cls(np.concatenate(batches), np.concatenate(rows), received, sent, records[0])
 
 
 async def _ask(role: FeatureRole, stretch: range) -> float:
@@ -141,7 +141,10 @@ class _UnderWay:
         """The parts that were sent and have no gradients yet."""
         self._recent: deque[tuple[Rows, Tensor, Tensor, int]] = deque(maxlen=role.job.training.local_updates)
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
-        part_bytes = wire_bytes((role.schedule.part_rows, role.party.bottom.width), role.job.training.wire)
+        part = role.schedule.part_rows, role.party.bottom.width
+        if role.workers.are_several:  # the same number at all workers, and what `one_process.in_step` counts
+            part = role.schedule.largest_part, role.job.widest_share
+        part_bytes = wire_bytes(part, role.job.training.wire)
         self._most_unanswered = max(2, WINDOW // (part_bytes + 2 * MESSAGE_OVERHEAD))
 
     async def forward(self, step: int) -> None:
