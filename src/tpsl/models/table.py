@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
+from tpsl.models.computing import product_type
 from tpsl.models.layers import padded_width
 
 
@@ -42,7 +43,7 @@ class Table(nn.Embedding):
         if not self._keeps_gradients():
             return super().forward(categorical)
         rows = categorical.reshape(-1, categorical.shape[-1])
-        found: Tensor = _LookUp.apply(self.weight, self.touched, rows, None)  # type: ignore[no-untyped-call]
+        found: Tensor = _LookUp.apply(self.weight, self.touched, rows, None, torch.float32)  # type: ignore[no-untyped-call]
         return found.reshape(*categorical.shape, self.embedding_dim)
 
     def beside(self, categorical: Tensor, numeric: Tensor) -> Tensor:
@@ -51,7 +52,8 @@ class Table(nn.Embedding):
             width = categorical.shape[1] * self.embedding_dim + numeric.shape[1]
             numeric = functional.pad(numeric, (0, padded_width(width) - width))
         if self._keeps_gradients():
-            joined: Tensor = _LookUp.apply(self.weight, self.touched, categorical, numeric)  # type: ignore[no-untyped-call]
+            dtype = product_type(self.weight.device)
+            joined: Tensor = _LookUp.apply(self.weight, self.touched, categorical, numeric, dtype)  # type: ignore[no-untyped-call]
             return joined
         embeddings = self(categorical).flatten(start_dim=1)
         return torch.cat([embeddings, numeric], dim=1) if numeric.shape[1] else embeddings
@@ -64,10 +66,17 @@ class _LookUp(torch.autograd.Function):
     """Rows of a table side by side, and numbers behind them; the backward pass keeps the gradient of the rows."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, touched: list[Touched], rows: Tensor, numeric: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        touched: list[Touched],
+        rows: Tensor,
+        numeric: Tensor | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
         """Return `[n, F·d + N]`."""
         width = rows.shape[1] * weight.shape[1]
-        joined = weight.new_empty(rows.shape[0], width + (0 if numeric is None else numeric.shape[1]))
+        joined = weight.new_empty(rows.shape[0], width + (0 if numeric is None else numeric.shape[1]), dtype=dtype)
         gather(weight, rows, joined)
         if numeric is not None:
             joined[:, width:] = numeric
@@ -81,7 +90,7 @@ class _LookUp(torch.autograd.Function):
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
         ctx.touched.append(Touched(rows, gradient, ctx.begun))
-        return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
+        return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None, None
 
 
 class RowOptimizer(Optimizer):

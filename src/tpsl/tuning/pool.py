@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tpsl.data.dataset import Dataset
+from tpsl.models.computing import Computing, compute, computing
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
@@ -55,7 +56,9 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
     context.set_forkserver_preload(_IMPORTED_ONCE)
     everything = list(pending)
     given = SharedObjects([task.run for task in everything])
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(given,)) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_start_worker, initargs=(given, computing())
+    ) as pool:
         running: dict[Future[object], Task] = {}
         try:
             while pending or running:
@@ -97,8 +100,9 @@ _given: list[Callable[[], object]] = []
 """What this process is given to do, if it is a worker: all tasks in their order."""
 
 
-def _start_worker(given: Any) -> None:
+def _start_worker(given: Any, how: Computing) -> None:
     torch.set_num_threads(1)
+    compute(how)
     _given[:] = given
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
