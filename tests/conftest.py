@@ -8,12 +8,16 @@ import base64
 import functools
 import gc
 import json
+import logging
 import multiprocessing
 import os
+import pickle
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -276,6 +280,44 @@ def tcp_proxy() -> Iterator[Callable[[str], TcpProxy]]:
         proxy.close()
 
 
+class ObjectStorage:
+    """An S3-compatible server on this machine; PyArrow, fsspec and other processes find it by the environment."""
+
+    def __init__(self, endpoint: str) -> None:
+        from pyarrow import fs
+
+        self._files = fs.S3FileSystem(endpoint_override=endpoint, region="us-east-1", allow_bucket_creation=True)
+        self._buckets = 0
+
+    def put(self, content: dict[str, bytes]) -> str:
+        """Put objects, by their names, into a new bucket and return its URL."""
+        self._buckets += 1
+        bucket = f"bucket-{self._buckets}"
+        self._files.create_dir(bucket)
+        for name, data in content.items():
+            with self._files.open_output_stream(f"{bucket}/{name}") as file:
+                file.write(data)
+        return f"s3://{bucket}"
+
+
+@pytest.fixture(scope="module")
+def object_storage() -> Iterator[ObjectStorage]:
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "name")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield ObjectStorage(endpoint)
+    server.stop()
+
+
 IMPORTED_BEFORE_A_FORK = (
     "tpsl.cli.main",
     "tpsl.cli.live",
@@ -283,6 +325,7 @@ IMPORTED_BEFORE_A_FORK = (
     "tpsl.training.serve",
     "tpsl.training.join",
     "torch._dynamo",
+    "tpsl.kernels.rows_numba",
     "pyarrow.pandas_compat",
     "pandas",
     "sklearn.datasets",
@@ -303,6 +346,49 @@ def forks() -> ForkServerContext:
         patch.setenv("OMP_NUM_THREADS", "1")
         forkserver.ensure_running()
     return context
+
+
+WORKER = """
+import os, pathlib, pickle, runpy
+
+os.environ.update(described)
+from tpsl.workers import Workers
+
+try:
+    answer = runpy.run_path(path)[task](Workers.of_this_process(), *arguments)
+except Exception as error:
+    answer = error
+pathlib.Path(place).write_bytes(pickle.dumps(answer))
+"""
+InWorkers = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="session")
+def in_workers(forks: ForkServerContext) -> InWorkers:
+    """Call `in_workers(n, task, *arguments)`: what a function of a test file returns, or raises, in each of n workers.
+
+    Of one that was killed it is None. The function is called with the `Workers` of its process, which talk through gloo
+    as those of torchrun do.
+    """
+
+    def run(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        what = {"path": task.__code__.co_filename, "task": task.__name__, "arguments": arguments}
+        with tempfile.TemporaryDirectory() as answers:
+            started = []
+            for number in range(count):
+                place = {"WORLD_SIZE": str(count), "RANK": str(number), "LOCAL_RANK": str(number)}
+                scope = {**what, "described": described | place, "place": f"{answers}/{number}"}
+                started.append(forks.Process(target=exec, args=(WORKER, scope)))
+                started[-1].start()
+            for process in started:
+                process.join()
+            written = [Path(answers, str(number)) for number in range(count)]
+            return [pickle.loads(file.read_bytes()) if file.exists() else None for file in written]
+
+    return run
 
 
 # Ctrl-C does what it does in a terminal, also where the tests run in the background.

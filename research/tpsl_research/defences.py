@@ -20,6 +20,7 @@ from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
+from tpsl.models.placement import HERE, Placement
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top, weight_generator
@@ -166,7 +167,7 @@ def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
         noisy: NoisyLabels,
         features: Features | Inputs | None,
         own: OwnParts = NO_PARTS,
-        device: torch.device | None = None,
+        place: Placement = HERE,
     ) -> LabelParty:
         if (
             len(parties) != 1
@@ -179,7 +180,7 @@ def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
                 f"{defence.name} is for one feature party, a label party without features, "
                 "one member, no wide part and no averaging"
             )
-        top = build_top(job, parties, classes, own).to(device)
+        top = build_top(job, parties, classes, own).to(place.device)
         return DefendedLabelParty(
             top,
             HalfOptimizer(top, job.training.label_optimizer),

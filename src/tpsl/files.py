@@ -47,25 +47,44 @@ def naming_what_does_not_fit(path: Path, size: int = 0) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise DiskFull(path, size) from error
+        raise DiskFull(path, size or getattr(error, "size", 0)) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file; a crash at any moment leaves the old content or the new, never a part."""
-    beside = path.with_name(f".{path.name}.new")
-    with naming_what_does_not_fit(path, len(content)):
+    with replaced(path, len(content)) as draft:
+        write_durably(draft, content)
+
+
+@contextmanager
+def replaced(path: Path, size: int = 0) -> Iterator[Path]:
+    """Give the place of a draft, which replaces a file if it is written durably, and is removed if that fails."""
+    draft = draft_of(path)
+    with naming_what_does_not_fit(path, size):
         try:
-            write_durably(beside, content)
-            beside.replace(path)
+            yield draft
+            draft.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
         sync_folder(path.parent)
+
+
+def draft_of(path: Path) -> Path:
+    """Return where what is to be at this place is written."""
+    return path.with_name(f".{path.name}.new")
 
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a file whose content is on the disk afterwards; its name is only once its folder is synchronised."""
-    with naming_what_does_not_fit(path, len(content)), open_private(path, "wb") as file:
+    with naming_what_does_not_fit(path, len(content)), open_durably(path, "wb") as file:
         file.write(content)
+
+
+@contextmanager
+def open_durably(path: Path, mode: str) -> Iterator[IO[bytes]]:
+    """Open a file of its owner for writing; at the end all that was written is on the disk."""
+    with open_private(path, mode) as file:
+        yield file
         file.flush()
         if not _is_deferred(path):
             os.fsync(file.fileno())

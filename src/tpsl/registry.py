@@ -15,6 +15,8 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 Part = TypeVar("Part")
+_used: dict[str, None] = {}
+"""The modules that `use` has imported, in that order."""
 
 
 class ExtensionError(ValueError):
@@ -84,6 +86,12 @@ def use(modules: Iterable[str]) -> None:
     """Import modules that register parts when they are imported; those in the current folder are found too."""
     for name in modules:
         _module(name, f"the module {name!r}")
+        _used[name] = None
+
+
+def used() -> tuple[str, ...]:
+    """Return the modules that were imported by `use`: what another process of this program imports first."""
+    return tuple(_used)
 
 
 def imported(path: str, what: str) -> Any:

@@ -82,7 +82,7 @@ def test_daily_commands_come_first_and_other_packages_apart(tpsl: Any) -> None:
         ("train --mechanism lap", {"laplace"}),
         ("train --set training.ep", {"training.epochs="}),
         ("train --set privacy.estimator=p", {"privacy.estimator=posterior"}),
-        ("label serve job.yaml --set local.metr", {"local.metrics_port="}),
+        ("label serve job.yaml --set local.metr", {"local.metrics_host=", "local.metrics_port="}),
         ("vault release vault --set training.ep", set()),
         ("attack runs/fi", {"runs/first"}),
         ("report ru", {"runs/first", "runs/other"}),

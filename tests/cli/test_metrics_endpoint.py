@@ -20,9 +20,9 @@ from tpsl.transport.messages import Rewind
 
 
 @contextmanager
-def running(side: Literal["label", "feature"], *peers: str) -> Iterator[Live]:
+def running(side: Literal["label", "feature"], *peers: str, host: str = "127.0.0.1") -> Iterator[Live]:
     console = Console(file=io.StringIO())
-    with Live(side, peers=peers, epochs=2, metrics_port=0, console=console) as live:
+    with Live(side, peers=peers, epochs=2, metrics=(host, 0), console=console) as live:
         yield live
 
 
@@ -129,7 +129,7 @@ def test_it_is_there_for_this_machine_only_and_gone_afterwards() -> None:
 def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        live = Live("label", peers=[], epochs=1, metrics_port=port, console=Console(file=io.StringIO()))
+        live = Live("label", peers=[], epochs=1, metrics=("127.0.0.1", port), console=Console(file=io.StringIO()))
         with (
             pytest.raises(ValueError, match=rf"metrics cannot be served on 127\.0\.0\.1:{port} \(Address already"),
             live,
@@ -167,3 +167,13 @@ def test_no_other_site_gets_the_figures_through_a_browser() -> None:
             text = answer(live, *headers)
             assert text.split()[1] == "200", headers
             assert "tpsl_test_auc 0.75" in text
+
+
+def test_another_machine_asks_by_the_address_in_numbers() -> None:
+    """As kubelet and Prometheus do. A site that gives its own name to this machine has a name, not a number."""
+    with running("label", "airport", host="0.0.0.0") as live:
+        for host in ("10.1.2.3:9101", "10.1.2.3", "[fd00::7]:9101", "localhost"):
+            assert answer(live, f"Host: {host}").split()[1] == "200", host
+        for host in ("evil.example", "10.1.2.3.evil.example", "10.1.2.3,evil.example", "evil@10.1.2.3", "[::1", ""):
+            assert answer(live, f"Host: {host}").split()[1] == "403", host
+        assert answer(live, "Host: 10.1.2.3", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors").split()[1] == "403"

@@ -270,7 +270,7 @@ def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
 def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vault: Path, tmp_path: Path) -> None:
     more = write_csv(tmp_path / "more.csv", [1, 0], first=RECORDS)
     sentence = tpsl("vault", "add", vault, more, *COLUMNS[:4]).error()
-    assert f"{more}: the record 'r{RECORDS}' is new and has no unit" in sentence
+    assert f"{more}, row 1: the record 'r{RECORDS}' is new and has no unit" in sentence
     bare = tmp_path / "bare"
     tpsl("vault", "create", bare, more, *COLUMNS[:4])
     sentence = tpsl("vault", "add", bare, write_csv(tmp_path / "new.csv", [1]), *COLUMNS).error()

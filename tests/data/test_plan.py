@@ -14,7 +14,7 @@ PLANS = st.builds(
     st.integers(1, 400),
     st.integers(1, 120),
     st.integers(0, 2**63 - 1),
-    st.sampled_from(["shuffled", "arrival"]),
+    st.sampled_from(["shuffled", "blockwise", "arrival"]),
 )
 
 
@@ -69,13 +69,13 @@ def test_arrival_keeps_the_order_of_the_rows() -> None:
 
 def test_digests_differ_exactly_where_plans_do() -> None:
     plans = [BatchPlan(100, 10, 0), BatchPlan(101, 10, 0), BatchPlan(100, 11, 0), BatchPlan(100, 10, 1)]
-    plans.append(BatchPlan(100, 10, 0, "arrival"))
+    plans += [BatchPlan(100, 10, 0, "arrival"), BatchPlan(100, 10, 0, "blockwise")]
     assert len({plan.digest() for plan in plans}) == len(plans)
     assert BatchPlan(100, 10, 0).digest() == plans[0].digest()
 
 
 def test_a_batch_cannot_be_changed_by_its_user() -> None:
-    for order in ("shuffled", "arrival"):
+    for order in ("shuffled", "blockwise", "arrival"):
         with pytest.raises(ValueError, match="read-only"):
             BatchPlan(10, 4, 0, order).batch(0)[0] = 5  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tpsl.kernels.rows import gather, has_loops
 from tpsl.kernels.rows_numba import _compiled, _ranges_of_fields
 from tpsl.models.layers import PaddedLinear
-from tpsl.models.table import Table, lazy_optimizer
+from tpsl.models.table import Table, Touched, lazy_optimizer
 
 NAMES = ["sgd", "adagrad", "adam"]
 OF_TORCH: dict[str, Any] = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}
@@ -200,7 +200,7 @@ def test_what_is_not_a_row_is_refused_and_nothing_changes(name: str, wrong: int)
     with pytest.raises(IndexError, match=f"the table has rows 0 to 39; .*{wrong}.* were looked up"):
         table(rows)
     assert table.touched is not None
-    table.touched.append((rows, torch.ones(1, 2 * DIM)))
+    table.touched.append(Touched(rows, torch.ones(1, 2 * DIM)))
     with pytest.raises(IndexError, match="the table has rows 0 to 39"):
         optimizer.step()
     assert torch.equal(table.weight, before)

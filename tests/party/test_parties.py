@@ -276,13 +276,13 @@ def test_a_feature_party_learns_again_from_records_whose_embeddings_have_not_tur
     sent, before = once.forward(rows), weights_of(once.bottom)
     once.backward(gradients, N)
     once.update()
-    again.relearn(rows, sent, gradients)
+    again.relearn(rows, sent, gradients, N)
     for mine, plain in zip(again.bottom.parameters(), once.bottom.parameters(), strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)
     signs = torch.where(torch.arange(N) < N // 2, 1.0, -1.0)[:, None]
-    turned.relearn(rows, signs * sent, gradients)
+    turned.relearn(rows, signs * sent, gradients, N)
     half = feature_party(1)
-    half.relearn(rows[: N // 2], sent[: N // 2], gradients[: N // 2])
+    half.relearn(rows[: N // 2], sent[: N // 2], gradients[: N // 2], N // 2)
     for mine, plain in zip(changes(turned.bottom, before), changes(half.bottom, before), strict=True):
         torch.testing.assert_close(mine, plain / 2, rtol=1e-4, atol=1e-6)
 
@@ -297,11 +297,11 @@ def test_a_label_party_learns_again_from_records_whose_gradients_have_not_turned
     before = weights_of(once.top)
     sent = once.backward(rows, rows, received, N)
     once.update()
-    again.relearn(rows, rows, received, sent)
+    again.relearn(rows, rows, received, sent, N)
     for part, (half, _) in once.halves.items():
         for mine, plain in zip(again.halves[part][0].parameters(), half.parameters(), strict=True):
             torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)
-    turned.relearn(rows, rows, received, [-gradients for gradients in sent])
+    turned.relearn(rows, rows, received, [-gradients for gradients in sent], N)
     assert all(torch.equal(change, torch.zeros_like(change)) for change in changes(turned.top, before))
 
 

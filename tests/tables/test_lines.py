@@ -6,6 +6,12 @@ import pytest
 from tpsl.tables import DataError, reading
 from tpsl.tables import lines as lines_module
 from tpsl.tables.lines import LineStream
+from tpsl.tables.locations import StoredFile, files_of
+
+
+def stored(path: Path) -> StoredFile:
+    (file,) = files_of(path)
+    return file
 
 
 def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +33,7 @@ def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pyte
 def test_a_stream_gives_whole_lines_and_knows_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "PIECE_BYTES", 3)
     (tmp_path / "text").write_bytes(b"ab\ncd\nefgh\nij")
-    with LineStream(tmp_path / "text") as stream:
+    with LineStream(stored(tmp_path / "text")) as stream:
         assert stream.read(7) == b"ab\ncd\n"
         assert (stream.lines, stream.unfinished_line) == (2, None)
         assert stream.read(7) == b"efgh\n"
@@ -47,7 +53,7 @@ def test_a_stream_gives_whole_lines_and_knows_their_number(tmp_path: Path, monke
 )
 def test_lines_that_are_no_records_are_named_where_every_line_is_one(tmp_path: Path, text: bytes, fault: str) -> None:
     (tmp_path / "text").write_bytes(text)
-    with LineStream(tmp_path / "text") as stream:
+    with LineStream(stored(tmp_path / "text")) as stream:
         assert stream.read(100) == text
-    with LineStream(tmp_path / "text", strict_lines=True) as stream, pytest.raises(DataError, match=fault):
+    with LineStream(stored(tmp_path / "text"), strict_lines=True) as stream, pytest.raises(DataError, match=fault):
         stream.read(100)

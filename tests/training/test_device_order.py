@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from tpsl.data.plan import BatchPlan
+from tpsl.data.plan import BatchPlan, Order
 from tpsl.training.device_order import Records, epoch_order
 
 CPU = torch.device("cpu")
 
 
-def test_the_order_of_an_epoch_is_that_of_the_plan() -> None:
+@pytest.mark.parametrize("kind", ["shuffled", "blockwise"])
+def test_the_order_of_an_epoch_is_that_of_the_plan(kind: Order) -> None:
     for rows in (1, 2, 1000, 4097):
-        plan = BatchPlan(rows, 100, seed=3)
+        plan = BatchPlan(rows, 100, 3, kind)
         for epoch in range(2):
             steps = range(epoch * plan.batches_per_epoch, (epoch + 1) * plan.batches_per_epoch)
             order = epoch_order(plan, epoch, CPU)

@@ -32,22 +32,24 @@ LIMIT = 60.0
 # function through which all files but transcripts go.
 PARTY = """
 import errno, pathlib, time
+from contextlib import contextmanager
 from tpsl import files
-from tpsl.training import checkpoint
+from tpsl.training import tensor_file
 from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
 
-written = files.write_durably
+opened = files.open_durably
 
-def writing(path, content):
+@contextmanager
+def opening(path, mode):
     if full and path.name == "bottom.safetensors" and pathlib.Path(full).exists():
-        with files.naming_what_does_not_fit(path, len(content)):
-            raise OSError(errno.ENOSPC, "No space left on device")
-    written(path, content)
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with opened(path, mode) as file:
+        yield file
 
-files.write_durably = checkpoint.write_durably = writing
+files.open_durably = tensor_file.open_durably = opening
 
 class HalfWay(NullObserver):
     def at_step(self, done, total, records):

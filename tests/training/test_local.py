@@ -59,6 +59,10 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("silence: .nan", "local.yaml: silence: Input should be a finite number, got nan"),
         ("wait: .inf", "local.yaml: wait: Input should be a finite number, got inf"),
         ("wait: -1", "local.yaml: wait: Input should be greater than or equal to 0, got -1"),
+        (
+            "metrics_host: localhost",
+            "local.yaml: metrics_host: 'localhost' does not appear to be an IPv4 or IPv6 address",
+        ),
         ("metrics_port: 65536", "local.yaml: metrics_port: Input should be less than or equal to 65535"),
         ("out: [1]", "local.yaml: out: "),
         ("out: 7", "local.yaml: out: "),

@@ -332,7 +332,7 @@ def test_a_device_does_not_replace_the_callers_label_party(tmp_path: Path) -> No
     devices = []
 
     def build(*arguments: Any) -> LabelParty:
-        devices.append(arguments[-1])
+        devices.append(arguments[-1].device)
         return build_label_party(*arguments)
 
     device = torch.device("cpu")

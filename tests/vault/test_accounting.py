@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.vault import LargestUnit, Vault, blocks
+from tpsl.vault import LargestUnit, Vault, accounting, blocks
 
 
-def test_the_largest_unit_is_found_among_partly_released_records(folder) -> None:
+@pytest.mark.parametrize("at_once", [1 << 22, 5000])
+def test_the_largest_unit_is_found_among_partly_released_records(
+    folder, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(accounting, "_RECORDS_AT_ONCE", at_once)
     rng = np.random.default_rng(5)
     count = 70_000
     units = rng.integers(0, 10_000, count)

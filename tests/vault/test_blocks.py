@@ -35,9 +35,7 @@ def test_portions_of_any_size_become_the_same_blocks(connection: sqlite3.Connect
         assert blocks.count_records(connection) == stop
     assert [len(block) for block in blocks.read_blocks(connection)] == [CHUNK, CHUNK, 7]
     whole = records(0, bounds[-1])
-    found = next(blocks.read_blocks(connection))
-    for block in list(blocks.read_blocks(connection))[1:]:
-        found = found.followed_by(block)
+    found = Block.joined(list(blocks.read_blocks(connection)))
     assert found.ids.same_as(whole.ids)
     assert found.units.same_as(whole.units)
     assert (found.labels == whole.labels).all()

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Vault, VaultError, VaultFull, id_index, nameless
-from tpsl.vault.texts import Hashes, Texts
+from tpsl.vault import Vault, VaultError, VaultFull, blocks, id_index, nameless, pairs
+from tpsl.vault.blocks import CHUNK
+from tpsl.vault.pairs import Pairs
+from tpsl.vault.texts import Hashes, HashKey, Texts
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few entries in a bucket, few buckets at once, and few ids in memory."""
-    for name, value in {"_WHEN_BUILT": 4, "_AT_MOST": 8, "_BUCKETS_AT_ONCE": 16, "_IN_MEMORY": 100}.items():
+    for name, value in {"_WHEN_BUILT": 4, "_AT_MOST": 8, "_BUCKETS_AT_ONCE": 16, "_IDS_AT_ONCE": 300}.items():
         monkeypatch.setattr(id_index, name, value)
+    monkeypatch.setattr(pairs, "_IN_MEMORY", 100)
 
 
 def ids_of(start: int, stop: int) -> list[str]:
@@ -37,7 +40,9 @@ def test_ids_are_found_in_any_order_while_the_vault_grows(tiny: None, folder: Pa
 
 def test_ids_whose_hashes_are_alike_are_told_apart(tiny: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = Texts.hashes
-    monkeypatch.setattr(Texts, "hashes", lambda texts: hashes(texts) & np.uint64(0xE000000100000000))  # 16 of them
+    monkeypatch.setattr(
+        Texts, "hashes", lambda texts, key: hashes(texts, key) & np.uint64(0xE000000100000000)
+    )  # 16 of them
     ids = ids_of(0, 300)
     with Vault.create(folder, batches=[(ids, [0] * 300, None)]) as vault:
         assert (vault.positions(ids[::-1]) == np.arange(300)[::-1]).all()
@@ -52,8 +57,8 @@ def test_ids_that_were_made_to_share_a_hash_cost_no_memory_for_each_id_that_is_a
 ) -> None:
     hashes = Texts.hashes
 
-    def made(texts: Texts) -> Hashes:
-        return np.where([text.startswith("made") for text in texts.to_list()], np.uint64(7), hashes(texts))
+    def made(texts: Texts, key: HashKey) -> Hashes:
+        return np.where([text.startswith("made") for text in texts.to_list()], np.uint64(7), hashes(texts, key))
 
     monkeypatch.setattr(Texts, "hashes", made)
     ids = [f"made {number}" if number % 50 == 0 else str(number) for number in range(20_000)]
@@ -91,6 +96,48 @@ def test_a_disk_that_is_full_beside_the_database_changes_nothing(
     assert vault.release(laplace(1.0)).released == 1500
 
 
+def moved_to(vault: Vault, chunk: int, bits: int) -> None:
+    """Have the only block of a vault at this chunk, as if all before it were there, in an index of 2^bits buckets."""
+    connection = vault._connection
+    connection.execute("DROP TRIGGER blocks_fixed")
+    connection.execute("UPDATE blocks SET chunk = ?", (chunk,))
+    connection.execute("UPDATE id_styles SET records = ?", (len(vault),))
+    connection.execute("DELETE FROM id_index")
+    ids, first = next(blocks.read_blocks(connection, chunk * CHUNK)).ids, chunk * CHUNK
+    with Pairs(vault.path) as entries:
+        entries.take(ids.hashes(id_index.key_of(connection)), np.arange(first, first + len(ids)))
+        assert id_index._merge(connection, entries, bits) is None
+
+
+@pytest.mark.parametrize("chunk", [(1 << 15) - 1, (1 << 16) - 1, (1 << 20) - 2])
+def test_positions_have_more_than_31_and_32_bits(folder: Path, chunk: int) -> None:
+    """Records on both sides of position 2^31 and 2^32, and at the end of what a vault can hold."""
+    numbers = [str(number * 7919 % 100_003) for number in range(CHUNK + 200)]
+    first, ids, more, labels = chunk * CHUNK, numbers[:500], numbers[500:], np.arange(500) % 2
+    with Vault.create(folder, batches=[(ids, labels, None)]) as vault:
+        vault.release(laplace(1.0), ids=ids[:100])
+        vault._connection.execute("DROP TRIGGER outcomes_fixed")
+        vault._connection.execute("UPDATE outcomes SET chunk = ?", (chunk,))
+        moved_to(vault, chunk, (first // 1024).bit_length())
+        assert len(vault) == first + 500
+        assert (vault.positions(ids[::-1]) == first + np.arange(500)[::-1]).all()
+        assert vault.add([([*more, ids[7]], [0] * len(more) + [0], None)]).changed == 1
+        assert (vault.positions(more) == first + np.arange(500, CHUNK + 200)).all()
+        assert vault.release(laplace(1.0), ids=[*ids, *more[-5:]]).released == 405
+        noisy = vault.noisy_labels(laplace(1.0), [*more[-5:], *ids]).draws[0]
+        assert (noisy[5:] == vault.noisy_labels(laplace(1.0), ids).draws[0]).all()
+        assert vault.true_labels_for_evaluation([ids[9], ids[7]]).tolist() == [1, 0]
+        assert vault.total(more[-6:]).epsilon == 1.0
+
+
+def test_a_vault_that_is_full_says_so(folder: Path) -> None:
+    ids = [str(number) for number in range(CHUNK)]
+    with Vault.create(folder, batches=[(ids[:500], [0] * 500, None)]) as vault:
+        moved_to(vault, (1 << 20) - 1, 26)
+        with pytest.raises(VaultError, match="a vault holds fewer than 68,719,476,736 records"):
+            vault.add([(ids[500:], [0] * (CHUNK - 500), None)])
+
+
 def test_a_damaged_index_is_told_when_it_is_asked(vault: Vault) -> None:
     ((entries,),) = vault._connection.execute("SELECT entries FROM id_index").fetchall()
     beyond = (np.frombuffer(entries, np.uint64) + np.uint64(1000)).tobytes()
@@ -101,6 +148,26 @@ def test_a_damaged_index_is_told_when_it_is_asked(vault: Vault) -> None:
 
 def test_the_number_of_a_bucket_cannot_keep_verify_from_ending(vault: Vault) -> None:
     vault._connection.execute("INSERT INTO id_index VALUES (?, x'')", (1 << 62,))
+    assert vault.verify() == [
+        "the index of the record ids is not that of the ids, so some may not be found, or occur twice"
+    ]
+
+
+def test_the_key_of_a_vault_decides_which_ids_share_a_bucket(tmp_path: Path) -> None:
+    """Ids that fill one bucket of a vault are spread over all buckets of the next one."""
+    ids = ids_of(0, 60_000)
+    with Vault.create(tmp_path / "one", batches=[(ids, [0] * len(ids), None)]) as vault:
+        buckets = Texts.of(ids).hashes(id_index.key_of(vault._connection)) >> np.uint64(58)
+        together = [id for id, bucket in zip(ids, buckets.tolist(), strict=True) if bucket == 7]
+    with Vault.create(tmp_path / "other", batches=[(together, [0] * len(together), None)]) as vault:
+        buckets = Texts.of(together).hashes(id_index.key_of(vault._connection)) >> np.uint64(58)
+        assert np.bincount(buckets.astype(int), minlength=64).max() < len(together) // 10
+
+
+def test_a_vault_without_its_key_is_a_sentence(vault: Vault) -> None:
+    vault._connection.execute("DELETE FROM id_key")
+    with pytest.raises(VaultError, match="the index of the record ids is damaged; run verify"):
+        vault.positions([5])
     assert vault.verify() == [
         "the index of the record ids is not that of the ids, so some may not be found, or occur twice"
     ]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Lookalikes, ReleasePolicy, Vault, VaultError, lookalikes
+from tpsl.vault import Lookalikes, ReleasePolicy, Vault, VaultError, lookalikes, pairs
 from tpsl.vault.lookalikes import Styles, common_forms, refuse_alike
 from tpsl.vault.texts import Texts
 
@@ -82,7 +82,7 @@ def test_ids_of_one_style_need_no_comparison(ids: list[str], all_differ: bool) -
 
 def test_each_look_alike_is_found_once_over_batches_and_additions(folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookalikes, "_ROWS", 7)
-    monkeypatch.setattr(lookalikes, "_HASHES_AT_ONCE", 16)  # several parts
+    monkeypatch.setattr(pairs, "_IN_MEMORY", 16)  # several parts
     shuffled = random.Random(3)
     letters = "aAbBcC" + string.digits[:3] + " éÉ"
     ids = list(dict.fromkeys("".join(shuffled.choices(letters, k=3)) for _ in range(400)))
@@ -137,7 +137,7 @@ def test_ids_that_no_vault_has_yet_are_compared_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_many_plain_ids_are_not_compared(folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookalikes, "_alike", lambda portions, records: pytest.fail("compared"))
+    monkeypatch.setattr(lookalikes, "_alike", lambda portions, folder: pytest.fail("compared"))
     with Vault.create(folder, batches=[(np.arange(70_000), np.zeros(70_000), None)]) as vault:
         vault.add([(np.arange(70_000, 70_010), np.zeros(10), None)])
         assert vault.lookalikes() is None

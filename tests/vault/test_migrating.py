@@ -17,10 +17,12 @@ IDS = [f"C{number:02}" for number in range(30)] + ["c 7", "late"]
 LABELS = [0 if id == "C03" else number % 2 for number, id in enumerate(IDS[:31])] + [1]
 RELEASED = {
     1: "1529 1487 1379 1526 1503 1565 1600 1579 1541 1634 1530 1509 1449 1521 1651 1713 1603 1600 1521 1698",
+    3: "1569 1578 1768 1577 1549 1530 1576 1665 1451 1744 1497 1713 1612 1721 1516 1598 1863 1720 1328 1558",
     2: "1593 1550 1504 1537 1600 1491 1474 1573 1507 1590 1592 1623 1558 1684 1561 1608 1514 1587 1484 1637",
 }
 HEADS = {
     1: "eb35d6a30b11275c1ded468c3c909b486f3055fef242d6651e61edbff9989151",
+    3: "ea1bf91564f9cc8013b59a72cd8d241601e29dc35efacb4b7d5dc04f60ac87e9",
     2: "3d95aa1a6d1d07c0cf7b241a73ff27b2529a62c61278bbc7724fce323bbd99da",
 }
 IDS_DIGEST = "f8613e8ac0edaffac348d358cda5dc2a4db06c478e942547ad0637b1ddeb8a1c"
@@ -42,11 +44,11 @@ def version_of(folder: Path) -> int:
         return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_vault_of_an_older_format_keeps_its_records_ledger_and_releases(folder: Path, number: int) -> None:
     made_by_an_older_version(folder, number)
     with Vault.open(folder) as vault:
-        assert version_of(folder) == 3
+        assert version_of(folder) == 4
         assert vault.verify() == []
         assert vault.head() == HEADS[number]
         assert vault.statement()["ids_digest"] == IDS_DIGEST
@@ -65,14 +67,15 @@ def test_a_vault_of_an_older_format_keeps_its_records_ledger_and_releases(folder
         assert len(again) == 33
 
 
-def test_a_statistic_of_an_older_vault_is_not_drawn_again(folder: Path) -> None:
-    made_by_an_older_version(folder, 2)
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_statistic_of_an_older_vault_is_not_drawn_again(folder: Path, number: int) -> None:
+    made_by_an_older_version(folder, number)
     plan, rows = StatisticPlan(DiscreteLaplace(400), 100, 3), np.arange(30).reshape(10, 3)
     with closing(sqlite3.connect(folder / "vault.sqlite")) as connection:
         ((stored,),) = connection.execute("SELECT vectors FROM statistics").fetchall()
     with Vault.open(folder) as vault:
         assert vault.release_statistic(plan, IDS[20:30], [rows]).values.tobytes() == stored
-        assert vault.head() == HEADS[2]
+        assert vault.head() == HEADS[number]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,19 @@ def test_an_older_vault_that_is_damaged_is_left_as_it_is(folder: Path, change: s
     with pytest.raises(VaultError, match=message):
         Vault.open(folder)
     assert version_of(folder) == 1
+    assert (folder / "vault.sqlite").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [("C00\0", "an id occurs twice"), ("C77\0", "the ids of the records added by ledger entry 2 were changed")],
+)
+def test_blocks_of_the_third_format_that_are_damaged_are_left_as_they_are(folder: Path, ids: str, message: str) -> None:
+    change = f"UPDATE blocks SET ids = CAST(x'{b'C00'.hex()}00{ids.encode().hex()}' || substr(ids, 9) AS BLOB)"
+    made_by_an_older_version(folder, 3, f"DROP TRIGGER blocks_fixed; {change}")
+    before = (folder / "vault.sqlite").read_bytes()
+    with pytest.raises(VaultError, match=message):
+        Vault.open(folder)
     assert (folder / "vault.sqlite").read_bytes() == before
 
 
@@ -138,12 +154,15 @@ print(kills, len(seen))
 """
 
 
-def test_a_migration_that_is_killed_at_any_statement_happens_later(tmp_path: Path, fork: Callable[..., Any]) -> None:
-    original = made_by_an_older_version(tmp_path / "vault", 1)
+@pytest.mark.parametrize(("number", "at_least"), [(1, 15), (3, 5)])
+def test_a_migration_that_is_killed_at_any_statement_happens_later(
+    tmp_path: Path, fork: Callable[..., Any], number: int, at_least: int
+) -> None:
+    original = made_by_an_older_version(tmp_path / "vault", number)
     worker = fork(KILLED_AT_A_STATEMENT, tmp_path, original=str(original))
     assert worker.status(120) == 0, worker.stderr.read_text()
     kills, different = map(int, worker.stdout.read_text().split())
-    assert kills > 15
+    assert kills > at_least
     assert different == 1
 
 

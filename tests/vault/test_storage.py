@@ -78,7 +78,7 @@ def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
     Vault.create(folder).close()
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(VaultError, match="has format 9; this version of tpsl reads formats up to 3"):
+    with pytest.raises(VaultError, match="has format 9; this version of tpsl reads formats up to 4"):
         Vault.open(folder)
 
 

@@ -84,3 +84,25 @@ def test_vaults_in_another_order_hold_the_same_records(tmp_path: Path) -> None:
     other.release(identity(), ids=IDS[:1])
     found = sums_over([one.path, other.path])[one.path]
     assert (found.total.epsilon, found.total.private) == (math.inf, False)
+
+
+def test_vaults_that_grow_while_they_are_compared_are_summed_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = made(tmp_path / "one", IDS[:50]), made(tmp_path / "other", IDS[40:90])
+    one.release(laplace(1.0))
+    other.release(laplace(1.0))
+    ids_at = Vault.ids_at
+
+    def grown(vault: Vault, start: int, stop: int) -> object:
+        for each, new in ((one, IDS[90:95]), (other, IDS[:10])):
+            each.add([(new, np.zeros(len(new)), None)])
+            each.release(laplace(1.0))
+        return ids_at(vault, start, stop)
+
+    monkeypatch.setattr(Vault, "ids_at", grown)
+    found = sums_over([one.path, other.path])
+    assert {path.name: (each.total.epsilon, each.total.records) for path, each in found.items()} == {
+        "one": (2.0, 50),
+        "other": (2.0, 50),
+    }

@@ -14,6 +14,7 @@ from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import PartyKeys, read_keys
 from tpsl.alignment.roles import AlignmentResult, align_as_feature, align_as_label, align_together
+from tpsl.alignment.side import Mapped
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.config import AlignmentConfig, TableData, TableFile
 from tpsl.data.party_file import PartyFile
@@ -55,9 +56,18 @@ class Aligned:
 
 
 def align(
-    job: Job, party: str, local: Local, *, watching: Watching = UNWATCHED, insecure_loopback: bool = False
+    job: Job,
+    party: str,
+    local: Local,
+    *,
+    watching: Watching = UNWATCHED,
+    insecure_loopback: bool = False,
+    mapped: Mapped = map,
 ) -> Aligned:
-    """Be one party of a job's alignment, over a network; one that was interrupted goes on where it stopped."""
+    """Be one party of a job's alignment, over a network; one that was interrupted goes on where it stopped.
+
+    `mapped` says where lists are blinded; the party's secret goes there.
+    """
     data, config = _aligned_data(job)
     terms, mine = AlignmentTerms.of(data), _read(data, party, watching)
     role = align_as_label if party == LABEL_PARTY else partial(align_as_feature, party=party)
@@ -68,17 +78,18 @@ def align(
         folder=mine.folder,
         watching=watching,
         insecure_loopback=insecure_loopback,
+        mapped=mapped,
     )
     return Aligned(mine.folder, result, mine.keys, tuple(_learned(config, party)))
 
 
-def align_all(job: Job, watching: Watching = UNWATCHED) -> dict[str, Aligned]:
+def align_all(job: Job, watching: Watching = UNWATCHED, mapped: Mapped = map) -> dict[str, Aligned]:
     """Be all parties of a job's alignment, in one process."""
     data, config = _aligned_data(job)
     terms = AlignmentTerms.of(data)
     read = {party: _read(data, party, watching) for party in terms.circle}
     tables = {party: each.table for party, each in read.items()}
-    results = align_together(terms, tables, {party: each.folder for party, each in read.items()}, watching)
+    results = align_together(terms, tables, {party: each.folder for party, each in read.items()}, watching, mapped)
     return {
         party: Aligned(each.folder, results[party], each.keys, tuple(_learned(config, party)))
         for party, each in read.items()

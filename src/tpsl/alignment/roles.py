@@ -12,7 +12,7 @@ from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.feature_side import FeatureSide
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.label_side import LabelSide
-from tpsl.alignment.side import Outcome, Side
+from tpsl.alignment.side import Mapped, Outcome, Side
 from tpsl.alignment.spu_engine import SpuEngine
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
@@ -47,6 +47,7 @@ def align_as_label(
     *,
     watching: Watching = UNWATCHED,
     insecure_loopback: bool = False,
+    mapped: Mapped = map,
 ) -> AlignmentResult:
     """Be the label party of an alignment; one that was interrupted goes on where it stopped.
 
@@ -54,7 +55,8 @@ def align_as_label(
     sends does not depend on which they are, and which are common is found when the port is closed.
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-    address, side = listen_address(local), LabelSide(LABEL_PARTY, terms, table, WorkingFolder(folder, terms), watching)
+    address, working = listen_address(local), WorkingFolder(folder, terms)
+    side = LabelSide(LABEL_PARTY, terms, table, working, watching, mapped)
 
     def meet() -> None:
         nonlocal address
@@ -85,6 +87,7 @@ def align_as_feature(
     *,
     watching: Watching = UNWATCHED,
     insecure_loopback: bool = False,
+    mapped: Mapped = map,
 ) -> AlignmentResult:
     """Be a feature party of an alignment; one that was interrupted goes on where it stopped.
 
@@ -93,7 +96,8 @@ def align_as_feature(
     number of common records, and nobody which they are.
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
-    address, side = connect_address(local), FeatureSide(party, terms, table, WorkingFolder(folder, terms), watching)
+    address, working = connect_address(local), WorkingFolder(folder, terms)
+    side = FeatureSide(party, terms, table, working, watching, mapped)
 
     def meet() -> None:
         engine = _spu(side, local)
@@ -110,7 +114,11 @@ def align_as_feature(
 
 
 def align_together(
-    terms: AlignmentTerms, tables: Mapping[str, KeyTable], folders: Mapping[str, Path], watching: Watching = UNWATCHED
+    terms: AlignmentTerms,
+    tables: Mapping[str, KeyTable],
+    folders: Mapping[str, Path],
+    watching: Watching = UNWATCHED,
+    mapped: Mapped = map,
 ) -> dict[str, AlignmentResult]:
     """Be all parties of an alignment, in one process; each has its table and its folder, by its name."""
     if terms.config.engine == "spu":
@@ -118,8 +126,8 @@ def align_together(
             "the engine spu is for parties in processes of their own; together they take ecdh or plain"
         )
     workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
-    label = LabelSide(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching)
-    features = [FeatureSide(name, terms, tables[name], workings[name], watching) for name in terms.parties]
+    label = LabelSide(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching, mapped)
+    features = [FeatureSide(name, terms, tables[name], workings[name], watching, mapped) for name in terms.parties]
     with ExitStack() as holding:
         for working in workings.values():
             holding.enter_context(working.held())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from tpsl.transport.messages import TensorMessage
 from tpsl.transport.peers import described
 
 _PLAIN_DOMAIN = b"tpsl alignment: plain\0"
+Mapped = Callable[[Callable[[Bytes32], RowBytes], Iterable[Bytes32]], Iterable[RowBytes]]
+"""Yields what a function makes of each batch, in their order: `map`, or computed on several machines."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +45,16 @@ class Side(ABC):
     """One party of an alignment, over any transport."""
 
     def __init__(
-        self, name: str, terms: AlignmentTerms, table: KeyTable, working: WorkingFolder, watching: Watching
+        self,
+        name: str,
+        terms: AlignmentTerms,
+        table: KeyTable,
+        working: WorkingFolder,
+        watching: Watching,
+        mapped: Mapped = map,
     ) -> None:
         self.name, self.terms, self.table, self.working, self.watching = name, terms, table, working, watching
+        self._mapped = mapped
         self.traffics: list[Traffic] = []
 
     @property
@@ -67,12 +77,12 @@ class Side(ABC):
         order = self.order if round_ == 0 else None
         if round_ and self.terms.config.mode == "size":
             order = self.working.order_of(owner)  # whoever gets the list back does not find its own records in it
-        for start in range(made.done, made.rows, self.terms.batch):
-            stop = min(start + self.terms.batch, made.rows)
-            rows = source[start:stop] if order is None else source[order[start:stop]]
-            made.append(self._own_points(rows) if round_ == 0 else self._blinded_again(rows))
-            note = f"round {round_ + 1} of {self.terms.rounds}: computing"
-            self.watching.progress(stop, made.rows, note)
+        starts = range(made.done, made.rows, self.terms.batch)
+        parts = [slice(start, min(start + self.terms.batch, made.rows)) for start in starts]
+        batches = (np.array(source[part] if order is None else source[order[part]]) for part in parts)
+        for rows in self._mapped(self._blinding(round_), batches):
+            made.append(rows)
+            self.watching.progress(made.done, made.rows, f"round {round_ + 1} of {self.terms.rounds}: computing")
         if round_:
             require_distinct(self.points(made), described(owner))
         return made
@@ -113,22 +123,28 @@ class Side(ABC):
     def _as_points(self, rows: RowBytes) -> Bytes32:
         return rows.reshape(len(rows), len(self.terms.keys), POINT_BYTES)
 
-    def _own_points(self, digests: Bytes32) -> RowBytes:
+    def _blinding(self, round_: int) -> Callable[[Bytes32], RowBytes]:
+        """Return what makes a batch of the list of a round: of digests of keys at first, then of points."""
+        if round_:
+            return partial(_blinded_again, scalar=self.working.scalar)
         if self.terms.config.engine == "ecdh":
-            points = multiplied(hashed(digests, self.session), self.working.scalar)
-        else:
-            points = _salted(digests, self.session)
-        return points.reshape(len(digests), self.terms.row_bytes)
-
-    def _blinded_again(self, rows: RowBytes) -> RowBytes:
-        return multiplied(self._as_points(rows), self.working.scalar).reshape(rows.shape)
+            return partial(_own_points, context=self.session, scalar=self.working.scalar)
+        return partial(_salted, salt=self.session)
 
 
-def _salted(digests: Bytes32, salt: bytes) -> Bytes32:
+def _own_points(digests: Bytes32, context: bytes, scalar: bytes) -> RowBytes:
+    return multiplied(hashed(digests, context), scalar).reshape(len(digests), -1)
+
+
+def _blinded_again(rows: RowBytes, scalar: bytes) -> RowBytes:
+    return multiplied(rows.reshape(len(rows), -1, POINT_BYTES), scalar).reshape(rows.shape)
+
+
+def _salted(digests: Bytes32, salt: bytes) -> RowBytes:
     start, data = hashlib.sha256(_PLAIN_DOMAIN + salt), digests.tobytes()
     made = bytearray()
     for at in range(0, len(data), POINT_BYTES):
         salted = start.copy()
         salted.update(data[at : at + POINT_BYTES])
         made += salted.digest()
-    return np.frombuffer(made, np.uint8).reshape(digests.shape)
+    return np.frombuffer(made, np.uint8).reshape(len(digests), -1)

@@ -29,7 +29,7 @@ MOST_RECORDS = (1 << 32) - 1
 POINTS_AT_ONCE = 1 << 14
 """How many points cross in one message."""
 
-_PROTOCOL = "alignment 1"
+_PROTOCOL = "alignment 2"
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,11 @@ def hand_over(
     from tpsl.handover.giving import hand_over as write
     from tpsl.handover.giving import ids_of_table
     from tpsl.report.words import spent_text
+    from tpsl.tables.locations import location_of
     from tpsl.vault import Vault
     from tpsl.vault.planned import Planned
 
-    ids = None if records is None else ids_of_table(records, id)
+    ids = None if records is None else ids_of_table(location_of(records), id)
     with Vault.open(vault) as opened:
         report = release_all(opened, Settings.of(context), ids)
         card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids, label)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.ray_options import trains_on_ray, with_ray
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.train import show_result
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
 
 NETWORK, TUNED = "network", "tuned"
-COMMAND = settings_command(
-    mechanism="privacy.mechanism",
-    epsilon="privacy.epsilon",
-    epochs="training.epochs",
-    seed="training.seed",
-    party="local.party",
-    out="local.out",
-    threads="local.threads",
+COMMAND = with_ray(
+    settings_command(
+        mechanism="privacy.mechanism",
+        epsilon="privacy.epsilon",
+        epochs="training.epochs",
+        seed="training.seed",
+        party="local.party",
+        out="local.out",
+        threads="local.threads",
+    )
 )
 
 
@@ -57,6 +60,8 @@ def learn(
     """
     _require_known(learner)
     side = Side.of(context, job, local)
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     import torch
 
@@ -79,7 +84,7 @@ def learn(
     ):
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
-        setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start)
+        setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start, workers=workers)
         if learner in (NETWORK, TUNED):
             require_no_learner(setup.run, "choose another --out")
         if learner == TUNED:
@@ -92,7 +97,8 @@ def learn(
             _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
             return
         result = run(setup, side.party, side.local, labels, ca)
-    show_result(result, json)
+    if side.speaks:
+        show_result(result, json)
 
 
 def _require_known(learner: str) -> None:

@@ -52,7 +52,7 @@ class Live:
         peers: Sequence[str],
         epochs: int,
         log_json: bool = False,
-        metrics_port: int | None = None,
+        metrics: tuple[str, int] | None = None,
         console: Console = stderr,
         every: float = _EVERY,
     ) -> None:
@@ -60,18 +60,19 @@ class Live:
         self.endpoint: MetricsEndpoint | None = None
         self.loggers: list[Observer] = []
         """Told of every step and event too."""
-        self._party, self._metrics_port = party, metrics_port
+        self._party, self._metrics = party, metrics
         self._lock = threading.Lock()
         on_terminal = console.is_terminal and not console.is_dumb_terminal and not log_json
         lines = Lines(console, every, self.state, party if log_json else None)
         self._display: Display = LiveLine(console, self.state) if on_terminal else lines
 
     def __enter__(self) -> Self:
-        if self._metrics_port is not None:
+        if self._metrics is not None:
             from tpsl.cli.metrics_endpoint import MetricsEndpoint
 
-            self.endpoint = MetricsEndpoint.start(self._metrics_port, self.state)
-            self.notice(f"metrics at http://127.0.0.1:{self.endpoint.port}/metrics")
+            host, port = self._metrics
+            self.endpoint = MetricsEndpoint.start(host, port, self.state)
+            self.notice(f"metrics at http://{host}:{self.endpoint.port}/metrics")
         self._display.start()
         return self
 

@@ -25,6 +25,7 @@ from tpsl.cli import (
     joint_tune,
     learn,
     list_keys,
+    plan,
     predict,
     report,
     score,
@@ -85,9 +86,10 @@ app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
 app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
 app.command("learn", cls=learn.COMMAND, rich_help_panel=_TRAIN)(learn.learn)
 app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)
+app.command("plan", cls=plan.COMMAND, rich_help_panel=_TRAIN)(plan.plan)
 app.command("certs", rich_help_panel=_TRAIN)(certs.certs)
 app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)
-app.command("predict", rich_help_panel=_TRAIN)(predict.predict)
+app.command("predict", cls=predict.COMMAND, rich_help_panel=_TRAIN)(predict.predict)
 app.command("attack", rich_help_panel=_LOOK)(attack.attack)
 app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
 app.command("bench", rich_help_panel=_LOOK)(bench.bench)

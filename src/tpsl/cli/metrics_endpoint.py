@@ -1,6 +1,7 @@
-"""Prometheus metrics of one side, on this machine only. A feature party's hold nothing that depends on labels.
+"""Prometheus metrics of one side. A feature party's hold nothing that depends on labels.
 
-It answers only under the name of this machine, so that no site gets at a label party's figures through a browser.
+They are for this machine only, unless another address was asked for, as in a container. They are given out only under
+the name of this machine, or that address, so that no site gets at a label party's figures through a browser.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tpsl.transport.browsers import is_asked_from_here
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-_ADDRESS = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,14 @@ class MetricsEndpoint:
     _server: WSGIServer
 
     @classmethod
-    def start(cls, port: int, state: LiveState) -> MetricsEndpoint:
-        """Serve the state at http://127.0.0.1:PORT/metrics; it is read when somebody asks, not before."""
+    def start(cls, host: str, port: int, state: LiveState) -> MetricsEndpoint:
+        """Serve the state at http://HOST:PORT/metrics; it is read when somebody asks, not before."""
         registry = CollectorRegistry(auto_describe=False)
         try:
-            server, _ = start_http_server(port, addr=_ADDRESS, registry=registry)
+            server, _ = start_http_server(port, addr=host, registry=registry)
         except OSError as error:
-            raise ValueError(f"the metrics cannot be served on {_ADDRESS}:{port} ({error.strerror})") from error
-        server.set_app(_for_this_machine(make_wsgi_app(registry)))
+            raise ValueError(f"the metrics cannot be served on {host}:{port} ({error.strerror})") from error
+        server.set_app(_not_for_sites(make_wsgi_app(registry), or_by_number=host != LOOPBACK))
         registry.register(_State(state))  # only now: the server listens already
         return cls(server)
 
@@ -52,12 +53,13 @@ class MetricsEndpoint:
         self._server.server_close()
 
 
-def _for_this_machine(app: WSGIApplication) -> WSGIApplication:
+def _not_for_sites(app: WSGIApplication, *, or_by_number: bool) -> WSGIApplication:
     """Return the application with the live page's check of who asks."""
 
     def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         hosts = [environ["HTTP_HOST"]] if "HTTP_HOST" in environ else []  # several are one here, with commas
-        if is_asked_from_here(hosts, environ.get("HTTP_SEC_FETCH_SITE"), environ.get("HTTP_SEC_FETCH_MODE")):
+        site, mode = environ.get("HTTP_SEC_FETCH_SITE"), environ.get("HTTP_SEC_FETCH_MODE")
+        if is_asked_from_here(hosts, site, mode, or_by_number=or_by_number):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [b"Metrics are given out only under the name of this machine.\n"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tpsl.cli.console import JsonFlag, ModelArgument, answer, notice, progress_bar
+from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import LOCAL, LocalOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHARED = {"certs": "local.certificates", "returns": "local.returns", "alignment": "local.alignment"}
 LABEL_COMMAND = settings_command(LOCAL, listen="local.listen", **_SHARED)
+COMMAND = with_ray()
 FEATURE_COMMAND = settings_command(LOCAL, connect="local.connect", party="local.party", **_SHARED)
 
 HeadOption = Annotated[
@@ -30,6 +32,7 @@ HeadOption = Annotated[
 
 
 def predict(
+    context: typer.Context,
     run: ModelArgument,
     records: Annotated[
         list[str], typer.Option(metavar="PARTY=FILE", help="A party's new records, CSV or Parquet; one for each party.")
@@ -43,30 +46,31 @@ def predict(
 ) -> None:
     """Score new records where one process has the halves and the records of all parties.
 
-    Scores are in the order of the first file. Example:
+    Scores are in the order of the first file. With --ray each file of a folder of records gets its own file of scores,
+    in the folder OUT; files of several parties go together by their names. Example:
 
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
-    from tpsl.data.dataset import class_names
-    from tpsl.learners.learning import learned_network
-    from tpsl.prediction.model import TrainedModel
-    from tpsl.prediction.one_process import predict_records
-    from tpsl.prediction.records import read_records
-    from tpsl.prediction.scores import place_of_scores
+    from tpsl.learners.record_scoring import RecordScorer
 
     files = _by_party(records, "--records")
     aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
-    place = place_of_scores(out, local_head=head == "local")
-    model = TrainedModel.open(run)
-    network = learned_network(model.run) or model.halves(local_head=head == "local")
+    share = ray_workers(context)
+    if share is not None and aligned:
+        raise typer.BadParameter("--ray scores file by file, and an alignment is of all files of a party")
     with progress_bar("predicting") as progress:
-        found = {
-            party: read_records(model.run, party, file, aligned.get(party), progress) for party, file in files.items()
-        }
-        scores = predict_records(network, found, class_names(model.run.job().data), progress)
-    first = next(iter(found.values()))
-    scores.write(place, first)
-    _show(json, place, first, head)
+        if share is not None:
+            from tpsl.on_ray.cluster import connected
+            from tpsl.on_ray.prediction import FilePrediction
+
+            with connected() as ray:
+                scored = FilePrediction(run, files, out, head == "local").run(ray, share, progress)
+        else:
+            place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
+    if share is not None:
+        answer(json, {"scores": str(out), "files": scored, "head": head}, [f"{scored:,} files scored: {out}"])
+    else:
+        _show(json, place, first, head)
 
 
 def label_predict(

@@ -154,7 +154,7 @@ class SettingsCommand(TyperCommand):
         from tpsl.cli.keys import key_named
 
         options = [_option(name, key_named(key)) for name, key in self.flags.items()]
-        return [*_parameters_of([*options, _keyword("set", _SetOption)]), *super().get_params(ctx)]
+        return [*parameters_of([*options, keyword("set", _SetOption)]), *super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
         """Collect the settings, then call the function."""
@@ -199,14 +199,15 @@ def _option(name: str, key: Key) -> Parameter:
     panel = "This side" if key.name.startswith(f"{LOCAL}.") else "Job"
     flag = "--" + name.rstrip("_").replace("_", "-")  # a word of Python's own has an underscore after it
     option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
-    return _keyword(name, Annotated[kind | None, option])
+    return keyword(name, Annotated[kind | None, option])
 
 
-def _keyword(name: str, annotation: Any) -> Parameter:
+def keyword(name: str, annotation: Any) -> Parameter:
+    """Return a keyword of a function that is None if it is not given."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _parameters_of(parameters: list[Parameter]) -> list[Any]:
+def parameters_of(parameters: list[Parameter]) -> list[Any]:
     """Return what typer makes of a function with these parameters."""
 
     def function(**options: Any) -> None: ...

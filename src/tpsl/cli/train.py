@@ -63,9 +63,12 @@ def train(
     ):
         device, record_steps = torch.device(at_label.device), ALL_STEPS if record_transcript else 0
         watching, start = Watching(logger, progress, notice), at_label.starting_point()
-        setup = RunSetup(agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start)
+        setup = RunSetup(
+            agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start, workers=workers
+        )
         result = train_together(setup, at_label.vault_choice())
-    show_result(result, json)
+    if workers.is_first:
+        show_result(result, json)
 
 
 def show_result(result: TrainResult, json: bool) -> None:

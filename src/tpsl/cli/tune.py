@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
 
 if TYPE_CHECKING:
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 
     from tpsl.training.evaluation import TestMetrics
     from tpsl.tuning.candidates import TuneResult
+    from tpsl.tuning.pool import TaskPool
 
-COMMAND = settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")
+COMMAND = with_ray(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads"))
 
 SpaceOption = Annotated[
     Path | None,
@@ -55,11 +58,25 @@ def tune(
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None
-    with progress_bar("tuning") as progress:
+    with progress_bar("tuning") as progress, _pool(context, workers) as pool:
         watching = Watching(progress=progress, notice=notice)
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
-        result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=workers)
+        result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=pool)
     show_tuned(result, out, json)
+
+
+@contextmanager
+def _pool(context: typer.Context, workers: int) -> Iterator[int | TaskPool]:
+    """Yield what the runs are done by: this machine's processes, or those of a Ray cluster."""
+    share = ray_workers(context)
+    if share is None:
+        yield workers
+        return
+    from tpsl.on_ray.cluster import connected
+    from tpsl.on_ray.task_pool import RayTaskPool
+
+    with connected() as ray:
+        yield RayTaskPool(ray, share)
 
 
 def show_tuned(result: TuneResult, out: Path, json: bool) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, answer
+from tpsl.cli.ray_options import trains_on_ray, with_ray
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
     START_FLAGS,
@@ -73,20 +74,35 @@ class Side:
 
         return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
+    @property
+    def speaks(self) -> bool:
+        """Whether this process tells how the side runs and what comes out: of several workers the first does."""
+        from tpsl.workers import Workers
+
+        return Workers.of_this_process(self.local.device).is_first
+
     @contextmanager
     def watched(self, log: list[str] | None, log_json: bool, *, alone: bool = False) -> Iterator[Watching]:
-        """Show how this side runs until the block ends, and tell the loggers; `alone`: it waits for no peer."""
+        """Show how this side runs until the block ends, and tell the loggers; `alone`: it waits for no peer.
+
+        Of several workers the first shows it.
+        """
         from tpsl.cli.live import Live
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
         from tpsl.transport.peers import LABEL_PARTY
 
         others = "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
-        epochs, port = self.job.training.epochs, self.local.metrics_port
+        epochs, metrics = self.job.training.epochs, self.local.metrics_address()
+        advice = f"the same command goes on where it stopped; the {others} for it"
+        if not self.speaks:
+            with stoppable(advice, log_json=True):
+                yield Watching()
+            return
         with (
-            stoppable(f"the same command goes on where it stopped; the {others} for it", log_json=log_json),
+            stoppable(advice, log_json=log_json),
             Live(
-                self.party, peers=[] if alone else self.peers, epochs=epochs, log_json=log_json, metrics_port=port
+                self.party, peers=[] if alone else self.peers, epochs=epochs, log_json=log_json, metrics=metrics
             ) as live,
             run_logger(self.job, self.out, self.party, live.notice, log) as logger,
         ):
@@ -95,8 +111,10 @@ class Side:
 
 
 @label_app.command(
-    cls=settings_command(
-        listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+    cls=with_ray(
+        settings_command(
+            listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
+        )
     )
 )
 def serve(
@@ -115,8 +133,12 @@ def serve(
     where it stopped when the same command is given again. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
+
+    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl label serve …
     """
     side = Side.of(context, job, local, "label")
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     from tpsl.training.one_process import ALL_STEPS
     from tpsl.training.serve import serve as run
@@ -130,12 +152,15 @@ def serve(
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
-    show_result(result, json)
+    if side.speaks:
+        show_result(result, json)
 
 
 @feature_app.command(
-    cls=settings_command(
-        connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+    cls=with_ray(
+        settings_command(
+            connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
+        )
     )
 )
 def join(
@@ -153,8 +178,12 @@ def join(
     A run that was interrupted goes on where it stopped when the same command is given again. Example:
 
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
+
+    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl feature join …
     """
     side = Side.of(context, job, local)
+    if trains_on_ray(context, side.out, side.local.device):
+        return
 
     from tpsl.training.join import join as run
     from tpsl.training.one_process import ALL_STEPS
@@ -170,6 +199,8 @@ def join(
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
+    if not side.speaks:
+        return
     if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
         show_result(trained, json)
         return

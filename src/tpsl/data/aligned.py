@@ -30,6 +30,7 @@ from tpsl.data.party_file import numbered_ids
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.locations import files_of
 
 VERSION = 1
 """Rises when an older reader would misread what is written; fields may be added without that."""
@@ -165,8 +166,7 @@ def alignment_of(config: TableData, file: TableFile, progress: Progress = no_pro
     party = _LABEL if file is config.label else file.party
     if file.alignment is None:
         raise DataError(f"{party!r} needs the folder of its alignment: `alignment` in its local file")
-    if not file.path.is_file():
-        raise DataError(f"{file.path}: there is no such file")
+    files_of(file.path)  # or an error
     found, folder = Alignment.load(file.alignment), file.alignment
     names = tuple(key.name for key in config.alignment.keys)
     for what, is_now, wanted in (

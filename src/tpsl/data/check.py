@@ -28,6 +28,7 @@ from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import recent_times, record_ids, times
+from tpsl.tables.locations import is_there
 from tpsl.tables.reading import Block
 
 LABEL = "label"
@@ -128,7 +129,7 @@ def check_data(
                 report.not_here.append(party)
     else:
         for party, file in _files(config, late_labels).items():
-            if file.path.is_file():
+            if is_there(file.path):
                 label = found.get(LABEL)
                 if alignments is not None and label is not None:
                     label = _labels_by_row(config, alignments, party, label)
@@ -150,7 +151,7 @@ def _alignments(config: DataConfig, report: DataReport, progress: Progress) -> d
         return None
     found: dict[str, Alignment] = {}
     for party, file in {LABEL: config.label, **{file.party: file for file in config.features}}.items():
-        if not file.path.is_file():
+        if not is_there(file.path):
             continue
         try:
             found |= {party: alignment} if (alignment := alignment_of(config, file, progress)) else {}

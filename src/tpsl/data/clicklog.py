@@ -113,19 +113,19 @@ def _converted(file: PartyFile, progress: Progress) -> Iterator[tuple[dict[str, 
 
 
 def _file(config: ClickData, name: str, columns: dict[str, str], relabelling: Relabelling | None) -> PartyFile:
-    converted = config.path.is_dir()
+    folder = config.path if isinstance(config.path, Path) and config.path.is_dir() else None
     if isinstance(config, CriteoData):
         lines, id, time, label = Dialect("\t", ("label", *_CRITEO), quoted=False), None, None, "label"
     else:
         lines, id, time, label = Dialect(",", quoted=False), _ID, "hour", "click"
     return PartyFile(
-        config.path / name if converted else config.path,
+        folder / name if folder else config.path,
         columns,
-        _ID if converted else id,
+        _ID if folder else id,
         time if config.split == "chronological" else None,
         "hour",
         labels=Labels(label, CLASS_NAMES, relabelling=relabelling),
-        dialect=PLAIN if converted else lines,
+        dialect=PLAIN if folder else lines,
         rows=config.rows,
         numbered=True,
     )

@@ -10,7 +10,18 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
+
+from tpsl.tables.locations import Location, Url, location_of
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -19,8 +30,24 @@ Names = Annotated[tuple[str, ...], Field(strict=False)]
 Classes = Annotated[int, Field(ge=2, description="Number of classes of the label.")]
 SOURCE = "Which data: a set with a name, or tables of your own."
 KeyRule = Literal["exact", "id", "email", "phone", "sha256"]
-DataPath = Annotated[Path, Field(strict=False), AfterValidator(Path.absolute)]
+DataFolder = Annotated[Path, Field(strict=False), AfterValidator(Path.absolute)]
 """A path is taken from the folder where the configuration is made, and holds wherever a run is used later."""
+
+
+def _as_location(value: object) -> Location:
+    if isinstance(value, Url):
+        return value
+    if not isinstance(value, str | Path):
+        raise ValueError("Input is not a valid path")
+    return location_of(value, Path.cwd())
+
+
+DataPath = Annotated[
+    Path | Url,
+    PlainValidator(_as_location),
+    PlainSerializer(lambda found: found.text if isinstance(found, Url) else str(found), when_used="json"),
+]
+"""Where a table lies: a file, folder or pattern of files, on this machine (taken as a `DataFolder` is) or at a URL."""
 
 
 def _words_stay_words(value: object) -> object:
@@ -179,9 +206,12 @@ class AlignmentConfig(_Model):
 
 
 class TableFile(_Model):
-    """One party's table: a CSV file with a header line or a Parquet file, and the role of its columns."""
+    """One party's table: CSV files with a header line or Parquet files, and the role of their columns."""
 
-    path: DataPath = Field(description="CSV (.csv, .tsv; also .gz, .bz2, .zst, .zip) or Parquet (.parquet, .pq).")
+    path: DataPath = Field(
+        description="CSV (.csv, .tsv; also .gz, .bz2, .zst, .zip) or Parquet (.parquet, .pq): a file, a folder or "
+        "pattern of files (records/*.parquet), or a URL of object storage (s3://bucket/records)."
+    )
     party: str = Field(default="feature", min_length=1, description="Name of the party that holds the file.")
     id: str = Field(
         default="id", description="Column with the record id, of integer or text type, that all parties share."
@@ -205,7 +235,7 @@ class TableFile(_Model):
         description="With `data.alignment`: the column of each of its keys, as {email: mail}; that of the key `id` is "
         "the id column if not given.",
     )
-    alignment: DataPath | None = Field(
+    alignment: DataFolder | None = Field(
         default=None,
         description="With `data.alignment`: the folder that `tpsl align` made; alignments/JOB-PARTY if not given. Each "
         "party's own affair.",

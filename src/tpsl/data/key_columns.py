@@ -5,28 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tpsl.data.config import TableFile
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import Place, key_texts
 from tpsl.tables.digest import TextsDigest
+from tpsl.tables.locations import Location, files_of
 from tpsl.tables.reading import Block, dialect_of, read_blocks
 
 
 @dataclass(frozen=True)
 class KeySource:
-    """A file as it was when its keys were read: number of rows, size, time of the last change, digest of the keys."""
+    """A table as it was when its keys were read: number of rows, bytes, time of the last change, digest of the keys."""
 
     rows: int
     bytes: int
     modified: int
     digest: str
 
-    def is_untouched(self, path: Path) -> bool:
-        """Return whether the file has not been written since, as far as its size and time tell."""
-        return path.is_file() and (self.bytes, self.modified) == _stamp(path)
+    def is_untouched(self, path: Location) -> bool:
+        """Return whether the table has not been written since, as far as the sizes and times of its files tell."""
+        return (self.bytes, self.modified) == _stamp(path)
 
     def has_same_keys(self, other: KeySource) -> bool:
         """Return whether both have the same keys in the same rows."""
@@ -58,7 +58,7 @@ class KeyColumns:
         return KeySource(self._rows, *_stamp(self._file.path), together.hexdigest())
 
     def _texts(self, block: Block, column: str) -> Any:
-        place = Place(str(self._file.path), column, block.first, self._dialect, block.unfinished)
+        place = Place.of(block, column, self._dialect)
         return key_texts(block.columns[column], place, self._file.missing)
 
 
@@ -70,6 +70,6 @@ def source_now(file: TableFile, keys: Sequence[str], progress: Progress = no_pro
     return columns.source()
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+def _stamp(path: Location) -> tuple[int, int]:
+    files = files_of(path)
+    return sum(file.size for file in files), max(file.modified for file in files)

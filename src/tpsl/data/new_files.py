@@ -20,7 +20,7 @@ def new_parquet(path: Path, schema: Any) -> Any:
 
 def new_table(path: Path, schema: Any) -> Any:
     """Open a Parquet or CSV file for writing, as its ending says; it has its name only once it is complete."""
-    if is_parquet(path):
+    if is_parquet(path.name):
         return new_parquet(path, schema)
     if path.suffix.lower() != ".csv":
         raise DataError(f"{path}: a table is written as one of {', '.join(('.csv', *PARQUET_ENDINGS))}")

@@ -13,10 +13,11 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.blockwise import BLOCK_ROWS, WINDOW_BLOCKS, blockwise_part
 from tpsl.data.order import permutation, permutation_words
 from tpsl.data.split import BATCH_STREAM
 
-Order = Literal["shuffled", "arrival"]
+Order = Literal["shuffled", "blockwise", "arrival"]
 
 
 @lru_cache(maxsize=2)  # both parties in one process, and the turn of an epoch
@@ -31,8 +32,9 @@ class BatchPlan:
     """Batches of `batch_size` positions into the training rows; the last one of an epoch may be smaller.
 
     Each epoch visits each row exactly once: `shuffled` in a new order every epoch, which is
-    `permutation(rows, BATCH_STREAM, seed, epoch)` (see `tpsl.data.order`; the same with every version of NumPy), or
-    in order of `arrival`, the order of the rows themselves.
+    `permutation(rows, BATCH_STREAM, seed, epoch)` (see `tpsl.data.order`; the same with every version of NumPy);
+    `blockwise`, in a new order every epoch that keeps neighbours together (see `tpsl.data.blockwise`); or in order of
+    `arrival`, the order of the rows themselves.
     """
 
     rows: int
@@ -63,9 +65,19 @@ class BatchPlan:
             raise ValueError(f"steps count from 0, there is no step {step}")
         epoch, batch = divmod(step, self.batches_per_epoch)
         start, stop = batch * self.batch_size, min((batch + 1) * self.batch_size, self.rows)
+        return self._part(epoch, start, stop)
+
+    def epoch(self, epoch: int) -> npt.NDArray[np.int64]:
+        """Return the row positions of a whole epoch, from 0, in the order of its steps, as a read-only array."""
+        return self._part(epoch, 0, self.rows)
+
+    def _part(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         if self.order == "shuffled":
             return _epoch_order(self.rows, self.seed, epoch)[start:stop]
-        positions = np.arange(start, stop, dtype=np.int64)
+        if self.order == "blockwise":
+            positions = blockwise_part(self.rows, self.seed, epoch, start, stop)
+        else:
+            positions = np.arange(start, stop, dtype=np.int64)
         positions.flags.writeable = False
         return positions
 
@@ -75,5 +87,6 @@ class BatchPlan:
 
     def digest(self) -> str:
         """Return a SHA-256 in hex that is equal at two parties exactly if their plans are."""
-        described = json.dumps({"plan": 1, **asdict(self)}, sort_keys=True)
+        blocks = {"blocks": [BLOCK_ROWS, WINDOW_BLOCKS]} if self.order == "blockwise" else {}
+        described = json.dumps({"plan": 1, **asdict(self), **blocks}, sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()

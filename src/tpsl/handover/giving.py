@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tpsl.handover.card import CARD, LABELS, Card, write_card
 from tpsl.handover.labels_file import file_digest, write_labels
+from tpsl.tables.locations import Location
 from tpsl.tables.reading import dialect_of, read_blocks
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.canonical import ids_as_text
@@ -44,11 +45,11 @@ def hand_over(
     return card
 
 
-def ids_of_table(path: Path, column: str) -> list[str]:
-    """Return the ids in a CSV or Parquet file, as the vault writes them."""
+def ids_of_table(path: Location, column: str) -> list[str]:
+    """Return the ids in a CSV or Parquet table, as the vault writes them."""
     found: list[str] = []
     for block in read_blocks(path, [column], dialect_of(path)):
-        found += ids_as_text(block.columns[column], first_row=block.first, source=str(path)).to_list()
+        found += ids_as_text(block.columns[column], first_row=block.first - block.before, source=block.file).to_list()
     return found
 
 

@@ -30,7 +30,7 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
     """
     require_alone(setup.job, setup.start)
     setup = replace(setup, job=setup.job.with_labels_handed_over())
-    with setup.run.started(setup.job, list(setup.own), moved=True, own=setup.own):
+    with setup.held(list(setup.own), moved=True):
         finished = setup.run.common_result([party])
         if finished is not None:
             setup.say_finished()

@@ -6,6 +6,10 @@ gradients are sparse ("lazy" updates) only touched rows are read and written.
 With averaging the optimiser also keeps an average of the weights over the steps, for prediction. Tables with lazy
 updates are left out of it: to average one, every step would read and write all of its rows. So are buffers, as those
 of batch normalisation: prediction uses the last ones.
+
+A party of several workers has the same half at each of them. A step begins with the sum of their gradients, and every
+worker applies it in the same way; of buffers, which each computes from its own share of the batch, all then have those
+of worker 0. Of a sharded table each worker has only its own rows.
 """
 
 from __future__ import annotations
@@ -27,8 +31,11 @@ from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.plain_steps import plain_step
+from tpsl.models.shard import Shard
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
+from tpsl.models.worker_sums import sum_dense, sum_sparse
 from tpsl.registry import Registry, UnknownName, called
+from tpsl.workers import ALONE, Workers
 
 OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
 """Optimisers by name, those of `torch.optim` in lower case: each is called with parameters, `lr`, and its arguments."""
@@ -47,10 +54,13 @@ _AVERAGE = "average/"
 class HalfOptimizer:
     """Updates the parameters of one half from their `.grad`, as one unit with one state.
 
-    `averaging` is the decay of the weight average for each step, 0 for none. It does not change the updates.
+    `averaging` is the decay of the weight average for each step, 0 for none. It does not change the updates. All
+    `workers` take each step together, and have the same half to the last bit before and after it.
     """
 
-    def __init__(self, half: nn.Module, config: OptimizerConfig, averaging: float = 0.0) -> None:
+    def __init__(
+        self, half: nn.Module, config: OptimizerConfig, averaging: float = 0.0, workers: Workers = ALONE
+    ) -> None:
         tables = {id(part.weight): part for part in half.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
         lazy = {key for key, table in tables.items() if table.sparse}
         self._lazy = lazy
@@ -67,7 +77,11 @@ class HalfOptimizer:
         self._device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
-        self._gradient_steps = [plain_step(part) for part in self._parts if not isinstance(part, RowOptimizer)]
+        by_gradient = [part for part in self._parts if not isinstance(part, RowOptimizer)]
+        self._gradient_steps = [plain_step(part) for part in by_gradient]
+        self._workers, self._buffers = workers, list(half.buffers())
+        self._dense = [p for p in self.parameters if id(p) not in lazy]
+        self._sparse = [p for part in by_gradient for p in part.param_groups[0]["params"] if id(p) in lazy]
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -75,11 +89,14 @@ class HalfOptimizer:
         """Apply the gradients, divided by a number of records, and forget them."""
         if self._average is not None and self._average.is_in_place:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
+        if self._workers.are_several:
+            self._take_from_all()
         beside, gradients = side_stream(self._device), [p.grad for p in self.parameters if p.grad is not None]
         with beside.running(*gradients):
             self._step_by_gradient(gradients, records)
         for part in self._parts:
             if isinstance(part, RowOptimizer):
+                part.take_from_all(self._workers)
                 part.divide(records)
                 part.step()
         for schedule in self._schedules:
@@ -93,6 +110,8 @@ class HalfOptimizer:
 
         To replay one changes weights and states as a step does, apart from what `count` has to put right.
         """
+        if self._workers.are_several:
+            return "the workers of a party add up their gradients in every step"
         if self._schedules:
             return f"the schedule {self._schedule_name} changes the learning rate in every step"
         for part in self._parts:
@@ -144,6 +163,21 @@ class HalfOptimizer:
             settle(part)
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
+
+    def shard_of(self, name: str) -> Shard | None:
+        """Return the rows of a table that a tensor of the state is about, if this worker has only a shard of it."""
+        number, _, path = name.partition("/")
+        part = self._parts[int(number)] if number.isdigit() and path.startswith("state/") else None
+        if not isinstance(part, RowOptimizer) or path.rpartition("/")[2] not in part.of_rows:
+            return None
+        return part.shard
+
+    def _take_from_all(self) -> None:
+        """Have the sums of all workers' gradients in `.grad`, and the buffers of worker 0."""
+        sum_dense(self._dense, self._workers)
+        sum_sparse(self._sparse, self._workers)
+        for buffer in self._buffers:
+            buffer.copy_(self._workers.tensor_from_first(buffer))
 
     def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
         """Step all parts that read `.grad`, and average what they have made."""

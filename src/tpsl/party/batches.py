@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
+from tpsl.data.recent_pages import RecentPages
 from tpsl.data.source import Arrays, Inputs
 from tpsl.data.split import Rows
 from tpsl.kernels.rows import take
@@ -26,11 +27,15 @@ class Batches:
     """Gathers batches on a device: of encoded features in memory by index there, of other inputs by asking for them.
 
     Features that lie on disk are taken into the memory of a GPU if they fill no more than half of what is free. Else a
-    thread reads the batch that is expected next while this one is learned from.
+    thread reads the batch that is expected next while this one is learned from; where `neighbours` are asked for
+    together, whole pages of rows.
     """
 
-    def __init__(self, inputs: Features | Inputs, device: torch.device | None = None) -> None:
+    def __init__(
+        self, inputs: Features | Inputs, device: torch.device | None = None, *, neighbours: bool = False
+    ) -> None:
         self._inputs, self._device = inputs, device
+        self._batch_of = inputs.batch
         self._features: list[Tensor] = []
         self._reader = ThreadPoolExecutor(1, "reads ahead")
         self._ahead: tuple[Rows, Future[Arrays]] | None = None
@@ -39,6 +44,8 @@ class Batches:
         if isinstance(inputs, Features) and (not inputs.is_mapped or _fits(inputs, device)):
             self._features = [self._in_memory(inputs.categorical), self._in_memory(inputs.numeric)]
             inputs.release_pages()
+        elif isinstance(inputs, Features) and neighbours:
+            self._batch_of = RecentPages(inputs).batch
 
     @property
     def are_resident(self) -> bool:
@@ -72,7 +79,7 @@ class Batches:
             with torch.cuda.stream(early):
                 self._gathered = rows, self._gather(rows)
         elif isinstance(self._inputs, Features) and not self._features and self._ahead is None:
-            self._ahead = rows, self._reader.submit(self._inputs.batch, rows)
+            self._ahead = rows, self._reader.submit(self._batch_of, rows)
 
     def _gather(self, index: Tensor) -> tuple[Tensor, ...]:
         return tuple(take(values, index) for values in self._features)
@@ -80,10 +87,10 @@ class Batches:
     def _read(self, rows: Rows) -> Arrays:
         """Return the inputs of some rows; what was read ahead if it is these."""
         if self._ahead is None:
-            return self._inputs.batch(rows)
+            return self._batch_of(rows)
         (expected, reading), self._ahead = self._ahead, None
         found = reading.result()
-        return found if np.array_equal(expected, rows) else self._inputs.batch(rows)
+        return found if np.array_equal(expected, rows) else self._batch_of(rows)
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["W", "C"])).to(self._device)

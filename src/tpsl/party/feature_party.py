@@ -28,15 +28,21 @@ class FeatureParty:
 
     A step is one or more `forward`, a `backward` for each in the same order, and one `update`. With `run_ahead` the
     next step's `forward` may come before the `update` of this one; gradients are then those at the weights that the
-    forward pass used.
+    forward pass used. `neighbours`: rows that lie together are asked for together.
     """
 
     def __init__(
-        self, bottom: Bottoms, optimizer: HalfOptimizer, inputs: Features | Inputs, *, run_ahead: bool = False
+        self,
+        bottom: Bottoms,
+        optimizer: HalfOptimizer,
+        inputs: Features | Inputs,
+        *,
+        run_ahead: bool = False,
+        neighbours: bool = False,
     ) -> None:
         self.bottom = bottom
         self.optimizer = optimizer
-        self._batches = Batches(inputs, next(bottom.parameters()).device)
+        self._batches = Batches(inputs, next(bottom.parameters()).device, neighbours=neighbours)
         self._cuts: deque[Tensor] = deque()
         self._run_ahead = run_ahead
 
@@ -68,14 +74,16 @@ class FeatureParty:
         cut = self._cuts.popleft()
         cut.backward(gradients.to(cut.device) / records)  # type: ignore[no-untyped-call]
 
-    def relearn(self, rows: Rows, sent: Tensor, gradients: Tensor) -> None:
+    def relearn(self, rows: Rows, sent: Tensor, gradients: Tensor, records: int) -> None:
         """Update once more on what an earlier step exchanged: the embeddings `e_i` and the `g̃_i` that came back.
+
+        `records` is the size n of the whole batch.
 
         `g̃_i` counts `max(0, cos(f(x_i), e_i))`: less, the further the embedding has turned since (Fu et al. 2022).
         """
         cut = self.share(rows)
         weights = likeness(cut.detach(), sent.to(cut.device))
-        cut.backward(gradients.to(cut.device) * weights[:, None] / len(rows))  # type: ignore[no-untyped-call]
+        cut.backward(gradients.to(cut.device) * weights[:, None] / records)  # type: ignore[no-untyped-call]
         self.update()
 
     def update(self) -> None:

@@ -96,8 +96,12 @@ class LabelParty:
         # A top half of the user's own may not look at a party's share.
         return [torch.zeros_like(e) if g is None else g for e, g in zip(embeddings, gradients, strict=True)]
 
-    def relearn(self, batch: Rows, rows: Rows, received: Sequence[Tensor], sent: Sequence[Tensor]) -> None:
+    def relearn(
+        self, batch: Rows, rows: Rows, received: Sequence[Tensor], sent: Sequence[Tensor], records: int
+    ) -> None:
         """Update once more on what an earlier step exchanged: the embeddings `e_i`, and the `g̃_i` that were sent.
+
+        `records` is the size n of the whole batch.
 
         A record counts `max(0, cos)` of the gradient at its embedding now and `g̃_i` (Fu et al. 2022). Nothing leaves,
         and nothing is read but the embeddings and noisy labels of that step: post-processing of the same release.
@@ -109,7 +113,7 @@ class LabelParty:
         fresh = torch.autograd.grad(z, embeddings, answers[0], retain_graph=True, materialize_grads=True)
         weights = likeness(torch.cat(fresh, dim=1), torch.cat([g.to(self.device) for g in sent], dim=1))
         z.backward(answers[-1] * weights.reshape(1, -1, *(1,) * (z.dim() - 2)), inputs=self._parameters)
-        self._records = len(batch)
+        self._records = records
         self.update()
 
     def update(self) -> None:
@@ -131,7 +135,7 @@ class LabelParty:
         """
         own = self._own_share(rows)
         log_odds = self.logit_gradient.loss.log_odds(self._mean_logits(received, own))
-        return torch.cat([log_odds.reshape(len(rows), -1), *own], dim=1)
+        return torch.cat([log_odds[:, None].flatten(1), *own], dim=1)
 
     def _own_share(self, rows: Rows) -> list[Tensor]:
         return [self.own.embed(rows)] if self.own is not None else []

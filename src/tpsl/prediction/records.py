@@ -26,6 +26,7 @@ from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.locations import Location, location_of
 from tpsl.tables.reading import column_names, dialect_of
 from tpsl.training.local import own_data, require_party
 from tpsl.training.own_parts import Factory
@@ -75,13 +76,13 @@ class NewRecords:
 def read_records(
     run: RunFolder, party: str, source: str, alignment: Path | None = None, progress: Progress = no_progress
 ) -> NewRecords:
-    """Read a party's new records from a CSV or Parquet file, or from `package.module:name` if the job's data are own.
+    """Read a party's new records from CSV or Parquet files, or from `package.module:name` if the job's data are own.
 
     Unseen categories, missing values, another order of columns, further columns and no label are all fine; a column
     that is missing is an error. With an `alignment`, a folder that `tpsl align` made of this file, the records are
     those that the parties have in common, in its order.
     """
-    job, path = run.job(), Path(source).absolute()
+    job, path = run.job(), location_of(source, Path.cwd())
     require_party(job, party)
     if isinstance(job.data, OwnData):
         if ":" not in source:
@@ -120,7 +121,7 @@ def _sorted(name: str, ids: Any, inputs: Features | Inputs | None) -> NewRecords
     return NewRecords(name, ids, inputs, rows, ids if order is None else ids.take(pa.array(rows)))
 
 
-def _read_file(run: RunFolder, party: str, path: Path, progress: Progress) -> tuple[Any, Features | None]:
+def _read_file(run: RunFolder, party: str, path: Location, progress: Progress) -> tuple[Any, Features | None]:
     """Return ids and features of all records of a file; the features of many records lie on disk."""
     id_column = _id_column(run.job().data, party, path)
     if not _has_features(run, party):
@@ -141,7 +142,7 @@ def _has_features(run: RunFolder, party: str) -> bool:
     return party != LABEL_PARTY or has_label_features(run)
 
 
-def _id_column(data: DataConfig, party: str, path: Path) -> str | None:
+def _id_column(data: DataConfig, party: str, path: Location) -> str | None:
     """Return the column of a party's own ids; aligned records need none, and are called by their row then."""
     if not isinstance(data, TableData):
         return "id"

@@ -7,7 +7,6 @@ written only into a folder that nobody else can enter.
 from __future__ import annotations
 
 import stat
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +83,9 @@ def read_scores(path: Path, class_names: tuple[str, ...]) -> tuple[Any, Probabil
     """
     columns, dialect, parts = _columns(class_names), dialect_of(path), []
     for block in read_blocks(path, ["id", *columns], dialect):
-        place = partial(Place, str(path), first=block.first, dialect=dialect, unfinished=block.unfinished)
-        scores = [numbers(block.columns[name], place(column=name)) for name in columns]
-        parts.append((record_ids(block.columns["id"], place(column="id")), np.stack(scores, axis=1)))
-    if NOT_PRIVATE in path.name or (is_parquet(path) and read_schema(path).metadata == _MARK):
+        scores = [numbers(block.columns[name], Place.of(block, name, dialect)) for name in columns]
+        parts.append((record_ids(block.columns["id"], Place.of(block, "id", dialect)), np.stack(scores, axis=1)))
+    if NOT_PRIVATE in path.name or (is_parquet(path.name) and read_schema(path).metadata == _MARK):
         raise PredictionError(f"{path}: has scores of a local head, NOT PRIVATE: nothing computed from them may leave")
     ids, found = pa.concat_arrays([part for part, _ in parts]), np.concatenate([part for _, part in parts])
     sorted_by_id(str(path), ids, dialect)

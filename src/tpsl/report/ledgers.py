@@ -145,7 +145,7 @@ def _total_of(run: RunFolder, vault: Vault, released: set[str]) -> LedgerTotal |
     """
     if run.origin(LABEL_PARTY) is not None:
         return vault.total(None)
-    index_of, histories = vault.histories()
+    _, index_of, histories = vault.holdings()
     found = None
     for history, count in zip(histories, np.bincount(index_of, minlength=len(histories)).tolist(), strict=True):
         if count and any(entry.description in released for entry in history):

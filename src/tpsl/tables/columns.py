@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.tables.errors import DataError
-from tpsl.tables.reading import PLAIN, Dialect
+from tpsl.tables.reading import PLAIN, Block, Dialect
 
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
@@ -37,6 +37,11 @@ class Place:
     first: int = 1
     dialect: Dialect = PLAIN
     unfinished: int | None = None
+
+    @classmethod
+    def of(cls, block: Block, column: str, dialect: Dialect = PLAIN) -> "Place":
+        """Return where the values of a block's column stand."""
+        return cls(block.file, column, block.first - block.before, dialect, block.unfinished)
 
     def fault(self, at: int, sentence: str) -> DataError:
         """Return the error of the value at this position."""
@@ -79,9 +84,17 @@ def key_texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
 
 def texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     """Return categories as a dictionary array of text; null and the texts in `missing` are null."""
-    if pa.types.is_dictionary(column.type) and is_text(column.type.value_type) and not missing:
-        return column
-    return _without(missing, _as_text(column, place)).dictionary_encode()
+    kind = value_type(column)
+    if not (is_text(kind) or pa.types.is_integer(kind)):
+        return _without(missing, _as_text(column, place)).dictionary_encode()
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    if is_text(kind) and not missing:
+        return encoded
+    values, indices = _as_text(encoded.dictionary, place), encoded.indices
+    absent = pc.is_in(values, value_set=pa.array(list(missing), pa.string()))
+    if pc.any(absent).as_py():
+        indices = pc.if_else(pc.fill_null(absent.take(indices), False), pa.scalar(None, indices.type), indices)
+    return pa.DictionaryArray.from_arrays(indices, values)
 
 
 def numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> npt.NDArray[np.float64]:

@@ -4,15 +4,16 @@ import io
 import re
 import zipfile
 import zlib
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
 from tpsl.tables.errors import DataError
+from tpsl.tables.locations import StoredFile
 
 # A compressed stream that breaks off takes the whole piece with it, so pieces are small.
 PIECE_BYTES = 1 << 16
+_BUFFER_BYTES = 1 << 20
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 COMPRESSIONS = ("", *_CODECS, ".zip")
@@ -28,20 +29,20 @@ class LineStream(io.RawIOBase):
     raises. With `strict_lines` an empty line, and a carriage return inside a line, are errors that name the line.
     """
 
-    def __init__(self, path: Path, strict_lines: bool = False) -> None:
-        if not path.is_file():
-            raise DataError(f"{path}: there is no such file")
-        if path.name.lower().endswith((".tar.gz", ".tgz", ".tar")):
-            raise DataError(f"{path}: this is an archive of several files; unpack it and give the training file in it")
-        self.path, self.lines, self.size = path, 0, path.stat().st_size
+    def __init__(self, file: StoredFile, strict_lines: bool = False) -> None:
+        if file.name.lower().endswith((".tar.gz", ".tgz", ".tar")):
+            raise DataError(
+                f"{file.name}: this is an archive of several files; unpack it and give the training file in it"
+            )
+        self.name, self.lines = file.name, 0
         self.unfinished_line: int | None = None
         """The number of the last line, once it is read, if it has no end."""
-        self._file = path.open("rb")
+        self._file = io.BufferedReader(file.open(), _BUFFER_BYTES)
         self._strict = strict_lines
         self._rest = self._ahead = b""
         self._ended, self._failure = False, None
         try:
-            self._text: Any = _uncompressed(path, self._file)
+            self._text: Any = _uncompressed(file.name, self._file)
         except _DAMAGED as error:
             self._text, self._ended, self._failure = None, True, error
 
@@ -76,7 +77,7 @@ class LineStream(io.RawIOBase):
         text = b"".join(pieces)
         cut = len(text) if self._ended and self._failure is None else text.rfind(b"\n") + 1
         if not cut and not self._ended:
-            raise DataError(f"{self.path}: a line is longer than {len(text)} bytes, so this is not a table")
+            raise DataError(f"{self.name}: a line is longer than {len(text)} bytes, so this is not a table")
         self._rest = b"" if self._ended else text[cut:]
         if self._strict:
             self._check_lines(text[:cut])
@@ -90,7 +91,7 @@ class LineStream(io.RawIOBase):
         if self._failure is not None:
             reason = " ".join(str(self._failure).split()) or type(self._failure).__name__
             raise DataError(
-                f"{self.path}: cannot be read, it is damaged or cut off soon after line {self.lines} ({reason})"
+                f"{self.name}: cannot be read, it is damaged or cut off soon after line {self.lines} ({reason})"
             ) from self._failure
 
     def close(self) -> None:
@@ -106,17 +107,17 @@ class LineStream(io.RawIOBase):
         if fault is not None:
             sentence = "the line is empty" if b"\n" in fault.group() else "a carriage return stands inside the line"
             line = self.lines + text.count(b"\n", 0, fault.start()) + 1
-            raise DataError(f"{self.path}: line {line}: {sentence}")
+            raise DataError(f"{self.name}: line {line}: {sentence}")
 
 
-def _uncompressed(path: Path, file: IO[bytes]) -> Any:
-    ending = path.suffix.lower()
+def _uncompressed(name: str, file: IO[bytes]) -> Any:
+    ending = name[name.rfind(".") :].lower()
     if ending in _CODECS:
         return pa.CompressedInputStream(file, _CODECS[ending])
     if ending == ".zip":
         archive = zipfile.ZipFile(file)
         members = [member for member in archive.infolist() if not member.is_dir()]
         if len(members) != 1:
-            raise DataError(f"{path}: the archive holds {len(members)} files and must hold one")
+            raise DataError(f"{name}: the archive holds {len(members)} files and must hold one")
         return archive.open(members[0])
     return file

@@ -1,12 +1,14 @@
-"""Opening a table: CSV, plain or compressed, or Parquet; the columns that are asked for, block by block."""
+"""Opening a table: CSV, plain or compressed, or Parquet, in one file or many; the columns that are asked for, block by
+block."""
 
 import csv
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,6 +17,9 @@ import pyarrow.parquet
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.errors import DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
+from tpsl.tables.locations import Location, StoredFile, files_of, is_there
+
+Item = TypeVar("Item")
 
 BLOCK_BYTES = 1 << 22
 BLOCK_ROWS = 1 << 16
@@ -23,6 +28,8 @@ BLOCK_ROWS = 1 << 16
 PARQUET_ENDINGS = (".parquet", ".pq")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in COMPRESSIONS)
+_BUFFER_HERE, _BUFFER_ELSEWHERE = 1 << 20, 1 << 22
+"""Bytes of a column of a Parquet file that are asked for at a time."""
 
 
 @dataclass(frozen=True)
@@ -57,108 +64,158 @@ PLAIN = Dialect()
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive records: the number of the first, counted from 1, and a `pa.Array` for each column.
+    """Consecutive records of one file: the number of the first, counted from 1 over all files of a table, and a
+    `pa.Array` for each column.
 
-    `unfinished` is the number of a record whose line has no end: the file may be cut off there.
+    `before` records are in files before this one. `unfinished` is the number within the file of a record whose line
+    has no end: the file may be cut off there.
     """
 
     first: int
     columns: dict[str, Any]
     rows: int
-    unfinished: int | None = None
+    unfinished: int | None
+    file: str
+    before: int
 
 
-def dialect_of(path: Path) -> Dialect:
-    """Return how a file is written, by its ending; any other ending than those of tables is an error."""
-    name = path.name.lower()
+def dialect_of(location: Location) -> Dialect:
+    """Return how a table is written, by the ending of its files; any other ending than those of tables is an error.
+
+    Of a table that is not there and has no ending nothing is known: it is plain.
+    """
+    own = str(location)
+    names = [own] if "." in location.name else []
+    if not own.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS)) and is_there(location):
+        names = [file.name for file in files_of(location)]
+    kinds = {_kind(name): name for name in names}
+    if len(kinds) > 1:
+        raise DataError(f"{location}: the files of a table are of one kind, not {' and '.join(kinds.values())}")
+    return Dialect(next(iter(kinds), None) or ",")
+
+
+def _kind(name: str) -> str | None:
+    """Return what separates the values of a text file, by its ending; None for Parquet."""
     for ending in CSV_ENDINGS:
-        if name.endswith(ending):
-            return Dialect(_DELIMITERS[ending[:4]])
-    if not name.endswith(PARQUET_ENDINGS):
+        if name.lower().endswith(ending):
+            return _DELIMITERS[ending[:4]]
+    if not is_parquet(name):
         kinds = ", ".join((*CSV_ENDINGS, *PARQUET_ENDINGS))
-        raise DataError(f"{path}: the ending of a file tells its kind, and must be one of {kinds}")
-    return PLAIN
+        raise DataError(f"{name}: the ending of a file tells its kind, and must be one of {kinds}")
+    return None
 
 
-def is_parquet(path: Path) -> bool:
+def is_parquet(name: str) -> bool:
     """Return whether the ending is that of a Parquet file."""
-    return path.name.lower().endswith(PARQUET_ENDINGS)
+    return name.lower().endswith(PARQUET_ENDINGS)
 
 
-def rows_in_parquet(path: Path) -> int:
-    """Return the number of records of a Parquet file."""
-    with _readable(path), pyarrow.parquet.ParquetFile(path) as file:
-        return int(file.metadata.num_rows)
+def rows_in_parquet(location: Location) -> int | None:
+    """Return the number of records of a table in Parquet files on this machine; None for one of another kind."""
+    files = files_of(location)
+    if not all(file.is_local and is_parquet(file.name) for file in files):
+        return None
+    return sum(_rows(file) for file in files)
 
 
-def column_names(path: Path, dialect: Dialect = PLAIN) -> list[str]:
-    """Return the names of a file's columns."""
-    with _readable(path):
-        if is_parquet(path):
-            return list(pyarrow.parquet.read_schema(path).names)
-        with LineStream(path) as stream:
+def _rows(file: StoredFile) -> int:
+    with _readable(file.name), _parquet(file) as content:
+        return int(content.metadata.num_rows)
+
+
+def column_names(location: Location, dialect: Dialect = PLAIN) -> list[str]:
+    """Return the names of the columns of a table's first file."""
+    first = files_of(location)[0]
+    with _readable(first.name):
+        if is_parquet(first.name):
+            with _parquet(first) as content:
+                return list(content.schema_arrow.names)
+        with LineStream(first) as stream:
             return list(dialect.names) if dialect.names is not None else _header(stream.peek(BLOCK_BYTES), dialect)
 
 
 def read_blocks(
-    path: Path,
+    location: Location,
     columns: list[str],
     dialect: Dialect = PLAIN,
     *,
     rows: int | None = None,
     progress: Progress = no_progress,
 ) -> Iterator[Block]:
-    """Yield these columns, and the number of records also where there are none, in memory bounded by a block.
+    """Yield these columns, and the number of records also where there are none, in memory bounded by a few blocks.
 
     CSV columns are text, so that an id such as `007` keeps its zeros; `tpsl.tables.columns` gives them their types.
-    `rows` takes the first records only, and what stands after them is not looked at. Progress is told in bytes of the
-    file as it lies on disk. A file that does not exist, cannot be read, has no records, lacks a column or has a record
-    of another length is a `DataError`.
+    Files come in the order of their names, and the next block is read beside the work on one. `rows` takes the first
+    records only, and what stands after them is not looked at. Progress is told in bytes of the files as they lie on
+    disk. A table that does not exist, cannot be read, has no records, lacks a column or has a record of another length
+    is a `DataError`.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    done = 0
-    blocks = _parquet_blocks if is_parquet(path) else _text_blocks
-    with _readable(path):
-        for found, position, unfinished in blocks(path, columns, dialect, rows):
-            found = found if rows is None else found[: rows - done]
-            if len(found):
-                yield Block(done + 1, {name: _one_array(found[name]) for name in columns}, len(found), unfinished)
-            done += len(found)
-            progress(*position, f"reading {path.name}")
-            if done == rows:
-                break
+    files, done = files_of(location), 0
+    sizes = [file.size for file in files]
+    for file, earlier in zip(files, accumulate(sizes, initial=0), strict=False):
+        before = done
+        with _readable(file.name):
+            for found, position, unfinished in read_ahead(_blocks(file, columns, dialect, rows, before)):
+                found = found if rows is None else found[: rows - done]
+                if len(found):
+                    arrays = {name: _one_array(found[name]) for name in columns}
+                    yield Block(done + 1, arrays, len(found), unfinished, file.name, before)
+                done += len(found)
+                progress(earlier + position, sum(sizes), f"reading {location.name}")
+                if done == rows:
+                    return
     if done == 0:
-        raise DataError(f"{path}: the file has no records")
+        raise DataError(f"{location}: the file has no records")
     if rows is not None and done < rows:
-        raise DataError(f"{path}: rows: {rows} records were asked for, there are {done}")
+        raise DataError(f"{location}: rows: {rows} records were asked for, there are {done}")
 
 
-_Piece = tuple[Any, tuple[int, int], int | None]
-"""A `pa.Table`; bytes that were read, and all of them; the record whose line has no end."""
+def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield items; a thread makes the next one in the meantime."""
+    with ThreadPoolExecutor(1, "reads ahead") as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
 
 
-def _parquet_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        _all_present(path, columns, list(file.schema_arrow.names))
-        size, done = path.stat().st_size, 0
-        for batch in file.iter_batches(BLOCK_ROWS, columns=columns or file.schema_arrow.names[:1]):
+_Piece = tuple[Any, int, int | None]
+"""A `pa.Table`; bytes of the file that were read; the record whose line has no end."""
+
+
+def _blocks(file: StoredFile, columns: list[str], dialect: Dialect, rows: int | None, before: int) -> Iterator[_Piece]:
+    """Yield the blocks of one file; `rows` are wanted of all files, `before` came in earlier ones."""
+    if is_parquet(file.name):
+        return _parquet_blocks(file, columns)
+    return _text_blocks(file, columns, dialect, None if rows is None else rows - before)
+
+
+def _parquet(file: StoredFile) -> Any:
+    buffer_size = _BUFFER_HERE if file.is_local else _BUFFER_ELSEWHERE
+    return pyarrow.parquet.ParquetFile(file.open(), pre_buffer=False, buffer_size=buffer_size)
+
+
+def _parquet_blocks(file: StoredFile, columns: list[str]) -> Iterator[_Piece]:
+    with _parquet(file) as content:
+        names, done = list(content.schema_arrow.names), 0
+        _all_present(file.name, columns, names)
+        for batch in content.iter_batches(BLOCK_ROWS, columns=columns or names[:1]):
             done += batch.num_rows
-            yield pa.Table.from_batches([batch]), (size * done // file.metadata.num_rows, size), None
+            yield pa.Table.from_batches([batch]), file.size * done // content.metadata.num_rows, None
 
 
-def _text_blocks(path: Path, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
-    with LineStream(path, strict_lines=not dialect.quoted) as stream:
+def _text_blocks(file: StoredFile, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
+    with LineStream(file, strict_lines=not dialect.quoted) as stream:
         text = stream.peek(BLOCK_BYTES)
         if not text:
             stream.finish()
         names = list(dialect.names) if dialect.names is not None else _header(text, dialect)
-        _all_present(path, columns, names)
+        _all_present(file.name, columns, names)
         if text:
             faults = _Faults(dialect, rows, stream)
             try:
                 for batch in _parser(stream, columns or names[:1], dialect, faults):
-                    yield pa.Table.from_batches([batch]), (stream.position, stream.size), faults.unfinished
+                    yield pa.Table.from_batches([batch]), stream.position, faults.unfinished
             except pa.ArrowInvalid as error:
                 raise faults.named(error) from error
         stream.finish()
@@ -195,7 +252,7 @@ class _Faults:
             return error
         number, sentence = self._found
         fault = self._dialect.fault(number, self.unfinished, sentence)
-        return DataError(f"{self._stream.path}: cannot be read, {fault}")
+        return DataError(f"{self._stream.name}: cannot be read, {fault}")
 
 
 def _parser(content: Any, columns: list[str], dialect: Dialect, faults: _Faults) -> Any:
@@ -216,21 +273,21 @@ def _parser(content: Any, columns: list[str], dialect: Dialect, faults: _Faults)
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _readable(name: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: cannot be read, it is damaged or not what its ending says ({reason})") from error
+        raise DataError(f"{name}: cannot be read, it is damaged or not what its ending says ({reason})") from error
 
 
-def _all_present(path: Path, columns: list[str], present: list[str]) -> None:
+def _all_present(file: str, columns: list[str], present: list[str]) -> None:
     for column in columns:
         if column not in present:
             names = ", ".join(repr(name) for name in present[:40]) + (", ..." if len(present) > 40 else "")
-            raise DataError(f"{path}: there is no column {column!r}; the columns are {names or 'none'}")
+            raise DataError(f"{file}: there is no column {column!r}; the columns are {names or 'none'}")
         if present.count(column) > 1:
-            raise DataError(f"{path}: there are {present.count(column)} columns called {column!r}")
+            raise DataError(f"{file}: there are {present.count(column)} columns called {column!r}")
 
 
 def _one_array(values: Any) -> Any:

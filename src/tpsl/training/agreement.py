@@ -18,8 +18,10 @@ from tpsl.training.stages import TOPICS
 from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import RECORD_IDS, Agreement
+from tpsl.transport.peers import WorkerPlace
+from tpsl.workers import Workers
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"
@@ -51,6 +53,12 @@ def agreement(
     starts = {party: {"version that training starts from": version} for party, version in versions.items()}
     advice = {**dict.fromkeys((_RECORDS, RECORD_IDS), FIND_COMMON_RECORDS), SPACE: _SAME_SPACE}
     return Agreement(fields, ids_digest(ids), advice, starts, passing=frozenset({CONFIGURATION}))
+
+
+def place_of(workers: Workers) -> WorkerPlace:
+    """Return which worker of its party this process is; all of them ask together."""
+    crew = workers.from_first(WorkerPlace().crew.hex())
+    return WorkerPlace(workers.number, workers.count, bytes.fromhex(crew))
 
 
 def limits(job: Job, schedule: Schedule) -> Limits:

@@ -95,8 +95,10 @@ class EpochOrders:
 def epoch_order(plan: BatchPlan, epoch: int, device: torch.device) -> Tensor | None:
     """Return the positions of an epoch (from 0) in the order of its steps, sorted on the device; None: as they are.
 
-    They are those of `plan.batch`, which sorts on the host.
+    They are those of `plan.batch`, which sorts on the host, as windows of a blockwise order always are.
     """
+    if plan.order == "blockwise":
+        return torch.from_numpy(plan.epoch(epoch).copy()).to(device)
     words = plan.epoch_words(epoch)
     if words is None:
         return None

@@ -17,9 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names, label_party_has_features
+from tpsl.data.plan import Order
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
+from tpsl.tables.locations import is_url
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
 from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
@@ -98,8 +100,10 @@ class TrainingConfig(_Model):
     epochs: int = Field(2, ge=1, le=10_000, description="How often each record is used.")
     batch_size: int = Field(1024, ge=1, le=2**24, description="Records in a step.")
     seed: int = Field(0, ge=0, lt=2**63, description="Fixes batches and initial weights; never the noise.")
-    order: Literal["shuffled", "arrival"] = Field(
-        "shuffled", description="'arrival': records in their own order, as in online training."
+    order: Order = Field(
+        "shuffled",
+        description="Order of an epoch's records: 'shuffled'; 'blockwise': shuffled within windows of blocks, for data "
+        "on disk that do not fit into memory; 'arrival': their own order, as in online training.",
     )
     labels: Literal["stored", "arriving"] = Field(
         "stored",
@@ -509,7 +513,7 @@ def _resolve_paths(data: Any, folder: Path) -> None:
     features, label = data.get("features"), data.get("label")
     for file in [data, *(features if isinstance(features, list) else []), label]:
         for key in ("path", "alignment"):
-            if isinstance(file, dict) and isinstance(file.get(key), str):
+            if isinstance(file, dict) and isinstance(file.get(key), str) and not is_url(file[key]):
                 file[key] = str((folder / file[key]).absolute())
 
 

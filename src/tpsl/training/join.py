@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,12 +12,12 @@ import torch
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.progress import Notice
-from tpsl.training.agreement import agreement, limits
+from tpsl.training.agreement import agreement, limits, place_of
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
-from tpsl.training.local import Local, certificates_of, connect_address, own_data
+from tpsl.training.local import Local, certificates_of, connect_addresses, own_data
 from tpsl.training.method import settled
 from tpsl.training.observer import Fact, NullObserver, Observer, Watching
 from tpsl.training.result import FeatureResult
@@ -28,9 +29,10 @@ from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import handed_over
 from tpsl.transport.channel import Channel, JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.label_workers import LabelWorkers
 from tpsl.transport.link import Patience, Terms
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.transport.peers import LABEL_PARTY, MOST_WORKERS
+from tpsl.workers import PartyInterrupted, Workers
 
 
 def join(
@@ -53,13 +55,13 @@ def join(
         source = local.own_parts().source(party)
         held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
         job = settled(job, len(held.train), watching.notice)
-    exchange = _Exchange(job, party, local, insecure_loopback)
+    exchange, workers = _Exchange(job, party, local, insecure_loopback), Workers.of_this_process(local.device)
     own, device, start = {party: local.own_parts()}, torch.device(local.device), local.starting_point()
     if job.hands_over:
         require_alone(job, start)
         own = parts_of_both(party, local.own_parts())
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)
-    with setup.run.started(job, list(own), moved=True, own=own):
+    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start, workers=workers)
+    with setup.held(list(own), moved=True):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
             setup.say_finished()
@@ -69,7 +71,9 @@ def join(
         encoder = setup.encoders().get(party)
         side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
-        act = (lambda: exchange.learn(setup, side)) if job.hands_over else (lambda: exchange.train(setup, side))
+        act = partial(exchange.learn if job.hands_over else exchange.train, setup, side)
+        if workers.are_several:  # when the disk is full they are started again as a whole
+            return act()
         return with_space(act, [setup.run.path], local.wait, watching.notice)
 
 
@@ -95,7 +99,9 @@ class _Exchange:
 
     def __init__(self, job: Job, party: str, local: Local, insecure_loopback: bool) -> None:
         self._credentials = None if insecure_loopback else certificates_of(local, party).channel()
-        self._job, self._party, self._local, self._address = job, party, local, connect_address(local)
+        self._job, self._party, self._local = job, party, local
+        # Labels are handed over by the first worker of the label party to the first one of this party.
+        self._addresses = connect_addresses(local)[: 1 if job.hands_over else None]
 
     def train(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
         """Do all that the job's parties do together."""
@@ -105,21 +111,27 @@ class _Exchange:
         patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
         role = FeatureRole(setup, side)
         tensors, device = limits(job, role.schedule), torch.device(local.device)
-        terms = Terms(tensors, job.wire_type, patience, watching.connections, device, local.streams)
+        watch, place = watching.connections, place_of(role.workers)
+        terms = Terms(tensors, job.wire_type, patience, watch, device, local.streams, place, MOST_WORKERS)
         origin = setup.run.origin(self._party)
         agreed = agreement(job, side.ids, role.schedule, origin, setup.search).with_party(self._party)
-        with FeatureClient(self._address, self._party, agreed, terms, credentials=self._credentials) as client:
+        with LabelWorkers(self._addresses, self._party, agreed, terms, credentials=self._credentials) as client:
             return _attend(role, client, watching.notice)
 
     def learn(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
-        """Receive the noisy labels, after which the label party is not needed any more, and train alone."""
-        watched = setup.watched_by(_UntilTheEnd(setup.watching.observer))
+        """Receive the noisy labels, after which the label party is not needed any more, and train alone.
+
+        Of several workers the first receives them; all train.
+        """
+        watched = setup.watched_by(_UntilTheEnd(setup.watching.observer)).of_first()
         received = replace(watched, run=RunFolder(setup.run.path / HAND_OVER))
-        with received.run.started(self._job, [self._party], moved=True):
-            if LABEL_PARTY not in received.run.confirmed_to(self._party):
-                self.train(received, side)
-            folder = received.run.party(self._party)
-            labels = HandedLabels.of(handed_over(self._job, folder), folder)
+        if setup.workers.is_first:
+            with received.run.started(self._job, [self._party], moved=True):
+                if LABEL_PARTY not in received.run.confirmed_to(self._party):
+                    self.train(received, side)
+        setup.workers.wait_for_all()
+        folder = received.run.party(self._party)
+        labels = HandedLabels.of(handed_over(self._job, folder), folder)
         setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
         train_alone(setup, side, labels, at_top=NullObserver())
         result = setup.run.party_result(self._party)
@@ -127,7 +139,7 @@ class _Exchange:
         return result
 
 
-def _attend(role: FeatureRole, client: FeatureClient, notice: Notice) -> FeatureResult:
+def _attend(role: FeatureRole, client: LabelWorkers, notice: Notice) -> FeatureResult:
     """Train with the label party until the run is finished."""
     try:
         return run_alone(attend_as_feature(role, client))
@@ -137,7 +149,7 @@ def _attend(role: FeatureRole, client: FeatureClient, notice: Notice) -> Feature
             raise
         notice(f"the run is finished, but the label party has not confirmed it: {missing}")
         return result
-    except (Refused, JobStopped):
+    except (Refused, JobStopped, PartyInterrupted):  # in the last case the label party waits for the return of this one
         raise
     except BadMessage as error:
         client.stop(str(error))

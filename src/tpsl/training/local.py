@@ -12,16 +12,18 @@ trains for all parties each may have such a file of its own, which says in `part
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from tpsl.data.config import AvazuData, CriteoData, TableData
+from tpsl.data.config import AvazuData, CriteoData, DataPath, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.models.config import Precision
+from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns
 from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.transport.channel import MOST_STREAMS
@@ -33,6 +35,7 @@ from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 if TYPE_CHECKING:
     from tpsl.training.vaults import VaultChoice
     from tpsl.training.warm_start import StartingPoint
+    from tpsl.workers import Workers
 
 
 class LocalError(ValueError):
@@ -46,14 +49,21 @@ def _host_and_port(address: str) -> str:
     return address
 
 
-def _reachable(address: str) -> str:
-    if _host_and_port(address).endswith(":0"):
-        raise ValueError("nobody can be reached at port 0")
+def _reachable(addresses: str) -> str:
+    for address in addresses.split(","):
+        if _host_and_port(address).endswith(":0"):
+            raise ValueError("nobody can be reached at port 0")
+    return addresses
+
+
+def _in_numbers(address: str) -> str:
+    ipaddress.ip_address(address)
     return address
 
 
 ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
+MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 _PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment", "spu_python")
@@ -65,7 +75,11 @@ class Local(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     listen: ListenAddress | None = Field(None, description="Label party: where to listen; port 0 takes a free one.")
-    connect: ConnectAddress | None = Field(None, description="Feature party: where the label party listens.")
+    connect: ConnectAddress | None = Field(
+        None,
+        description="Feature party: where the label party listens; if it has several workers, where each of them does, "
+        "separated by commas.",
+    )
     certificates: LocalPath | None = Field(None, description="Folder with ca.pem, cert.pem and key.pem.")
     out: LocalPath | None = Field(None, description="Run folder; an interrupted run in it is resumed.")
     start_from: LocalPath | None = Field(
@@ -99,7 +113,9 @@ class Local(BaseModel):
         False, description="Label party: permit a second release of records that were released before; the ε add up."
     )
     party: str | None = Field(None, description="Whose file this is: label, or the name of a feature party.")
-    data: LocalPath | None = Field(None, description="This party's own file, instead of the job's path for it.")
+    data: DataPath | None = Field(
+        None, description="This party's own table (a file, folder, pattern or URL), instead of the job's path for it."
+    )
     alignment: LocalPath | None = Field(
         None,
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
@@ -134,6 +150,11 @@ class Local(BaseModel):
     compile: bool = Field(
         False, description="Have PyTorch compile this party's own halves, which takes some seconds at the start."
     )
+    tables: Literal["replicated", "sharded"] = Field(
+        "replicated",
+        description="Several workers: 'sharded' divides the rows of this party's embedding table over them; "
+        "'replicated' gives all rows to each.",
+    )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
     )
@@ -144,7 +165,13 @@ class Local(BaseModel):
         description="TLS connections side by side to each peer; the smaller number of both sides counts.",
     )
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on this loopback port.")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="Prometheus metrics at this port of `metrics_host`."
+    )
+    metrics_host: MetricsHost = Field(
+        "127.0.0.1",
+        description="Address of this machine that metrics are served at; if it is another, who reaches it reads them.",
+    )
 
     def overridden(self, **options: Any) -> Local:
         """Return this with the options that were given (those that are not None) in place of the file's values."""
@@ -154,6 +181,10 @@ class Local(BaseModel):
     def own_parts(self) -> OwnParts:
         """Return the parts that this party brings itself."""
         return OwnParts(inputs=self.inputs, bottom=self.bottom, top=self.top)
+
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Return where metrics are served: host and port; None: nowhere."""
+        return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
 
     def starting_point(self) -> StartingPoint | None:
         """Return what training begins with; None: weights from the job's seed."""
@@ -177,7 +208,7 @@ def load_local(path: Path) -> Local:
     if not isinstance(content, dict):
         raise LocalError(f"{path}: a local file is a mapping with keys such as {', '.join(Local.model_fields)}")
     for key in _PATHS:
-        if isinstance(content.get(key), str):
+        if isinstance(content.get(key), str) and not is_url(content[key]):
             content[key] = (path.parent / content[key]).absolute()
     return _validated(content, str(path))
 
@@ -199,7 +230,7 @@ def require_party(job: Job, party: str) -> None:
         raise LocalError(f"there is no party {party!r} in the job, only {', '.join(names)}")
 
 
-def own_data(job: Job, party: str, path: Path | None, alignment: Path | None = None) -> Job:
+def own_data(job: Job, party: str, path: Location | None, alignment: Path | None = None) -> Job:
     """Return the job with this party's own file at `path`, and its alignment at `alignment` (None: as the job says)."""
     changes = {key: value for key, value in {"path": path, "alignment": alignment}.items() if value is not None}
     if not changes:
@@ -245,13 +276,27 @@ def listen_address(local: Local) -> str:
     return local.listen
 
 
-def connect_address(local: Local) -> str:
-    """Return where a feature party finds the label party."""
+def worker_address(local: Local, workers: Workers) -> str:
+    """Return where a worker of the label party listens: those of one machine at ports that follow each other."""
+    host, port = listen_address(local).rsplit(":", 1)
+    return f"{host}:{int(port) + workers.number_on_machine if int(port) else 0}"
+
+
+def connect_addresses(local: Local) -> list[str]:
+    """Return where a feature party finds the workers of the label party, in order."""
     if local.connect is None:
         raise LocalError(
             "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
         )
-    return local.connect
+    return local.connect.split(",")
+
+
+def connect_address(local: Local) -> str:
+    """Return where a feature party finds the label party, where it has one worker."""
+    (address, *others) = connect_addresses(local)
+    if others:
+        raise LocalError(f"one address of the label party is needed, not {1 + len(others)}: {local.connect}")
+    return address
 
 
 def certificates_of(local: Local, party: str) -> Certificates:

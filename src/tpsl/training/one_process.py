@@ -33,11 +33,13 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.stages.hand_over import handed_over
 from tpsl.training.vaults import RunVault, VaultChoice
+from tpsl.training.worker_labels import VaultOfFirst
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 from tpsl.transport.messages import WireType
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.transport.rounding import wire_bytes
 
 Couple = Callable[[tuple[str, str], WireType, Limits], tuple[Channel, Channel]]
 """Makes the two ends of the channel between two parties, named in that order."""
@@ -46,6 +48,14 @@ Couple = Callable[[tuple[str, str], WireType, Limits], tuple[Channel, Channel]]
 def in_memory(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
     """Return the two ends of a channel within this process; nothing from outside reaches it, so it has no limits."""
     return pair(names, dtype)
+
+
+def in_step(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
+    """Return the two ends of such a channel at one of several workers: all of them pause at the same messages.
+
+    So the roles of all workers take turns in the same order, and with them what they do together.
+    """
+    return pair(names, dtype, counted=wire_bytes((limits.rows, limits.width), dtype))
 
 
 ALL_STEPS = 1 << 62
@@ -96,7 +106,7 @@ def train_together(
         setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.notice))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
-    with run.started(job, [*names, LABEL_PARTY], own=setup.own):
+    with setup.held([*names, LABEL_PARTY]):
         finished = run.common_result(names)
         if finished is not None and is_complete(run, job):
             setup.say_finished()
@@ -108,26 +118,34 @@ def train_together(
             setup.say_what_is_loaded(job.data, data)
         _require_encoders(data, encoders)
         at_label, side = setup.watched_by(LabelProgress(setup)), data.label_side
-        vault = vault_for(at_label, side, choice, releases=finished is None)
-        after = AfterTraining(at_label, side, vault)
+        vault = vault_for(at_label, side, choice, releases=finished is None) if setup.workers.is_first else None
+        after = None if vault is None else AfterTraining(at_label, side, vault)
         if finished is None:
-            labels: LabelSource = vault
+            labels: LabelSource = vault or VaultOfFirst()
             if job.hands_over:
                 labels, couple = _hand_over(setup, data, vault, couple), in_memory
                 setup, at_label = (replace(each, job=job.with_gradients()) for each in (setup, at_label))
             # Nobody can measure how long the evaluation of an epoch takes.
-            role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=after.evaluate)
+            evaluate = (lambda: None) if after is None else after.evaluate
+            role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
             features = [
                 FeatureRole(setup.watched_by(PreparationNotices(setup, name)), data.feature_sides[name])
                 for name in names
             ]
             attend_together(role, features, couple)
-        return after.complete()
+        if after is not None:
+            after.complete()
+        setup.workers.wait_for_all()
+        result = run.result()
+        assert result is not None  # the farewell has written it
+        return result
 
 
 def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: Couple = in_memory) -> None:
     """Have the roles of a job, all in this process, take turns until all have finished."""
     job, accepted = label.job, limits(label.job, label.schedule)
+    if label.workers.are_several:
+        couple = in_step
     ends = {role.name: couple((LABEL_PARTY, role.name), job.wire_type, accepted) for role in features}
     meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
     others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
@@ -137,16 +155,22 @@ def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: C
         run_together(attend_as_label(label, meeting), *others)
 
 
-def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault, couple: Couple) -> HandedLabels:
-    """Have the noisy labels cross as they do over a network, and return what the feature party has received."""
-    exchange = replace(setup.watched_by(NullObserver()), run=RunFolder(setup.run.path / HAND_OVER))
+def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: Couple) -> HandedLabels:
+    """Have the noisy labels cross as they do over a network, and return what the feature party has received.
+
+    Of several workers the first, which has the vault, does it for all.
+    """
+    exchange = replace(setup.watched_by(NullObserver()).of_first(), run=RunFolder(setup.run.path / HAND_OVER))
     (side,) = data.feature_sides.values()
-    with exchange.run.started(setup.job, [side.party, LABEL_PARTY]):
-        if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
-            roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
-            attend_together(*roles, couple)
-        received = exchange.run.party(side.party)
-        return HandedLabels(handed_over(setup.job, received), vault.total(), received)
+    received = exchange.run.party(side.party)
+    if vault is not None:
+        with exchange.run.started(setup.job, [side.party, LABEL_PARTY]):
+            if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
+                roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
+                attend_together(*roles, couple)
+    setup.workers.wait_for_all()
+    labels = handed_over(setup.job, received)
+    return HandedLabels.of(labels, received) if vault is None else HandedLabels(labels, vault.total(), received)
 
 
 def load_records(

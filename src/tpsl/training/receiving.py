@@ -21,11 +21,16 @@ async def receive(channel: Channel, observer: Observer, *kinds: type[Kind], topi
     observer.waiting_for(channel.peer)
     message = await channel.receive()
     observer.waiting_for(None)
+    return checked_message(channel.peer, message, *kinds, topics=topics)
+
+
+def checked_message(peer: str, message: Message, *kinds: type[Kind], topics: Collection[str] = ()) -> Kind:
+    """Return a message of a peer if it is due, as `receive` says it."""
     if isinstance(message, Stop):
-        raise JobStopped(f"{channel.peer} stopped the job: {message.reason}")
+        raise JobStopped(f"{peer} stopped the job: {message.reason}")
     topic = message.topic if isinstance(message, TensorMessage) else None
     if not isinstance(message, kinds) or (topic is not None and topic not in topics):
         expected = [*topics, *(kind.__name__ for kind in kinds if kind is not TensorMessage)]
         sent = type(message).__name__ if topic is None else topic
-        raise BadMessage(f"{channel.peer} sent {sent}; expected was {' or '.join(expected)}")
+        raise BadMessage(f"{peer} sent {sent}; expected was {' or '.join(expected)}")
     return message

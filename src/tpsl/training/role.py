@@ -7,32 +7,34 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.data.split import Rows
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import make_private_folder
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint
+from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
 from tpsl.training.receiving import Kind, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
-from tpsl.transport.channel import Channel
+from tpsl.training.worker_labels import given_by_first
+from tpsl.transport.channel import Channel, PeerRestarted
 from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import Message, Rewind, TensorMessage
+from tpsl.transport.peer_workers import to_part
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import LedgerTotal, NoisyLabels
+from tpsl.workers import PartyInterrupted
 
 
 @dataclass
@@ -65,9 +67,11 @@ class Role(ABC):
     def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
         self.setup, self.name, self.own = setup, name, setup.own_parts(name)
         self.job, self.run, self.observer = setup.job, setup.run, setup.watching.observer
-        self.folder = setup.run.party(name)
+        self.folder, self.workers = setup.run.party(name), setup.workers
         self.schedule = Schedule(setup.job, train, test)
         self.done = 0
+        self.is_ready = False
+        """Whether this worker has told the others of its party that it is ready for the steps."""
         self.begun, self.speed = time.perf_counter(), Speed()
 
     @property
@@ -84,12 +88,13 @@ class Role(ABC):
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
         checkpoints = self.folder / "checkpoints"
         if self.done:
-            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
+            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves, self.setup.workers)
             self.observer.event("resumed", step=self.done)
         elif self.setup.start is not None:
             self.setup.start.load_into(self.name, self.halves)
-        forget_after(checkpoints, self.done)
-        forget_after(self.folder / BEST, self.done)
+        if self.setup.workers.is_first:
+            forget_after(checkpoints, self.done)
+            forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
         """Keep the state after `done` steps, unless a crash may cost what was done so far."""
@@ -97,7 +102,7 @@ class Role(ABC):
             return
         if self.recorder:
             self.recorder.sync()
-        save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves)
+        save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves, self.setup.workers)
         self.observer.event("checkpoint", step=self.done)
 
     def keep_what_predicts(self, folder: Path) -> None:
@@ -105,17 +110,37 @@ class Role(ABC):
         make_private_folder(folder)
         for part, (half, optimizer) in self.halves.items():
             with optimizer.averaged():
-                write_atomically(folder / f"{part}.safetensors", save(half.state_dict()))
+                write_weights(folder / f"{part}.safetensors", half, self.setup.workers)
 
     def keep_encoder(self) -> None:
         """Write how records are encoded, for those that come later."""
         if self.encoder is not None:
             self.run.save_encoder(self.name, self.encoder)
 
+    def share(self, parts: Sequence[Rows]) -> list[tuple[int, Rows]]:
+        """Return those of some parts that are this worker's, with their numbers."""
+        return self.schedule.share(parts, self.workers)
+
     def count(self, steps: range) -> None:
         """Note that some steps are done."""
         self.speed.records += self.schedule.records(steps.stop) - self.schedule.records(steps.start)
         self.observer.at_step(steps.stop, self.schedule.total_steps, self.speed.records)
+
+    def wait_until_ready(self, channels: Iterable[Channel]) -> None:
+        """Wait until all workers of the party are ready for the steps; a worker that is cannot go back any more."""
+        self.is_ready = True
+
+        def look() -> None:
+            for channel in channels:
+                if channel.failure is not None:
+                    raise channel.failure
+
+        self.workers.wait_for_all(look)
+
+    def require_alone(self, restarted: PeerRestarted | Rewound) -> None:
+        """Raise if this is one of several workers of the party that do steps: they start again as a whole."""
+        if self.is_ready and self.workers.are_several:
+            raise PartyInterrupted(f"{restarted}: all workers of this party have to be started again") from restarted
 
     def close(self) -> None:
         """Close the files of the recording."""
@@ -128,6 +153,7 @@ class Rewound(Exception):
     """The label party wants to agree on a step again: another party was restarted."""
 
     def __init__(self, order: Rewind) -> None:
+        super().__init__("another party was restarted")
         self.order = order
 
 
@@ -155,17 +181,25 @@ class FeatureRole(Role):
         """How the party's table was encoded, if it has one."""
         return self.side.encoder
 
-    async def receive(self, kind: type[Kind], topic: str = "") -> Kind:
-        """Return the next message if it is of this kind, a tensor of this topic; a rewind may always be ordered."""
-        topics = (topic,) if topic else ()
-        message: Kind | Rewind = await receive(self.channel, self.observer, kind, Rewind, topics=topics)
+    async def receive(self, kind: type[Kind], topic: str = "", channel: Channel | None = None) -> Kind:
+        """Return the next message if it is of this kind, a tensor of this topic; a rewind may always be ordered.
+
+        It is the label party's, or comes through one channel to one of its workers.
+        """
+        topics, channel = (topic,) if topic else (), self.channel if channel is None else channel
+        message: Kind | Rewind = await receive(channel, self.observer, kind, Rewind, topics=topics)
         if isinstance(message, Rewind):
             raise Rewound(message)
         return message
 
     async def tensor(self, topic: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
         """Return one part of what the label party sends, checked."""
-        return checked_tensor(await self.receive(TensorMessage, topic), self.channel.peer, step, part, shape)
+        message = await self.receive(TensorMessage, topic, to_part(self.channel, part))
+        return checked_tensor(message, self.channel.peer, step, part, shape)
+
+    async def send_part(self, topic: str, step: int, part: int, tensor: Tensor) -> None:
+        """Send one part to the worker of the label party that has it."""
+        await to_part(self.channel, part).send(TensorMessage(topic, step, part, tensor))
 
 
 class LabelSource(Protocol):
@@ -195,6 +229,7 @@ class LabelRole(Role):
     party: LabelParty
     result: TrainResult | None = None
     rounds = 0
+    _noisy: NoisyLabels | None = None
 
     def __init__(
         self,
@@ -218,6 +253,15 @@ class LabelRole(Role):
         """How the label party's own features were encoded, if it has a table of them."""
         return self.records.encoder
 
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels of the training records that have one.
+
+        The first time all workers ask together: the first one has the vault, and gives them to the others.
+        """
+        if self._noisy is None or not self.workers.are_several:
+            self._noisy = given_by_first(self.workers, self.vault.noisy, self.job)
+        return self._noisy
+
     async def send(self, message: Message) -> None:
         """Send the same message to every feature party."""
         for channel in self.channels.values():
@@ -227,6 +271,6 @@ class LabelRole(Role):
         """Return one part of what every feature party sends, in the job's order, checked; `width` is of each party."""
         received = []
         for name, channel in self.channels.items():
-            message = await receive(channel, self.observer, TensorMessage, topics=(topic,))
+            message = await receive(to_part(channel, part), self.observer, TensorMessage, topics=(topic,))
             received.append(checked_tensor(message, name, step, part, (rows, width(name))))
         return received

@@ -5,15 +5,17 @@ Every party computes it from the job and the number of records, so no message ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 
+from tpsl.data.long_columns import counting, others
 from tpsl.data.order import permutation
 from tpsl.data.plan import BatchPlan
 from tpsl.data.split import STATISTIC_STREAM, VALIDATION_STREAM, Rows
 from tpsl.training.job import Job
+from tpsl.workers import Workers
 
 TEST_ROWS_AT_ONCE = 16_384
 
@@ -22,7 +24,7 @@ TEST_ROWS_AT_ONCE = 16_384
 def held_out(records: int, share: float, seed: int) -> Rows:
     """Return the positions of the training records that judge and are not trained on, ascending: chosen by the seed."""
     count = min(records - 1, round(records * share))
-    judges = np.sort(permutation(records, VALIDATION_STREAM, seed)[:count])
+    judges = np.sort(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
     judges.flags.writeable = False
     return judges
 
@@ -46,24 +48,41 @@ class Schedule:
     def __init__(self, job: Job, train: Rows, test: Rows) -> None:
         settings = job.training
         self.held_out = held_out(len(train), settings.validation, settings.seed)
-        everything = np.arange(len(train), dtype=np.int64)
-        self.trained, self.statistic = np.delete(everything, self.held_out), everything[:0]
+        everything = counting(len(train))
+        self.trained = others(len(train), self.held_out) if len(self.held_out) else everything
+        self.statistic = everything[:0]
         if job.statistic is not None:
             self.statistic = statistic_records(self.trained, job.statistic.share, settings.seed)
             self.trained = np.setdiff1d(self.trained, self.statistic, assume_unique=True)
-        self.labelled = np.delete(everything, self.statistic)
+        self.labelled = others(len(train), self.statistic) if len(self.statistic) else everything
         # Without a network there is no step, and no party asks the plan for one.
         self.plan = BatchPlan(len(self.trained) or len(train), settings.batch_size, settings.seed, settings.order)
         self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0
         self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
-        self.part_rows = -(-min(settings.batch_size, self.plan.rows) // settings.micro_batches)
+        self.micro_batches, self.division = settings.micro_batches, 1
+        """The workers among which the parts of a batch go round: a multiple of the number of every party's."""
         self.train, self.test = train, test
 
     def batch(self, step: int) -> Rows:
         """Return the positions among the training records of a step's batch."""
         positions = self.plan.batch(step)
         return positions if len(self.trained) == len(self.train) else self.trained[positions]
+
+    @property
+    def part_rows(self) -> int:
+        """The rows of one part of a batch; the last may have fewer."""
+        return -(-min(self.plan.batch_size, self.plan.rows) // (self.micro_batches * self.division))
+
+    def share(self, parts: Sequence[Rows], workers: Workers) -> list[tuple[int, Rows]]:
+        """Return those of some parts that are a worker's, with their numbers: part p is with worker p mod n of n.
+
+        Every worker of every party has equally many, so that all can take their steps together; the last ones may be
+        empty.
+        """
+        missing = -len(parts) % self.division
+        padded = [*parts, *[np.empty(0, dtype=np.int64)] * missing]
+        return list(enumerate(padded))[workers.number :: workers.count]
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -9,11 +10,11 @@ import torch
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.progress import Notice
 from tpsl.training.after_training import AfterTraining, is_complete
-from tpsl.training.agreement import agreement, limits
+from tpsl.training.agreement import agreement, limits, place_of
 from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.job import Job
-from tpsl.training.local import Local, certificates_of, listen_address, own_data
+from tpsl.training.local import Local, certificates_of, own_data, worker_address
 from tpsl.training.method import settled
 from tpsl.training.observer import Watching
 from tpsl.training.result import TrainResult
@@ -22,11 +23,13 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
+from tpsl.training.worker_labels import VaultOfFirst
 from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.transport.peers import LABEL_PARTY, MOST_WORKERS
+from tpsl.workers import PartyInterrupted, Workers
 
 
 def serve(
@@ -48,63 +51,92 @@ def serve(
     local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened. A run of a search
     is left without what is computed from true labels: a peer waits for the next one, and could measure it.
     """
-    own = {LABEL_PARTY: local.own_parts()}
+    workers, own = Workers.of_this_process(local.device), {LABEL_PARTY: local.own_parts()}
     if job.method == "auto":
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         records = load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records
         job = settled(job, len(records.train), watching.notice)
-    server = _Port(job, local, insecure_loopback, watching)
-    device, start = torch.device(local.device), local.starting_point()
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start)
-    run, notice = setup.run, watching.notice
-    with run.started(job, [LABEL_PARTY], moved=True, own=own):
+    device, start, run = torch.device(local.device), local.starting_point(), RunFolder(run_path)
+    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
+    if not job.hands_over:
+        return _serve(setup, local, _Port(setup, local, insecure_loopback))
+    if workers.is_first:  # it hands the labels over, and nothing is left to do for the others
+        alone = setup.of_first()
+        _serve(alone, local, _Port(alone, local, insecure_loopback))
+    workers.wait_for_all()
+    return _result(run)
+
+
+def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
+    """Be a worker of the label party. True labels are read by the first one only."""
+    job, run, workers, notice = setup.job, setup.run, setup.workers, setup.watching.notice
+    with setup.held([LABEL_PARTY], moved=True):
         finished = run.result()
-        confirmed = finished is not None and set(server.names) <= set(run.confirmed_to(LABEL_PARTY))
-        if finished is not None and confirmed and (search is not None or is_complete(run, job)):
+        confirmed = finished is not None and set(port.names) <= set(run.confirmed_to(LABEL_PARTY))
+        if finished is not None and confirmed and (setup.search is not None or is_complete(run, job)):
             setup.say_finished()
             return finished
         setup = setup.begun([LABEL_PARTY])
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         late, source = job.has_late_labels, setup.source(LABEL_PARTY)
         encoder = setup.encoders().get(LABEL_PARTY)
-        side = load_label_party(data, watching.progress, late_labels=late, source=source, encoder=encoder)
+        side = load_label_party(data, setup.watching.progress, late_labels=late, source=source, encoder=encoder)
         setup.say_what_is_loaded(data, side)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed)
+        vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed) if workers.is_first else None
 
         def train() -> None:
-            if finished is None and job.releases:
+            if vault is not None and finished is None and job.releases:
                 vault.store()  # before anybody could measure how long it takes
-            server.train(LabelRole(setup, side.records, vault), side.records.ids)
+            workers.wait_for_all()
+            port.train(LabelRole(setup, side.records, vault or VaultOfFirst()), side.records.ids)
+            workers.wait_for_all()
 
-        places = [run.path, vault.path.parent]
+        places = [run.path, *([vault.path.parent] if vault is not None else [])]
         if not confirmed:
-            with_space(train, places, local.wait, notice)
-        if search is not None and (trained := run.result()) is not None:
+            _with_space(setup, train, places, local.wait)
+        if setup.search is not None and (trained := run.result()) is not None:
             return trained
-        # The port is closed and every connection has ended: nobody can measure how long this takes.
-        return with_space(AfterTraining(setup, side, vault).complete, places, local.wait, notice)
+        # Every port is closed and every connection has ended: nobody can measure how long this takes.
+        if vault is not None:
+            with_space(AfterTraining(setup, side, vault).complete, places, local.wait, notice)
+        workers.wait_for_all()
+        return _result(run)
+
+
+def _with_space(setup: RunSetup, act: Callable[[], None], places: Sequence[Path], wait: float) -> None:
+    """Train, again and again while the disk is full; several workers are started again as a whole instead."""
+    if setup.workers.are_several:
+        act()
+    else:
+        with_space(act, places, wait, setup.watching.notice)
+
+
+def _result(run: RunFolder) -> TrainResult:
+    result = run.result()
+    assert result is not None  # the farewell has written it
+    return result
 
 
 class _Port:
-    """Where the label party listens, the same address each time that it is opened."""
+    """Where a worker of the label party listens, the same address each time that it is opened."""
 
-    def __init__(self, job: Job, local: Local, insecure_loopback: bool, watching: Watching) -> None:
+    def __init__(self, setup: RunSetup, local: Local, insecure_loopback: bool) -> None:
         self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-        self.names = feature_party_names(job.data)
-        self._job, self._address, self._watching = job, listen_address(local), watching
-        self._patience, self._device = Patience(local.silence, local.wait), torch.device(local.device)
-        self._streams = local.streams
+        self.names = feature_party_names(setup.job.data)
+        self._setup, self._address = setup, worker_address(local, setup.workers)
+        self._patience, self._streams = Patience(local.silence, local.wait), local.streams
 
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
-        tensors, watch = limits(self._job, role.schedule), self._watching.connections
-        terms = Terms(tensors, self._job.wire_type, self._patience, watch, self._device, self._streams)
-        agreed = agreement(self._job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
+        job, watching, device = self._setup.job, self._setup.watching, self._setup.device or torch.device("cpu")
+        tensors, watch, place = limits(job, role.schedule), watching.connections, place_of(role.workers)
+        terms = Terms(tensors, job.wire_type, self._patience, watch, device, self._streams, place, MOST_WORKERS)
+        agreed = agreement(job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
-            self._watching.observer.event("listening", address=self._address)
-            _attend(role, server, self._watching.notice)
+            watching.observer.event("listening", address=self._address)
+            _attend(role, server, watching.notice)
 
 
 def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
@@ -116,6 +148,8 @@ def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
         run_alone(attend_as_label(role, server))
     except LabelsMissing:
         server.stop("labels did not arrive in time")
+        raise
+    except PartyInterrupted:  # the others wait for the return of this party
         raise
     except (PeerMissing, BadMessage, JobStopped) as error:
         if role.run.result() is None:

@@ -3,7 +3,8 @@ party."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +15,15 @@ from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.id_columns import id_warnings
 from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.models.placement import Placement
 from tpsl.training.durability import Durability
-from tpsl.training.job import Job
+from tpsl.training.job import Job, JobError
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.warm_start import StartingPoint, begin
+from tpsl.workers import ALONE, Workers
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,49 @@ class RunSetup:
     """What training begins with; None: weights from the job's seed."""
     durability: Durability = field(default_factory=Durability)
     """How much of the run a crash may cost."""
+    workers: Workers = ALONE
+    """The processes that are this party, if there are several."""
+    shards_tables: bool = False
+    """Whether the rows of embedding tables are divided over the workers."""
+
+    @property
+    def place(self) -> Placement:
+        """Where the networks are."""
+        return Placement(self.device, self.workers, self.shards_tables)
+
+    @contextmanager
+    def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
+        """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
+
+        Of several workers the first holds it for all. What several cannot do is an error.
+        """
+        if self.workers.are_several:
+            self._require_possible()
+        started = self.run.started(self.job, parties, moved=moved, own=self.own)
+        with started if self.workers.is_first else nullcontext():
+            self.workers.wait_for_all()
+            yield
+
+    def _require_possible(self) -> None:
+        """Raise a JobError if the run is one for a party of one worker."""
+        reasons = {
+            "a transcript is recorded": self.record_steps > 0,
+            "it is one of a search": self.search is not None,
+            "labels arrive while it trains": self.job.has_late_labels,
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise JobError(f"this run is for one worker, not for {self.workers.count}: {reason}")
+
+    def of_first(self) -> RunSetup:
+        """Return the same run as the first worker has it where it does all by itself."""
+        return replace(self, workers=ALONE)
 
     def begun(self, parties: Collection[str]) -> RunSetup:
         """Return the same run with what these parties begin with in its folder, which this process holds."""
-        return replace(self, start=begin(self.job, self.run, parties, self.start))
+        start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
+        self.workers.wait_for_all()
+        return replace(self, start=start or begin(self.job, self.run, parties, None))
 
     def encoders(self) -> dict[str, EncoderState]:
         """Return what encodes the parties' records, by party, where an earlier run has learned it."""

@@ -311,7 +311,7 @@ def _counting_people(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
     for path in vaults:
         with Vault.open(path) as vault:
             if vault.counts_people and vault.classes == run.records.classes:
-                found[path] = int(np.count_nonzero(vault.histories()[0]))
+                found[path] = int(np.count_nonzero(vault.holdings().history_of))
     return found
 
 

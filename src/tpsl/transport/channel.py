@@ -45,6 +45,10 @@ class Channel(Protocol):
     def traffic(self) -> Traffic:
         """What went through so far."""
 
+    @property
+    def failure(self) -> Exception | None:
+        """What has ended this channel for good, if anything has."""
+
     async def send(self, message: Message) -> None:
         """Hand over a message; waits while too much is under way."""
 

@@ -46,7 +46,7 @@ class Certificates:
     def load(cls, folder: Path) -> Certificates:
         """Read a certificate folder; whatever would make a peer or a thief happy later is an error now."""
         authority_path, chain_path, key_path = (folder / n for n in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE))
-        key = _read(key_path, forbidden_mode=0o077)
+        key = _read(key_path, secret=True)
         authority, trusted = read_certificates(authority_path)
         chain, own = read_certificates(chain_path)
         party = common_name(own[0])
@@ -126,10 +126,19 @@ def read_certificates(path: Path) -> tuple[bytes, list[x509.Certificate]]:
         raise CertificateError(f"{path}: is not a certificate in PEM form") from error
 
 
-def _read(path: Path, forbidden_mode: int = 0) -> bytes:
+def is_kept_secret(status: os.stat_result, reader: int) -> bool:
+    """Whether a file is its owner's only; one that root gives to a user's group, as Kubernetes does, is that user's.
+
+    (The rule of PostgreSQL for its keys.)
+    """
+    of_root = status.st_uid == 0 != reader
+    return not stat.S_IMODE(status.st_mode) & (0o037 if of_root else 0o077)
+
+
+def _read(path: Path, *, secret: bool = False) -> bytes:
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & forbidden_mode:
+            if secret and not is_kept_secret(os.fstat(file.fileno()), os.geteuid()):
                 raise CertificateError(f"{path}: others on this machine can read this key; run: chmod 600 {path}")
             return file.read()
     except OSError as error:

@@ -18,7 +18,7 @@ from tpsl.transport.frames import as_sentence
 from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.link import Connection, Link, Terms
 from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, further_stream, stream_options
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.transport.peers import LABEL_PARTY, WorkerPlace
 from tpsl.transport.watchdog import Stream, Watchdog
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -40,8 +40,12 @@ class FeatureClient(Endpoint):
         terms: Terms,
         *,
         credentials: grpc.ChannelCredentials | None,
+        expected: tuple[int, int] = (0, 1),
     ) -> None:
-        """Begin to connect. Without credentials only a loopback address is accepted."""
+        """Begin to connect. Without credentials only a loopback address is accepted.
+
+        `expected` is which worker of the label party listens there, and how many it has.
+        """
         super().__init__(address, agreement, terms, certified=credentials is not None)
         self._options: Options = [
             *stream_options(terms.limits, terms.dtype),
@@ -49,7 +53,7 @@ class FeatureClient(Endpoint):
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if credentials else ("grpc.enable_http_proxy", 0),
         ]
         self._credentials = credentials or grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
-        self._address, self._party = address, party
+        self._address, self._party, self._expected = address, party, expected
         self._link: Link | None = None
         self._failure: Exception | None = None
         self._waiting_because = "connecting"
@@ -63,8 +67,10 @@ class FeatureClient(Endpoint):
 
     async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
         """Wait for the label party and return the channel to it: a new one if it was restarted."""
-        if LABEL_PARTY in without:
-            return {}
+        return {} if LABEL_PARTY in without else {LABEL_PARTY: await self.link()}
+
+    async def link(self) -> Link:
+        """Wait for the label party and return the link to it: a new one if it was restarted."""
         until = time.monotonic() + self._terms.patience.wait
         with self._changed:
             while self._link is None or isinstance(self._link.failure, PeerRestarted):
@@ -79,7 +85,7 @@ class FeatureClient(Endpoint):
                 self._changed.wait(left)
             if self._link.failure is not None:
                 raise self._link.failure
-            return {LABEL_PARTY: self._link}
+            return self._link
 
     def _end(self, reason: str | None, grace: float) -> None:
         if self._link is not None:
@@ -149,16 +155,17 @@ class FeatureClient(Endpoint):
         handshake = FeatureHandshake(self._party, self._agreement)
         old = self._link
         link, received = (old.identity, old.received) if old is not None else (b"", 0)
-        position = LinkPosition(link, received, self._terms.streams)
+        position = LinkPosition(link, received, self._terms.streams, worker=self._terms.worker)
         writing.put(handshake.hello())
         writing.put(handshake.proof(next(answers), position))
         theirs = handshake.welcomed(next(answers))
+        self._require_expected(theirs.worker)
         if old is not None and theirs.link == old.identity:
             riding = old
         elif theirs.received:
             raise BadMessage("the label party sent a welcome to a new link on which it has received messages")
         else:
-            riding = Link(theirs.link, LABEL_PARTY, self._terms)
+            riding = Link(theirs.link, LABEL_PARTY, self._terms, theirs.worker)
         stream.connection = connection = riding.attach(theirs.received, theirs.streams)
         writing.put(connection)
         for number in range(1, theirs.streams):
@@ -174,6 +181,20 @@ class FeatureClient(Endpoint):
         if old is not None and riding is not old:
             old.fail(PeerRestarted(LABEL_PARTY))
         return connection
+
+    def _require_expected(self, worker: WorkerPlace) -> None:
+        """Raise unless the worker of the label party that listens here is the one that was to be reached."""
+        number, count = self._expected
+        if worker.count != count:
+            raise Refused(
+                f"the label party has {worker.count} worker(s), but {count} address(es) to connect to were named: "
+                "name those of all its workers, in order, separated by commas"
+            )
+        if worker.number != number:
+            raise Refused(
+                f"at {self._address} listens {worker} of the label party, and worker {number} was expected: "
+                "name the addresses of its workers in order"
+            )
 
     def _ride(self, connection: Connection, number: int, ticket: bytes) -> None:
         """Ride on a further stream of a connection, from its beginning to its end."""

@@ -17,7 +17,7 @@ from tpsl.transport import wire_pb2
 from tpsl.transport.channel import Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, as_sentence, decode, encode_control
-from tpsl.transport.peers import LABEL_PARTY, described
+from tpsl.transport.peers import LABEL_PARTY, MOST_WORKERS, ONLY_WORKER, WorkerPlace, described
 
 RECORD_IDS = "record ids"
 
@@ -67,6 +67,8 @@ class LinkPosition:
     """How many streams side by side it asks for or, as the label party, agrees to."""
     ticket: bytes = b""
     """What further streams show to the label party."""
+    worker: WorkerPlace = ONLY_WORKER
+    """Which worker of its party it is."""
 
 
 class FeatureHandshake:
@@ -89,10 +91,9 @@ class FeatureHandshake:
         _require_agreement(challenge.fields, self._agreement, mine=self._party, theirs=LABEL_PARTY)
         self._other = _checked_nonce(challenge.nonce, LABEL_PARTY)
         proof = _proof(self._agreement, self._party, self._party, self._own, self._other)
-        link, received, streams = position.link, position.received, position.streams
-        answered = wire_pb2.Proof(proof=proof, link=link, received=received, streams=streams)
-        self._streams = streams
-        return encode_control(wire_pb2.Header(proof=answered))
+        standing = {name: value for name, value in asdict(position).items() if name != "ticket"}
+        self._streams = position.streams
+        return encode_control(wire_pb2.Header(proof={"proof": proof, **standing}))
 
     def welcomed(self, answer: bytes) -> LinkPosition:
         """Check the label party's proof and return where it stands: on the same link, or on a new one."""
@@ -106,7 +107,8 @@ class FeatureHandshake:
             raise BadMessage(
                 f"the label party sent a welcome to {welcome.streams} streams, not to 1 to {self._streams}"
             )
-        return LinkPosition(welcome.link, welcome.received, welcome.streams, welcome.ticket)
+        place = _checked_place(welcome.worker, LABEL_PARTY)
+        return LinkPosition(welcome.link, welcome.received, welcome.streams, welcome.ticket, place)
 
     @staticmethod
     def _read(data: bytes, expected: str) -> wire_pb2.Header:
@@ -146,7 +148,8 @@ class LabelHandshake:
         proof = _proof(self._agreement, self.party, self.party, self._other, self._own)
         if not hmac.compare_digest(proof, answer.proof):
             raise Refused(_other_records(self.party, self._agreement))
-        return LinkPosition(answer.link, answer.received, answer.streams)
+        place = _checked_place(answer.worker, self.party)
+        return LinkPosition(answer.link, answer.received, answer.streams, worker=place)
 
     def welcome(self, position: LinkPosition) -> bytes:
         """Return the last frame: this side's proof, and where it stands."""
@@ -175,6 +178,17 @@ def _checked_nonce(nonce: bytes, sender: str) -> bytes:
     if len(nonce) != _NONCE_BYTES:
         raise BadMessage(f"{described(sender)} sent a nonce of {len(nonce)} bytes, not {_NONCE_BYTES}")
     return nonce
+
+
+def _checked_place(place: wire_pb2.Worker, sender: str) -> WorkerPlace:
+    """Return which worker the sender says that it is, if there can be such a one."""
+    if not 1 <= place.count <= MOST_WORKERS:
+        raise BadMessage(f"{described(sender)} has {place.count} workers, not 1 to {MOST_WORKERS}")
+    if place.number >= place.count:
+        raise BadMessage(f"{described(sender)} has {place.count} workers, and this is number {place.number}, from 0")
+    if not place.crew:
+        raise BadMessage(f"{described(sender)} sent a worker without the name of its crew")
+    return WorkerPlace(place.number, place.count, place.crew)
 
 
 def _require_agreement(received: Iterable[wire_pb2.Field], own: Agreement, *, mine: str, theirs: str) -> None:

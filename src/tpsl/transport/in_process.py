@@ -30,9 +30,12 @@ class PairedChannel:
 
     other: Self
     """The other end, set by `coupled`."""
+    failure = None
 
-    def __init__(self, name: str, peer: str, dtype: WireType) -> None:
+    def __init__(self, name: str, peer: str, dtype: WireType, counted: int | None = None) -> None:
         self.name, self.peer, self.traffic = name, peer, Traffic()
+        self._counted = counted
+        """What every message counts as, in bytes, if not as what it takes."""
         self._dtype: WireType = dtype
         self._inbox: deque[Message] = deque()
 
@@ -56,6 +59,8 @@ class PairedChannel:
     def _has_room(self, size: int) -> bool:
         waiting = self.other._waiting()
         under_way = self.traffic.bytes_sent - self.other.traffic.bytes_received + size
+        if self._counted is not None:
+            under_way = (waiting + 1) * self._counted
         return waiting < 2 or under_way + (waiting + 1) * MESSAGE_OVERHEAD <= WINDOW
 
     async def _hand_over(self, message: Message) -> None:
@@ -82,9 +87,12 @@ def coupled(one: Paired, other: Paired) -> tuple[Paired, Paired]:
     return one, other
 
 
-def pair(names: tuple[str, str], dtype: WireType) -> tuple[Channel, Channel]:
-    """Return the two ends of a channel, the first for the first name; tensors are rounded as on a wire of this type."""
-    return coupled(PairedChannel(*names, dtype), PairedChannel(*names[::-1], dtype))
+def pair(names: tuple[str, str], dtype: WireType, counted: int | None = None) -> tuple[Channel, Channel]:
+    """Return the two ends of a channel, the first for the first name; tensors are rounded as on a wire of this type.
+
+    With `counted` every message counts as this many bytes, whatever it takes.
+    """
+    return coupled(PairedChannel(*names, dtype, counted), PairedChannel(*names[::-1], dtype, counted))
 
 
 class InProcessMeeting:

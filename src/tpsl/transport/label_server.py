@@ -1,7 +1,8 @@
 """Where feature parties connect: the label party's end of the network.
 
-Each feature party has one connection: a gRPC stream, or several side by side. Who it is says its certificate; whether
-it may talk says the handshake. A stream that fails either is refused, and the others do not notice.
+Each worker of a feature party has one connection: a gRPC stream, or several side by side. Which party it is says its
+certificate; whether it may talk says the handshake. A stream that fails either is refused, and the others do not
+notice. Workers of a party that were started together take the place of all that were started before.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,7 +34,8 @@ from tpsl.transport.network import (
     number_and_ticket,
     stream_options,
 )
-from tpsl.transport.peers import described
+from tpsl.transport.peer_workers import one_channel
+from tpsl.transport.peers import WorkerPlace, described
 from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.watchdog import Stream, Watchdog
 
@@ -73,17 +76,19 @@ class LabelServer(Endpoint):
         super().__init__(address, agreement, terms, certified=credentials is not None)
         self._certified = credentials is not None
         self._parties = tuple(parties)
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, dict[int, Link]] = {party: {} for party in self._parties}
+        """Those to the workers of each party that were started last, by their numbers."""
         self._retired: set[bytes] = set()
-        self._handshakes: dict[str, Stream] = {}
-        self._openings: dict[str, _Opening] = {}
+        self._handshakes: dict[str, deque[Stream]] = {}
+        self._openings: dict[Link, _Opening] = {}
         self._absent_because = dict.fromkeys(self._parties, "not connected yet")
 
         self._refusals = RefusalLog(terms.watch)
         seconds = min(ADMISSION_SECONDS, terms.patience.silence)
         self._door = Door(address, tls=self._certified, seconds=seconds, refusals=self._refusals)
         self.port = self._door.port
-        streams = _STREAMS_PER_PARTY * (len(self._parties) + 1) + (terms.streams - 1) * len(self._parties)
+        further = (terms.streams * terms.most_workers - 1) * len(self._parties)
+        streams = _STREAMS_PER_PARTY * (len(self._parties) + 1) + further
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
         options: Options = [
             *stream_options(terms.limits, terms.dtype),
@@ -104,7 +109,8 @@ class LabelServer(Endpoint):
     async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
         """Wait until every feature party but those in `without` is there; return channels in the job's order.
 
-        A channel that is returned again is the same one; a party that was restarted has a new one.
+        A channel that is returned again is the same one; a party that was restarted has a new one. A party of several
+        workers is there when all those are that this worker has parts of a batch in common with.
         """
         wanted = [party for party in self._parties if party not in without]
         until = time.monotonic() + self._terms.patience.wait
@@ -120,16 +126,20 @@ class LabelServer(Endpoint):
                     why = self._absent_because[missing[0]]
                     raise PeerMissing(f"{names} did not come within {self._terms.patience.wait:g} s ({why})")
                 self._changed.wait(left)
-            return {party: self._links[party] for party in wanted}
+            return {party: one_channel(self._links[party]) for party in wanted}
 
     def _is_there(self, party: str) -> bool:
-        link = self._links.get(party)
-        if link is not None and link.failure is not None:
-            raise link.failure
-        return link is not None
+        links = self._links[party]
+        for link in links.values():
+            if link.failure is not None:
+                raise link.failure
+            count = link.worker.count
+            return all(number in links for number in range(count) if self._terms.worker.meets(number, count))
+        return False
 
     def _end(self, reason: str | None, grace: float) -> None:
-        ends = [threading.Thread(target=link.stop, args=(reason, grace)) for link in list(self._links.values())]
+        links = [link for of_party in self._links.values() for link in list(of_party.values())]
+        ends = [threading.Thread(target=link.stop, args=(reason, grace)) for link in links]
         for end in ends:
             end.start()
         for end in ends:
@@ -177,8 +187,8 @@ class LabelServer(Endpoint):
             context.set_code(grpc.StatusCode.UNAVAILABLE)
             context.set_details(str(later))
             return
-        streams = 1 + len(opening.numbers)
-        yield handshake.welcome(LinkPosition(link.identity, link.received, streams, opening.ticket))
+        streams, place = 1 + len(opening.numbers), self._terms.worker
+        yield handshake.welcome(LinkPosition(link.identity, link.received, streams, opening.ticket, place))
         yield from _ride(requests, opening.connection, 0)
         if isinstance(link.failure, PeerRestarted):
             context.set_code(grpc.StatusCode.ABORTED)
@@ -206,9 +216,9 @@ class LabelServer(Endpoint):
     def _joined(self, number: int, ticket: bytes, certified: str | None) -> Connection | None:
         """Return the connection of the party with this certificate that has this ticket, each number once."""
         with self._changed:
-            for party, opening in self._openings.items():
+            for link, opening in self._openings.items():
                 is_open = number in opening.numbers and secrets.compare_digest(opening.ticket, ticket)
-                if is_open and party == (certified if self._certified else party):
+                if is_open and link.peer == (certified if self._certified else link.peer):
                     opening.numbers.remove(number)
                     return opening.connection
         return None
@@ -233,39 +243,64 @@ class LabelServer(Endpoint):
         return name
 
     def _begun(self, party: str, stream: Stream, visit: Visit) -> None:
-        """Of a party's handshakes the newest counts, so that one party cannot use up all the streams there are."""
+        """Of a party's handshakes the newest count, as many as it may have workers: it cannot use up all streams."""
         if party in self._parties:
             visit.admit()
         with self._changed:
-            before = self._handshakes.get(party)
-            self._handshakes[party] = stream
+            begun = self._handshakes.setdefault(party, deque())
+            begun.append(stream)
+            before = begun.popleft() if len(begun) > self._terms.most_workers else None
         if before is not None and before.connection is None:
             before.cancel()
 
     def _attach(self, party: str, position: LinkPosition, stream: Stream) -> tuple[Link, _Opening]:
-        """Resume the party's link, or begin a new one for its new process."""
+        """Resume the link to a worker of the party, or begin a new one for its new process."""
         with self._changed:
-            old = self._links.get(party)
-            if old is not None and old.failure is not None:
-                raise Refused(f"the job was stopped: {old.failure}")
+            links, worker = self._links[party], position.worker
+            for link in links.values():
+                if link.failure is not None:
+                    raise Refused(f"the job was stopped: {link.failure}")
             if position.link in self._retired:
                 raise Refused(_taken_over(party))
-            if old is not None and old.identity == position.link:
+            replaced = self._replaced_by(worker, party)
+            old = links.get(worker.number)
+            if old is not None and old.identity == position.link and old not in replaced:
                 link, received = old, position.received
             elif self._stopped:
                 raise _Later(_ENDING)
             else:
-                link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms), 0
+                link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms, worker), 0
+                replaced = {*replaced, *([old] if old is not None else [])}
             streams = max(1, min(position.streams, self._terms.streams))
             stream.connection = link.attach(received, streams)
-            self._openings[party] = opening = _Opening(stream.connection, set(range(1, streams)))
-            if old is not None and old is not link:
-                self._retired.add(old.identity)
-                old.fail(PeerRestarted(party))
-                old.detach("it was restarted")
-            self._links[party] = link
+            for gone in replaced:
+                self._retire(gone)
+            self._openings[link] = opening = _Opening(stream.connection, set(range(1, streams)))
+            links[worker.number] = link
             self._changed.notify_all()
             return link, opening
+
+    def _replaced_by(self, worker: WorkerPlace, party: str) -> set[Link]:
+        """Return the links of workers that were started earlier than this one, which must be one that is due here."""
+        if worker.count > self._terms.most_workers:
+            raise Refused(f"{described(party)} comes with {worker.count} workers; here it may have one")
+        if not self._terms.worker.meets(worker.number, worker.count):
+            raise Refused(
+                f"{worker} of {described(party)} has nothing to do with {self._terms.worker} of the label party"
+            )
+        links = self._links[party].values()
+        for link in links:
+            if link.worker.crew == worker.crew and link.worker.count != worker.count:
+                raise Refused(f"{described(party)} has {link.worker.count} workers, but {worker} has come")
+        return {link for link in links if link.worker.crew != worker.crew}
+
+    def _retire(self, link: Link) -> None:
+        """End the link to a process in whose place another one is."""
+        self._retired.add(link.identity)
+        self._openings.pop(link, None)
+        del self._links[link.peer][link.worker.number]
+        link.fail(PeerRestarted(link.peer))
+        link.detach("it was restarted")
 
     def _refused(self, who: str, why: str) -> None:
         if who not in self._parties:

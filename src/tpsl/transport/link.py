@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from tpsl.transport.frames import (
     tensor_bytes,
 )
 from tpsl.transport.messages import Bye, Message, Stop, TensorMessage, WireType
-from tpsl.transport.peers import described
+from tpsl.transport.peers import ONLY_WORKER, WorkerPlace, described
 
 Watch = Callable[[str, str], None]
 """Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
@@ -81,6 +81,10 @@ class Terms:
     """Where received tensors are put."""
     streams: int = 1
     """The most streams side by side that a connection may have; the other side may want fewer."""
+    worker: WorkerPlace = field(default_factory=WorkerPlace)
+    """Which worker of its party this process is."""
+    most_workers: int = 1
+    """The most workers that the other side may have."""
 
 
 class _Sent(NamedTuple):
@@ -93,8 +97,10 @@ class _Sent(NamedTuple):
 class Link:
     """The channel to one peer. Sending and receiving block; they are for one thread, the role's."""
 
-    def __init__(self, identity: bytes, peer: str, terms: Terms) -> None:
+    def __init__(self, identity: bytes, peer: str, terms: Terms, worker: WorkerPlace = ONLY_WORKER) -> None:
         self.identity, self.peer, self.terms = identity, peer, terms
+        self.worker = worker
+        """Which worker of its party the peer is."""
         # Two of the largest messages fit in any case: one is under way while the next is made.
         largest = largest_frame(terms.limits, terms.dtype)
         self._window = max(terms.limits.window, 2 * (largest + MESSAGE_OVERHEAD))
@@ -152,6 +158,12 @@ class Link:
         self.traffic.messages_received += 1
         self.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
         return message
+
+    def has_news(self) -> bool:
+        """Whether `receive` would return, or raise, at once."""
+        with self._lock:
+            is_late = self._connection is None and time.monotonic() >= self._lost_at + self.terms.patience.wait
+            return bool(self._inbox) or self.failure is not None or is_late
 
     def attach(self, peer_received: int, streams: int = 1, piece_bytes: int = PIECE_BYTES) -> Connection:
         """Ride on a new connection of so many streams from now on; one that is still attached is lost.

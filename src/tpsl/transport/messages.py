@@ -55,6 +55,8 @@ class Start:
 
     round: int
     step: int
+    division: int = 1
+    """Of how many workers each part of a batch has one: a multiple of the number of workers of every party."""
 
 
 @dataclass(frozen=True)

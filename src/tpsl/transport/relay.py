@@ -145,6 +145,11 @@ class Relay:
         """Bytes that came from outside."""
         return self._inward.fetched
 
+    @property
+    def sent(self) -> int:
+        """Bytes that came from inside."""
+        return self._outward.fetched
+
     def move(self, *, wide: bool) -> None:
         """Move what can be moved now; wide: through the kernel."""
         for lane, sink in ((self._inward, self._inner), (self._outward, self._outer)):

@@ -87,30 +87,44 @@ class Challenge(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...) -> None: ...
 
 class Proof(_message.Message):
-    __slots__ = ("proof", "link", "received", "streams")
+    __slots__ = ("proof", "link", "received", "streams", "worker")
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     link: bytes
     received: int
     streams: int
-    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
+    worker: Worker
+    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("number", "count", "crew")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    CREW_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    count: int
+    crew: bytes
+    def __init__(self, number: _Optional[int] = ..., count: _Optional[int] = ..., crew: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("proof", "link", "received", "streams", "ticket")
+    __slots__ = ("proof", "link", "received", "streams", "ticket", "worker")
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     link: bytes
     received: int
     streams: int
     ticket: bytes
-    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+    worker: Worker
+    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ..., ticket: _Optional[bytes] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("reason",)
@@ -161,12 +175,14 @@ class Position(_message.Message):
     def __init__(self, round: _Optional[int] = ..., checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("round", "step")
+    __slots__ = ("round", "step", "division")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    DIVISION_FIELD_NUMBER: _ClassVar[int]
     round: int
     step: int
-    def __init__(self, round: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    division: int
+    def __init__(self, round: _Optional[int] = ..., step: _Optional[int] = ..., division: _Optional[int] = ...) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("step", "best", "stop")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_for_process
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.models.computing import Computing, compute, computing
+from tpsl.processes import end_with_parent
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
@@ -36,12 +35,23 @@ class Task:
     """Tasks that come first; a name that no task has is taken as done."""
 
 
-def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
-    """Run all tasks, on one worker in this process; yield the name of each when it is done.
+class TaskPool(Protocol):
+    """Processes that do tasks."""
 
-    A task starts before those after it in the list, unless it has to wait for what it needs. The first error ends
-    the rest: tasks that run are finished, none is started. Workers compute with one thread. Each is given all tasks
-    when it starts, so an object that several tasks hold is one object there, and its arrays are in memory once.
+    workers: int
+    """How many tasks run at a time."""
+
+    def started(self, runs: Sequence[Callable[[], object]]) -> AbstractContextManager[Callable[[int], Future[object]]]:
+        """Yield what starts the task of a number, until the block ends; then those that run are finished."""
+
+
+def run_tasks(tasks: Sequence[Task], workers: int | TaskPool) -> Iterator[str]:
+    """Run all tasks; yield the name of each when it is done.
+
+    `workers` are processes of this machine, or others'; one worker is this process. A task starts before those after it
+    in the list, unless it has to wait for what it needs. The first error ends the rest: tasks that run are finished,
+    none is started. Workers compute with one thread. Each is given all tasks when it starts, so an object that several
+    tasks hold is one object there, and its arrays are in memory once.
     """
     known = {task.name for task in tasks}
     pending = [Task(task.name, task.run, task.needs & known) for task in tasks]
@@ -51,25 +61,39 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
             task.run()
             yield task.name
         return
-    # Not forked from here, because torch's threads do not survive a fork, but from a process that has only imported.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED_ONCE)
+    pool = ProcessesHere(workers) if isinstance(workers, int) else workers
     everything = list(pending)
-    given = SharedObjects([task.run for task in everything])
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_start_worker, initargs=(given, computing())
-    ) as pool:
-        running: dict[Future[object], Task] = {}
+    running: dict[Future[object], Task] = {}
+    with pool.started([task.run for task in everything]) as start:
+        while pending or running:
+            while len(running) < pool.workers and _has_ready(pending, [*pending, *running.values()]):
+                task = _take_ready(pending, [*pending, *running.values()])
+                running[start(everything.index(task))] = task
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                task = running.pop(future)
+                future.result()
+                yield task.name
+
+
+@dataclass
+class ProcessesHere:
+    """Processes of this machine."""
+
+    workers: int
+
+    @contextmanager
+    def started(self, runs: Sequence[Callable[[], object]]) -> Iterator[Callable[[int], Future[object]]]:
+        """Yield what starts the task of a number; at the end of the block no process is left."""
+        # Not forked from here, because torch's threads do not survive a fork, but from one that has only imported.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(_IMPORTED_ONCE)
+        given = SharedObjects(list(runs))
+        pool = ProcessPoolExecutor(
+            self.workers, mp_context=context, initializer=_start_worker, initargs=(given, computing())
+        )
         try:
-            while pending or running:
-                while len(running) < workers and _has_ready(pending, [*pending, *running.values()]):
-                    task = _take_ready(pending, [*pending, *running.values()])
-                    running[pool.submit(_run, everything.index(task))] = task
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    task = running.pop(future)
-                    future.result()
-                    yield task.name
+            yield lambda number: pool.submit(_run, number)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -104,16 +128,8 @@ def _start_worker(given: Any, how: Computing) -> None:
     torch.set_num_threads(1)
     compute(how)
     _given[:] = given
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
 def _run(number: int) -> None:
     _given[number]()
-
-
-def _end_with_parent() -> None:
-    """End a worker whose parent was killed: it would wait for its next task for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for_process([parent.sentinel])
-        os._exit(1)

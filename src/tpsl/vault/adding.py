@@ -1,21 +1,23 @@
 """Records into the vault: the first load, and what arrives later."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault import blocks, coverage, id_index, ledger, lookalikes
-from tpsl.vault.blocks import Block, Positions
-from tpsl.vault.canonical import ids_as_text, labels_as_integers
+from tpsl.vault import blocks, id_index, ledger, lookalikes
+from tpsl.vault.blocks import Positions
+from tpsl.vault.coverage import PositionSet, covered_by, masks
 from tpsl.vault.errors import VaultError
-from tpsl.vault.tables import Batch, LabelTable
+from tpsl.vault.pairs import Pairs
+from tpsl.vault.portions import Portion, Stretch, gathered, place_in
 from tpsl.vault.texts import TextDigest, Texts
 
-_ROWS = 1 << 19
+_ROWS_TO_LOOK_UP = 1 << 22
+"""Rows that are looked up together in a vault that has records: each time much of its index is read."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +30,14 @@ class Added:
     changed_after_release: int
 
 
-def add(connection: sqlite3.Connection, folder: Path, classes: int, batches: Iterable[Batch]) -> Added:
+def add(connection: sqlite3.Connection, folder: Path, classes: int, portions: Iterable[Portion]) -> Added:
     """Append new records and update changed labels, inside the running transaction, with their ledger entry."""
-    source = "the input"
-    if isinstance(batches, LabelTable):
-        batches.check_class_values(classes)
-        source = str(batches.path)
-    with id_index.NewIds(folder) as new_ids:
-        adding = _Adding(connection, classes, source, new_ids)
-        for first_row, rows in _canonical_rows(batches, classes, source):
-            adding.take(first_row, rows)
-        return adding.finish(folder)
+    with Pairs(folder) as new_ids:
+        adding = _Adding(connection, folder, classes, new_ids)
+        known = blocks.count_records(connection)
+        for portion in gathered(portions, _ROWS_TO_LOOK_UP) if known else portions:
+            adding.take(portion)
+        return adding.finish()
 
 
 def require_units(connection: sqlite3.Connection, positions: Positions, units: Texts) -> None:
@@ -54,35 +53,45 @@ def require_units(connection: sqlite3.Connection, positions: Positions, units: T
         )
 
 
+@dataclass(frozen=True)
+class _NewRows:
+    """The new records of a portion: how many, which of its rows (None: all), and where these stand."""
+
+    count: int
+    packed: npt.NDArray[np.uint8] | None
+    stretches: tuple[Stretch, ...]
+
+
 class _Adding:
     """The running counts and digests of one `add`."""
 
-    def __init__(self, connection: sqlite3.Connection, classes: int, source: str, new_ids: id_index.NewIds) -> None:
-        self._connection, self._classes, self._source, self._new_ids = connection, classes, source, new_ids
+    def __init__(self, connection: sqlite3.Connection, folder: Path, classes: int, new_ids: Pairs) -> None:
+        self._connection, self._folder, self._classes, self._new_ids = connection, folder, classes, new_ids
+        self._key = id_index.key_of(connection)
         self._known = blocks.count_records(connection)
-        self._seen = np.zeros(self._known, np.bool_)
-        self._changed = np.zeros(self._known, np.bool_)
+        self._seen, self._changed = PositionSet(), PositionSet()
         self._ids, self._units = TextDigest(), TextDigest()
         self._has_units = blocks.has_units(connection) if self._known else None
         self._styles = lookalikes.known_styles(connection)
-        self._new_rows: list[tuple[int, int, npt.NDArray[np.uint8]]] = []
+        self._new_rows: list[_NewRows] = []
 
-    def take(self, first_row: int, rows: Block) -> None:
+    def take(self, portion: Portion) -> None:
         """Take in the next rows of the input."""
+        rows = portion.records
         if rows.units is not None and self._has_units is False:
             raise VaultError(
-                f"{self._source}, row {first_row}: it comes with units, but the records before it have none; what a "
-                "unit spends is known only if all records of a vault have one"
+                f"{_place(portion)}: it comes with units, but the records before it have none; what a unit spends is "
+                "known only if all records of a vault have one"
             )
+        new = np.ones(len(rows), np.bool_)
         if self._known:
-            new = self._is_new(first_row, rows)
-            self._new_rows.append((first_row, int(new.sum()), np.packbits(new)))
-            units = None if rows.units is None else rows.units.take(new)
-            rows = Block(rows.ids.take(new), rows.labels[new], units)
+            new = self._is_new(portion)
+            rows = rows.where(new)
+        self._new_rows.append(_NewRows(len(rows), np.packbits(new) if self._known else None, portion.stretches))
         if rows.units is None and self._has_units and len(rows):
             raise VaultError(
-                f"{self._source}: the record {rows.ids[0]!r} is new and has no unit, but the vault has units; name the "
-                "column that says whom a record is about"
+                f"{_place(portion, int(new.argmax()))}: the record {rows.ids[0]!r} is new and has no unit, but the "
+                "vault has units; name the column that says whom a record is about"
             )
         if len(rows):
             self._has_units = rows.units is not None
@@ -92,17 +101,19 @@ class _Adding:
             self._styles = self._styles.joined(rows.ids)
         if rows.units is not None:
             self._units.update(rows.units)
-        self._new_ids.take(rows.ids.hashes(), first)
+        self._new_ids.take(rows.ids.hashes(self._key), np.arange(first, first + len(rows)))
         blocks.append(self._connection, self._classes, rows)
 
-    def finish(self, folder: Path) -> Added:
+    def finish(self) -> Added:
         """Complete the index, write the ledger entry and return the counts."""
-        new, changed = self._new_ids.count, int(self._changed.sum())
-        twice = id_index.enter(self._connection, self._new_ids, folder) if new else None
+        new, changed = self._new_ids.count, len(self._changed)
+        twice = id_index.enter(self._connection, self._new_ids, self._folder) if new else None
         if twice is not None:
             raise VaultError(self._occurs_twice(*twice))
-        after_release = coverage.count_covered(self._connection, np.flatnonzero(self._changed))
-        added = Added(new, int(self._seen.sum()) - changed, changed, after_release)
+        after_release = sum(
+            int((covered_by(masks(self._connection, chunk)) & mask).sum()) for chunk, mask in self._changed.masks()
+        )
+        added = Added(new, len(self._seen) - changed, changed, after_release)
         if new or changed:
             details = {
                 "records": new,
@@ -112,74 +123,61 @@ class _Adding:
                 "labels_changed_after_release": after_release,
             }
             ledger.append(self._connection, "added", details)
-            lookalikes.examine(self._connection, self._styles)
+            lookalikes.examine(self._connection, self._folder, self._styles)
         return added
 
     def _occurs_twice(self, first: int, second: int) -> str:
         id = blocks.id_at(self._connection, first)
-        if not self._known:
-            return (
-                f"{self._source}: the id {id!r} occurs more than once, for example in rows {first + 1} and {second + 1}"
-            )
-        return f"{self._source}, row {self._row_of(second)}: the id {id!r} occurred before"
+        (earlier, row), (source, later) = self._place_of(first), self._place_of(second)
+        if source != earlier:
+            return f"{source}, row {later}: the id {id!r} occurred before, in {earlier}, row {row}"
+        if self._known:
+            return f"{source}, row {later}: the id {id!r} occurred before"
+        return f"{source}: the id {id!r} occurs more than once, for example in rows {row} and {later}"
 
-    def _row_of(self, position: int) -> int:
-        """The row of the input in which a new record came."""
+    def _place_of(self, position: int) -> tuple[str, int]:
+        """The source and the row in which a new record came."""
         left = position - self._known
-        for first_row, count, packed in self._new_rows:
-            if left < count:
-                return first_row + int(np.flatnonzero(np.unpackbits(packed))[left])
-            left -= count
+        for new in self._new_rows:
+            if left < new.count:
+                at = left if new.packed is None else int(np.flatnonzero(np.unpackbits(new.packed))[left])
+                return place_in(new.stretches, at)
+            left -= new.count
         raise AssertionError("a position that is not new")
 
-    def _is_new(self, first_row: int, rows: Block) -> npt.NDArray[np.bool_]:
+    def _is_new(self, portion: Portion) -> npt.NDArray[np.bool_]:
         """Say which rows are not in the vault yet, and account for the others."""
-        positions = id_index.find_positions(self._connection, rows.ids)
+        rows = portion.records
+        positions = id_index.find_positions(self._connection, self._folder, rows.ids)
         old = np.flatnonzero(positions >= 0)
         known = positions[old]
-        again = self._seen[known]
-        again[np.setdiff1d(np.arange(len(known)), np.unique(known, return_index=True)[1])] = True
+        again = self._seen.add(known)
         if again.any():
             at = int(old[again.argmax()])
-            raise VaultError(f"{self._source}, row {first_row + at}: the id {rows.ids[at]!r} occurred before")
-        self._seen[known] = True
+            raise VaultError(f"{_place(portion, at)}: the id {rows.ids[at]!r} occurred before")
         if rows.units is not None:
-            self._check_units(first_row, old, known, rows)
+            self._check_units(portion, old, known)
         differ = blocks.labels_at(self._connection, known) != rows.labels[old]
-        self._changed[known[differ]] = True
+        self._changed.add(known[differ])
         blocks.set_labels(self._connection, known[differ], rows.labels[old[differ]])
         new: npt.NDArray[np.bool_] = positions < 0
         return new
 
-    def _check_units(self, first_row: int, old: npt.NDArray[np.intp], known: Positions, rows: Block) -> None:
+    def _check_units(self, portion: Portion, old: npt.NDArray[np.intp], known: Positions) -> None:
         """Raise a `VaultError` unless the records at these positions have the units that these rows give them."""
-        assert rows.units is not None
-        stored, given = blocks.units_at(self._connection, known), rows.units.take(old)
+        units = portion.records.units
+        assert units is not None
+        stored, given = blocks.units_at(self._connection, known), units.take(old)
         others = np.flatnonzero(~stored.equal(given))
         if others.size:
             at = int(others[0])
             row = int(old[at])
             raise VaultError(
-                f"{self._source}, row {first_row + row}: the record {rows.ids[row]!r} is in the vault with "
+                f"{_place(portion, row)}: the record {portion.records.ids[row]!r} is in the vault with "
                 f"unit {stored[at]!r}, not {given[at]!r}; the unit of a record cannot change"
             )
 
 
-def _canonical_rows(batches: Iterable[Batch], classes: int, source: str) -> Iterator[tuple[int, Block]]:
-    """(number of the first row, rows): all batches in portions."""
-    first_row = 1
-    for ids, labels, units in batches:
-        if len(ids) != len(labels) or (units is not None and len(ids) != len(units)):
-            raise VaultError(f"{source}: a batch has {len(ids)} ids but another number of labels or units")
-        for start in range(0, len(ids), _ROWS):
-            part = slice(start, start + _ROWS)
-            row = first_row + start
-            yield (
-                row,
-                Block(
-                    ids_as_text(ids[part], first_row=row, source=source),
-                    labels_as_integers(labels[part], classes, first_row=row, source=source),
-                    None if units is None else ids_as_text(units[part], what="unit", first_row=row, source=source),
-                ),
-            )
-        first_row += len(ids)
+def _place(portion: Portion, at: int = 0) -> str:
+    source, row = place_in(portion.stretches, at)
+    return f"{source}, row {row}"

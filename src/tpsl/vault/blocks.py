@@ -5,9 +5,9 @@ two bytes each. The last block grows until it is full; of a record that is there
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,9 @@ from tpsl.vault.texts import Texts
 CHUNK = 65_536
 """Positions that share a block, and a row of outcomes."""
 
-MOST_RECORDS = CHUNK << 16
-"""A vault holds fewer: then a position has 32 bits."""
+POSITION_BITS = 36
+MOST_RECORDS = 1 << POSITION_BITS
+"""A vault holds fewer."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -52,12 +53,18 @@ class Block:
         units = None if self.units is None else self.units.part(start, stop)
         return Block(self.ids.part(start, stop), self.labels[start:stop], units)
 
-    def followed_by(self, other: "Block") -> "Block":
-        """These records and then the other ones."""
+    def where(self, mask: npt.NDArray[np.bool_]) -> "Block":
+        """The records of the rows that a mask chooses."""
+        units = None if self.units is None else self.units.take(mask)
+        return Block(self.ids.take(mask), self.labels[mask], units)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Put records one after the other."""
         units = None
-        if self.units is not None or other.units is not None:
-            units = Texts.joined(Texts.empty(len(part)) if part.units is None else part.units for part in (self, other))
-        return Block(Texts.joined([self.ids, other.ids]), np.concatenate([self.labels, other.labels]), units)
+        if any(part.units is not None for part in parts):
+            units = Texts.joined(Texts.empty(len(part)) if part.units is None else part.units for part in parts)
+        return cls(Texts.joined(part.ids for part in parts), np.concatenate([part.labels for part in parts]), units)
 
 
 def count_records(connection: sqlite3.Connection) -> int:
@@ -75,7 +82,8 @@ def by_chunk(positions: Positions) -> Iterator[tuple[int, npt.NDArray[np.intp]]]
     """(chunk, indices into `positions` that lie in it), for each chunk that occurs."""
     if not len(positions):
         return
-    chunks = (positions // CHUNK).astype(np.uint16)  # sixteen bits are sorted in linear time
+    chunks = positions // CHUNK
+    chunks = chunks.astype(np.min_scalar_type(int(chunks.max())))  # up to sixteen bits are sorted in linear time
     order = np.argsort(chunks, kind="stable")
     chunks = chunks[order]
     starts = np.flatnonzero(chunks[1:] != chunks[:-1]) + 1
@@ -170,7 +178,7 @@ def append(connection: sqlite3.Connection, classes: int, records: Block) -> None
         raise VaultError(f"a vault holds fewer than {MOST_RECORDS:,} records")
     if first % CHUNK:
         last = read_block(connection, first // CHUNK)
-        first, records = first - len(last), last.followed_by(records)
+        first, records = first - len(last), Block.joined([last, records])
     for start in range(0, len(records), CHUNK):
         block = records.part(start, min(start + CHUNK, len(records)))
         labels = _encoded(block.labels, 1 if classes <= 256 else 2)

@@ -47,6 +47,29 @@ def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str =
     return texts
 
 
+class GivenIds:
+    """Ids as they were given (array, list, pandas or Arrow column), which become texts when they are needed."""
+
+    def __init__(self, ids: Any) -> None:
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def part(self, start: int, stop: int) -> Texts:
+        """Those from one row to before another."""
+        return ids_as_text(self._ids[start:stop], first_row=start + 1, source="the ids asked for")
+
+    def take(self, rows: npt.NDArray[Any]) -> Texts:
+        """Those of these rows, in that order."""
+        ids = self._ids
+        if isinstance(ids, (pa.Array, pa.ChunkedArray)):
+            return ids_as_text(ids.take(pa.array(rows)))
+        if isinstance(ids, np.ndarray):
+            return ids_as_text(ids[rows])
+        return ids_as_text([ids[row] for row in rows.tolist()] if not hasattr(ids, "iloc") else ids.iloc[rows])
+
+
 def labels_as_integers(
     labels: Any, classes: int, *, first_row: int = 1, source: str = "the input"
 ) -> npt.NDArray[np.int64]:

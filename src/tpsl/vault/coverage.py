@@ -7,14 +7,14 @@ follows from the bitmaps: `histories` says for each record under which releases 
 
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault.blocks import CHUNK, by_chunk
+from tpsl.vault.blocks import CHUNK, Positions, by_chunk
 from tpsl.vault.errors import VaultError
 
 Mask = npt.NDArray[np.bool_]
@@ -79,6 +79,33 @@ def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int] | No
         if entries is None or entry in entries:
             covered |= mask
     return covered
+
+
+class PositionSet:
+    """A set of positions, as packed masks by chunk: at most a bit for each record of the chunks that have any."""
+
+    def __init__(self) -> None:
+        self._packed: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return sum(int(mask.sum()) for _, mask in self.masks())
+
+    def masks(self) -> Iterator[tuple[int, Mask]]:
+        """(chunk, its positions that are in the set) for each chunk that has any."""
+        for chunk, packed in self._packed.items():
+            yield chunk, unpack(packed)
+
+    def add(self, positions: Positions) -> npt.NDArray[np.bool_]:
+        """Put positions into the set; say of each whether it was there before, or comes again."""
+        again = np.zeros(len(positions), np.bool_)
+        for chunk, rows in by_chunk(positions):
+            mask = unpack(self._packed[chunk]) if chunk in self._packed else np.zeros(CHUNK, np.bool_)
+            places = positions[rows] % CHUNK
+            again[rows] = mask[places]
+            again[np.delete(rows, np.unique(places, return_index=True)[1])] = True
+            mask[places] = True
+            self._packed[chunk] = pack(mask)
+        return again
 
 
 def count_covered(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:

@@ -1,110 +1,153 @@
 """Where each id is: a hash table of positions that is kept in the database, and rebuilt when it gets too full.
 
-The highest bits of an id's hash are the number of its bucket; a row of the database holds a bucket. An entry is the 32
+The highest bits of an id's hash are the number of its bucket; a row of the database holds a bucket. An entry is the 28
 bits of the hash that follow, and the position, in one sorted column of 64-bit words. Hashes only propose: what is found
-was compared byte by byte with the id in the block.
+was compared byte by byte with the id in the block. The vault's own random key decides which ids share a bucket, so
+nobody who chooses ids can fill one with them.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault.blocks import Positions, count_records, have_ids, id_at, ids_between, read_blocks
+from tpsl.vault.blocks import POSITION_BITS, Positions, count_records, have_ids, id_at, ids_between, read_blocks
 from tpsl.vault.errors import VaultError
-from tpsl.vault.nameless import nameless_files, read_back
-from tpsl.vault.texts import Hashes, Texts, mixed
+from tpsl.vault.pairs import Pairs
+from tpsl.vault.texts import Hashes, HashKey, Texts, mixed
 
 SCHEMA = "CREATE TABLE id_index (bucket INTEGER PRIMARY KEY, entries BLOB NOT NULL);"
+KEY_SCHEMA = """
+CREATE TABLE id_key (key BLOB NOT NULL);
+INSERT INTO id_key VALUES (randomblob(16));
+"""
 
 _WHEN_BUILT, _AT_MOST = 1024, 4096
 """Entries in a bucket on average: no more when the index is built, and when it is built again."""
 _BUCKETS_AT_ONCE = 1 << 13
-_IN_MEMORY = 1 << 21
-_PARTS = 64
-_LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
-_HALF = np.uint64(32)
+_IDS_AT_ONCE = 1 << 20
+_SHIFT = np.uint64(POSITION_BITS)
+_LOW = np.uint64((1 << POSITION_BITS) - 1)
+_HIGH = ~_LOW
 
 
-class NewIds:
-    """The hashes and positions of records that are added; in files beside the vault, by hash, where there are many."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._files = folder, ExitStack()
-        self._pending: list[npt.NDArray[np.uint64]] = []
-        self._parts: list[IO[bytes]] = []
-        self.count = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._files.close()
-
-    def take(self, hashes: Hashes, first: int) -> None:
-        """Take in records from a position on."""
-        self._pending.append(np.stack([hashes, np.arange(first, first + len(hashes), dtype=np.uint64)], axis=1))
-        self.count += len(hashes)
-        if sum(map(len, self._pending)) > _IN_MEMORY:
-            self._flush()
-
-    def parts(self) -> Iterator[npt.NDArray[np.uint64]]:
-        """All of them, (hash, position) by row; each part has hashes of a range, and the ranges follow each other."""
-        if not self._parts:
-            yield np.concatenate([np.empty((0, 2), np.uint64), *self._pending])
-            return
-        self._flush()
-        for file in self._parts:
-            yield np.frombuffer(read_back(file), np.uint64).reshape(-1, 2)
-
-    def _flush(self) -> None:
-        if not self._parts:
-            self._parts = self._files.enter_context(nameless_files(self._folder, _PARTS))
-        if not self._pending:
-            return
-        rows = np.concatenate(self._pending)
-        self._pending = []
-        part = (rows[:, 0] >> np.uint64(64 - _PARTS.bit_length() + 1)).astype(np.uint8)
-        rows = rows[np.argsort(part, kind="stable")]
-        ends = np.cumsum(np.bincount(part, minlength=_PARTS)).tolist()
-        for file, start, end in zip(self._parts, [0, *ends], ends, strict=False):
-            file.write(rows[start:end].tobytes())
+def key_of(connection: sqlite3.Connection) -> HashKey:
+    """The key of the hashes that the index is made of; as secret as the vault."""
+    row = connection.execute("SELECT key FROM id_key").fetchone()
+    if row is None or not isinstance(row[0], bytes):
+        raise _damaged()
+    return HashKey(row[0])
 
 
-def find_positions(connection: sqlite3.Connection, ids: Texts) -> Positions:
-    """The position of each id, or -1 where the vault does not know it."""
-    if not len(ids) or not count_records(connection):
-        return np.full(len(ids), -1, np.int64)
-    first, last = _look_up(connection, ids.take(np.array([0, len(ids) - 1]))).tolist()
-    if first >= 0 and last - first == len(ids) - 1 and ids_between(connection, first, last + 1).same_as(ids):
-        return np.arange(first, last + 1, dtype=np.int64)  # asked for in the order of the input
-    return _look_up(connection, ids)
+class Ids(Protocol):
+    """A column of ids: `Texts`, or what becomes texts when it is needed."""
+
+    def __len__(self) -> int: ...
+
+    def part(self, start: int, stop: int) -> Texts:
+        """Those from one row to before another."""
+
+    def take(self, rows: npt.NDArray[Any]) -> Texts:
+        """Those of these rows, in that order."""
 
 
-def enter(connection: sqlite3.Connection, new: NewIds, folder: Path) -> tuple[int, int] | None:
-    """Enter records, whose blocks are there, into the index; return the positions of two with the same id, if any.
+def find_positions(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Positions:
+    """The position of each id, or -1 where the vault does not know it.
+
+    Each bucket and each block that is needed is read once, so time is linear, however many ids there are in whatever
+    order. What does not fit into memory goes to nameless files in `folder`.
+    """
+    return _Search(connection, folder, ids).positions()
+
+
+class _Search:
+    """A search for the positions of ids."""
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path, ids: Ids) -> None:
+        self._connection, self._folder, self._ids = connection, folder, ids
+        self._key, self._records = key_of(connection), count_records(connection)
+        self._found = np.full(len(ids), -1, np.int64)
+
+    def positions(self) -> Positions:
+        with Pairs(self._folder) as asked:
+            for start in range(0, len(self._ids), _IDS_AT_ONCE):
+                ids = self._ids.part(start, min(start + _IDS_AT_ONCE, len(self._ids)))
+                rows = np.arange(start, start + len(ids))
+                first = self._first_of_run(ids)
+                if first is None:
+                    asked.take(ids.hashes(self._key), rows)
+                else:
+                    self._found[rows] = np.arange(first, first + len(ids))
+            self._look_up(asked)
+        return self._found
+
+    def _first_of_run(self, ids: Texts) -> int | None:
+        """The position of the first of these ids, if the vault has all of them one after the other."""
+        ends = _Search(self._connection, self._folder, ids.take(np.array([0, len(ids) - 1])))
+        with Pairs(self._folder) as asked:
+            asked.take(ends._ids.part(0, 2).hashes(self._key), np.arange(2))
+            ends._look_up(asked)
+        first, last = ends._found.tolist()
+        if first < 0 or last - first != len(ids) - 1:
+            return None
+        return first if ids_between(self._connection, first, last + 1).same_as(ids) else None
+
+    def _look_up(self, asked: Pairs) -> None:
+        """Find the positions of ids, (hash, row)."""
+        with Pairs(self._folder, self._records.bit_length()) as proposed:
+            for pairs in asked.parts():
+                self._propose(pairs[np.argsort(pairs[:, 0])], proposed)
+            for pairs in proposed.parts():
+                positions, rows = pairs.astype(np.int64).T
+                due = self._found[rows] < 0
+                positions, rows = positions[due], rows[due]
+                same = have_ids(self._connection, positions, self._ids.take(rows))
+                self._found[rows[same]] = positions[same]
+
+    def _propose(self, asked: Hashes, proposed: Pairs) -> None:
+        """Find positions of ids, (hash, row) in the order of hashes, by the hash alone: (position, row)."""
+        bits = _bits(self._connection) or 0
+        buckets, entries = _placed(asked[:, 0], np.zeros(len(asked), np.uint64), bits)
+        starts = np.flatnonzero(np.diff(buckets, prepend=~buckets[:1]))
+        for first in range(0, len(starts), _BUCKETS_AT_ONCE):
+            some = starts[first : first + _BUCKETS_AT_ONCE]
+            stop = int(starts[first + len(some)]) if first + len(some) < len(starts) else len(asked)
+            here = slice(int(some[0]), stop)
+            counts, stored = _read(self._connection, buckets[some])
+            numbers = np.arange(len(some), dtype=np.uint64) << _SHIFT
+            keys = np.repeat(numbers, counts) | (stored >> _SHIFT)
+            wanted = np.repeat(numbers, np.diff(some, append=stop)) | (entries[here] >> _SHIFT)
+            left, right = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
+            for more in range(int((right - left).max(initial=0))):
+                at = np.flatnonzero(left + more < right)
+                positions = stored[left[at] + more] & _LOW
+                if positions.max() >= self._records:
+                    raise _damaged()
+                proposed.take(positions, asked[here][at, 1])
+
+
+def enter(connection: sqlite3.Connection, new: Pairs, folder: Path) -> tuple[int, int] | None:
+    """Enter records (hash, position), whose blocks are there; return the positions of two with the same id, if any.
 
     Those that are new are compared with each other; that none of them was there before is for the caller to know.
     """
-    records = count_records(connection)
-    bits = _bits(connection)
+    bits, records = _bits(connection), count_records(connection)
     if bits is not None and records <= _AT_MOST << bits:
         return _merge(connection, new, bits)
     connection.execute("DELETE FROM id_index")
     bits = max(0, ((records - 1) // _WHEN_BUILT).bit_length())
     if new.count == records:
         return _merge(connection, new, bits)
-    with NewIds(folder) as all_ids:
-        first = 0
+    with Pairs(folder) as all_ids:
+        key, first = key_of(connection), 0
         for block in read_blocks(connection):
-            all_ids.take(block.ids.hashes(), first)
+            all_ids.take(block.ids.hashes(key), np.arange(first, first + len(block)))
             first += len(block)
         return _merge(connection, all_ids, bits)
 
@@ -113,14 +156,16 @@ class IndexCheck:
     """The index, compared with the ids of all records: sums that differ if any entry does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._bits = _bits(connection)
+        self._bits, self._key = _bits(connection), HashKey.random()
+        with suppress(VaultError):  # without the vault's key no index is that of the ids
+            self._key = key_of(connection)
         self._sum, self._records = 0, 0
 
     def take(self, ids: Texts) -> None:
         """Take in the ids of the next records."""
         if self._bits is not None:
             positions = np.arange(self._records, self._records + len(ids), dtype=np.uint64)
-            self._sum += _sum(*_placed(ids.hashes(), positions, self._bits))
+            self._sum += _sum(*_placed(ids.hashes(self._key), positions, self._bits))
         self._records += len(ids)
 
     def problems(self, connection: sqlite3.Connection) -> list[str]:
@@ -138,6 +183,10 @@ class IndexCheck:
         if found == self._records and ordered and (stored - self._sum) % (1 << 64) == 0:
             return []
         return ["the index of the record ids is not that of the ids, so some may not be found, or occur twice"]
+
+
+def _damaged() -> VaultError:
+    return VaultError("the index of the record ids is damaged; run verify on the vault")
 
 
 def _bits(connection: sqlite3.Connection) -> int | None:
@@ -168,56 +217,26 @@ def _read(connection: sqlite3.Connection, buckets: npt.NDArray[np.integer]) -> t
     return counts, np.frombuffer(b"".join(entries[: len(entries) // 8 * 8] for _, entries in rows), "<u8")
 
 
-def _look_up(connection: sqlite3.Connection, ids: Texts) -> Positions:
-    """The position of each id by its hash."""
-    hashes = ids.hashes()
-    order = np.argsort(hashes)
-    buckets, entries = _placed(hashes[order], np.zeros(len(ids), np.uint64), _bits(connection) or 0)
-    starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
-    # Rows of `ids` and a position for each: once, but where entries share the bits of their hashes again and again.
-    proposed: list[list[tuple[npt.NDArray[np.intp], Positions]]] = []
-    for first in range(0, len(starts), _BUCKETS_AT_ONCE):
-        some = starts[first : first + _BUCKETS_AT_ONCE]
-        asked = slice(int(some[0]), int(starts[first + len(some)]) if first + len(some) < len(starts) else len(ids))
-        counts, stored = _read(connection, buckets[some])
-        numbers = np.arange(len(some), dtype=np.uint64) << _HALF
-        keys = np.repeat(numbers, counts) | (stored >> _HALF)
-        wanted = np.repeat(numbers, np.diff(some, append=asked.stop)) | (entries[asked] >> _HALF)
-        left, right = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
-        for more in range(int((right - left).max(initial=0))):
-            here = np.flatnonzero(left + more < right)
-            if more == len(proposed):
-                proposed.append([])
-            proposed[more].append((order[asked][here], (stored[left[here] + more] & _LOW).astype(np.int64)))
-    found = np.full(len(ids), -1, np.int64)
-    for parts in proposed:
-        rows, positions = (np.concatenate(column) for column in zip(*parts, strict=True))
-        if positions.max() >= count_records(connection):
-            raise VaultError("the index of the record ids is damaged; run verify on the vault")
-        due = found[rows] < 0
-        rows, positions = rows[due], positions[due]
-        same = have_ids(connection, positions, ids.take(rows))
-        found[rows[same]] = positions[same]
-    return found
-
-
-def _merge(connection: sqlite3.Connection, new: NewIds, bits: int) -> tuple[int, int] | None:
+def _merge(connection: sqlite3.Connection, new: Pairs, bits: int) -> tuple[int, int] | None:
     """Put entries into their buckets; return the positions of two equal ids, if any."""
+    first_new = np.uint64(count_records(connection) - new.count)
     for rows in new.parts():
         buckets, entries = _placed(rows[:, 0], rows[:, 1], bits)
         touched = np.unique(buckets)
         for first in range(0, len(touched), _BUCKETS_AT_ONCE):
             some = touched[first : first + _BUCKETS_AT_ONCE]
             mine = (buckets >= some[0]) & (buckets <= some[-1])
-            twice = _write(connection, some, buckets[mine], entries[mine])
+            twice = _write(connection, some, buckets[mine], entries[mine], first_new)
             if twice is not None:
                 return twice
     connection.execute("INSERT OR IGNORE INTO id_index VALUES (?, x'')", ((1 << bits) - 1,))  # tells their number
     return None
 
 
-def _write(connection: sqlite3.Connection, touched: Hashes, buckets: Hashes, entries: Hashes) -> tuple[int, int] | None:
-    """Write the buckets that are touched, with what they had; return the positions of two equal ids, if any."""
+def _write(
+    connection: sqlite3.Connection, touched: Hashes, buckets: Hashes, entries: Hashes, first_new: np.uint64
+) -> tuple[int, int] | None:
+    """Write the buckets that are touched, with what they had; return the positions of two equal new ids, if any."""
     counts, stored = _read(connection, touched)
     numbers = np.arange(len(touched), dtype=np.uint16)
     number_of = np.zeros(int(touched[-1] - touched[0]) + 1, np.uint16)
@@ -235,8 +254,10 @@ def _write(connection: sqlite3.Connection, touched: Hashes, buckets: Hashes, ent
             for bucket, start, end in zip(touched.tolist(), [0, *ends], ends, strict=False)
         ),
     )
-    alike = np.flatnonzero((merged[1:] >> _HALF == merged[:-1] >> _HALF) & (rank[1:] == rank[:-1]))
-    return _same_ids(connection, merged, alike)
+    alike = (
+        (merged[1:] >> _SHIFT == merged[:-1] >> _SHIFT) & (rank[1:] == rank[:-1]) & (merged[:-1] & _LOW >= first_new)
+    )
+    return _same_ids(connection, merged, np.flatnonzero(alike))
 
 
 def _same_ids(connection: sqlite3.Connection, merged: Hashes, alike: npt.NDArray[np.intp]) -> tuple[int, int] | None:

@@ -3,7 +3,6 @@
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -11,11 +10,11 @@ from typing import Self
 import numpy as np
 
 from tpsl.vault.blocks import CHUNK, Positions, chunk_count, count_records, ids_between
-from tpsl.vault.nameless import nameless_files, read_back
+from tpsl.vault.text_parts import TextParts
 from tpsl.vault.texts import Texts
 
 _IDS_AT_ONCE = 1 << 21
-_MOST_PARTS = 64
+_MOST_PARTS = 512
 _SAMPLE = 64
 """Sampled ids for each part: parts are of about one size."""
 
@@ -23,35 +22,33 @@ _SAMPLE = 64
 class IdsInOrder:
     """The ids that a vault has now; it is read when this is made, and not after.
 
-    Where they are more than fit into memory, each block is sorted and cut at the same texts, and its pieces go to files
-    beside the vault, one for each part.
+    Where they are more than fit into memory, each block is sorted and cut at the same texts, and its pieces go to
+    a nameless file beside the vault.
     """
 
     def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
         records = count_records(connection)
         parts = min(_MOST_PARTS, max(1, -(-records // _IDS_AT_ONCE)))
-        self._files = ExitStack()
-        self._ids, self._positions = (self._files.enter_context(nameless_files(folder, parts)) for _ in range(2))
+        self._parts = TextParts(folder, parts)
         try:
             cuts = _cuts(connection, records, parts)
             for start in range(0, records, CHUNK):
                 self._cut(ids_between(connection, start, start + CHUNK), start, cuts)
         except BaseException:
-            self._files.close()
+            self._parts.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._files.close()
+        self._parts.close()
 
     def parts(self) -> Iterator[tuple[Texts, Positions]]:
         """Ids in order, and their positions; each part goes on where the last one ended."""
-        for ids, positions in zip(self._ids, self._positions, strict=True):
-            texts, at = Texts.from_bytes(read_back(ids)), np.frombuffer(read_back(positions), np.int64)
+        for texts, positions in self._parts.read():
             order = texts.sorted_rows()
-            yield texts.take(order), at[order]
+            yield texts.take(order), positions[order]
 
     def _cut(self, ids: Texts, first: int, cuts: list[str]) -> None:
         """Take in a block, whose positions begin with `first`."""
@@ -59,8 +56,7 @@ class IdsInOrder:
         ids = ids.take(order)
         bounds = [0, *(bisect_left(ids, cut) for cut in cuts), len(ids)]
         for part, (start, stop) in enumerate(pairwise(bounds)):
-            self._ids[part].write(ids.part(start, stop).to_bytes())
-            self._positions[part].write((first + order[start:stop]).tobytes())
+            self._parts.write(part, ids.part(start, stop), first + order[start:stop])
 
 
 def _cuts(connection: sqlite3.Connection, records: int, parts: int) -> list[str]:

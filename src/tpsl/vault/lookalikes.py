@@ -11,8 +11,10 @@ them at each addition: about a second for a million records.
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,14 @@ from tpsl.vault import coverage
 from tpsl.vault.blocks import CHUNK, by_chunk, id_at, read_blocks
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.errors import VaultError
-from tpsl.vault.texts import Texts
+from tpsl.vault.pairs import Pairs
+from tpsl.vault.texts import HashKey, Texts
 
 SCHEMA = """
 CREATE TABLE id_styles (records INTEGER, styles INTEGER, shortest INTEGER, longest INTEGER);
 CREATE TABLE lookalikes (position INTEGER PRIMARY KEY, earlier INTEGER NOT NULL);
 """
 _ROWS = 65_536
-_HASHES_AT_ONCE = 1 << 24
 
 _BEYOND_ASCII, _SPACED, _UPPER, _LOWER, _PADDED = (1 << bit for bit in range(5))
 _PADDED_ID = re.compile(rb"(?:\A|\0)[^0-9\0]*0[0-9]+(?=\0)")
@@ -127,7 +129,7 @@ def known_styles(connection: sqlite3.Connection) -> Styles:
     return Styles(*row) if row else Styles()
 
 
-def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> None:
+def examine(connection: sqlite3.Connection, folder: Path, styles: Styles | None = None) -> None:
     """Find the records whose ids look like earlier ones, if any came since the last look; inside a transaction.
 
     `styles` is the summary of all ids, for who has it; ids that it does not cover are read from the vault.
@@ -141,7 +143,7 @@ def examine(connection: sqlite3.Connection, styles: Styles | None = None) -> Non
     connection.execute("DELETE FROM id_styles")
     connection.execute("INSERT INTO id_styles VALUES (?, ?, ?, ?)", astuple(styles))
     if not styles.all_differ:
-        pairs = _alike(lambda: (block.ids for block in read_blocks(connection)), styles.records)
+        pairs = _alike((block.ids for block in read_blocks(connection)), folder)
         connection.executemany("INSERT OR IGNORE INTO lookalikes VALUES (?, ?)", pairs.tolist())
 
 
@@ -150,9 +152,9 @@ def found(connection: sqlite3.Connection) -> Lookalikes | None:
     return _described(connection, _pairs(connection))
 
 
-def refuse_second_draws(connection: sqlite3.Connection, wanted: dict[int, bytes]) -> None:
+def refuse_second_draws(connection: sqlite3.Connection, folder: Path, wanted: dict[int, bytes]) -> None:
     """Raise a `VaultError` if drawing for these records (packed masks by chunk) would draw twice for look-alikes."""
-    examine(connection)
+    examine(connection, folder)
     pairs = _pairs(connection)
     drawn = np.empty_like(pairs, np.bool_)
     now = np.zeros_like(drawn)
@@ -175,7 +177,7 @@ def refuse_alike(ids: Any) -> None:
     styles = Styles()
     for portion in portions():
         styles = styles.joined(portion)
-    if not styles.all_differ and len(pairs := _alike(portions, len(ids))):
+    if not styles.all_differ and len(pairs := _alike(portions(), Path(tempfile.gettempdir()))):
         second, first = pairs[0].tolist()
         _refuse(Lookalikes(len(pairs), (ids[first].as_py(), ids[second].as_py())))
 
@@ -201,26 +203,18 @@ def _described(connection: sqlite3.Connection, pairs: npt.NDArray[np.int64]) -> 
     return Lookalikes(len(pairs), (id_at(connection, earlier), id_at(connection, position)))
 
 
-def _alike(portions: Callable[[], Iterator[Texts]], records: int) -> npt.NDArray[np.int64]:
+def _alike(portions: Iterable[Texts], folder: Path) -> npt.NDArray[np.int64]:
     """(position, first position with the same common form) of every record that has such an earlier one."""
-    parts = -(-records // _HASHES_AT_ONCE)
-    return np.concatenate([_alike_in_part(portions(), part, parts) for part in range(parts)])
-
-
-def _alike_in_part(portions: Iterator[Texts], part: int, parts: int) -> npt.NDArray[np.int64]:
-    """The same for one part of all hashes, so that memory is bounded."""
-    hashes, positions, start = [], [], 0
-    for ids in portions:
-        hashed = common_forms(ids).hashes()
-        mine = np.flatnonzero(hashed % np.uint64(parts) == part)
-        hashes.append(hashed[mine])
-        positions.append(mine + start)
-        start += len(ids)
-    hashed, at = np.concatenate(hashes), np.concatenate(positions)
-    order = np.argsort(hashed, kind="stable")
-    hashed, at = hashed[order], at[order]
-    first_of_run = np.flatnonzero(np.r_[True, hashed[1:] != hashed[:-1]])
-    run = np.repeat(first_of_run, np.diff(np.r_[first_of_run, len(hashed)]))
-    later = np.flatnonzero(run != np.arange(len(run)))
-    pairs = np.stack([at[later], at[run[later]]], axis=1)
+    key, start, found = HashKey.random(), 0, [np.zeros((0, 2), np.int64)]
+    with Pairs(folder) as forms:
+        for ids in portions:
+            forms.take(common_forms(ids).hashes(key), np.arange(start, start + len(ids)))
+            start += len(ids)
+        for part in forms.parts():
+            hashed, at = part[np.argsort(part[:, 0], kind="stable")].T
+            first_of_run = np.flatnonzero(np.diff(hashed, prepend=~hashed[:1]))
+            run = np.repeat(first_of_run, np.diff(first_of_run, append=len(hashed)))
+            later = np.flatnonzero(run != np.arange(len(run)))
+            found.append(np.stack([at[later], at[run[later]]], axis=1).astype(np.int64))
+    pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0])]

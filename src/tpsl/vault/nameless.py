@@ -1,22 +1,51 @@
-"""Files for what does not fit into memory: they have no name, and are gone when the process is, however it ends."""
+"""A file for what does not fit into memory: it has no name, and is gone when the process is, however it ends."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from array import array
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import Self
 
 _IN_MEMORY = 1 << 20
 
 
-@contextmanager
-def nameless_files(folder: Path, count: int) -> Iterator[list[IO[bytes]]]:
-    """Open empty files in a folder, for their owner only, to be written and then read; small ones stay in memory."""
-    with ExitStack() as files:
-        yield [files.enter_context(SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))) for _ in range(count)]
+class PartedFile:
+    """Bytes in numbered parts, each of which is written piece by piece, then read as a whole.
 
+    The file lies in a folder, for its owner only; a small one stays in memory.
+    """
 
-def read_back(file: IO[bytes]) -> bytes:
-    """All that was written to a file."""
-    file.seek(0)
-    return file.read()
+    def __init__(self, folder: Path, parts: int) -> None:
+        self._file = SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115
+        self._end = 0
+        self._pieces = [array("Q") for _ in range(parts)]
+        """Where the pieces of each part begin and end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what was written."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        """The number of parts."""
+        return len(self._pieces)
+
+    def write(self, part: int, piece: bytes | memoryview) -> None:
+        """Append a piece to a part; no part has been read yet."""
+        size = memoryview(piece).nbytes
+        if size:
+            self._file.write(piece)
+            self._pieces[part].extend((self._end, self._end + size))
+            self._end += size
+
+    def read(self, part: int) -> bytes:
+        """All that was written to a part."""
+        bounds, found = iter(self._pieces[part]), []
+        for start, end in zip(bounds, bounds, strict=True):
+            self._file.seek(start)
+            found.append(self._file.read(end - start))
+        return b"".join(found)

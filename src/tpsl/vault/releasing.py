@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class ReleaseReport(Planned):
 
 def release(
     connection: sqlite3.Connection,
+    folder: Path,
     planned: Planned,
     positions: npt.NDArray[np.int64] | None,
     *,
@@ -63,7 +65,7 @@ def release(
     )
     if released:
         if not allow_lookalikes:
-            lookalikes.refuse_second_draws(connection, missing)
+            lookalikes.refuse_second_draws(connection, folder, missing)
         _draw(connection, planned, missing, released, progress)
     return ReleaseReport(
         planned.mechanism, planned.draws, planned.seed, requested=requested, released=released, composed=composed
@@ -83,7 +85,8 @@ def check_conflicts(
 def noisy_labels(connection: sqlite3.Connection, planned: Planned, positions: npt.NDArray[np.int64]) -> NoisyLabels:
     """Read the stored outcomes of the records at `positions`, in that order."""
     mechanism, draws = planned.mechanism, planned.draws
-    entries = entries_of_series(connection, planned.series, np.unique(positions // CHUNK).tolist())
+    chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
+    entries = entries_of_series(connection, planned.series, chunks)
     shape = (draws, len(positions), *mechanism.outcome_shape)
     found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
     column_of = np.empty(CHUNK, np.int64)

@@ -54,7 +54,7 @@ _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,)
 
 def facts(connection: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """All that a statement says about one state of the vault in `folder`, as JSON-able data."""
-    ledger = accounting.account(connection)
+    ledger = accounting.account(connection, folder)
     tells_whom_it_knows = ledger.counts_people and has_units(connection)
     unit = None if tells_whom_it_knows else ledger.largest_unit
     return {

@@ -26,9 +26,14 @@ from tpsl.vault import blocks, id_index, lookalikes
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 
 DATABASE = "vault.sqlite"
+INCOMING = "incoming"
+"""The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
-FORMAT = 3
-"""Formats 1 and 2 had a row for each record; the second had statistics. They are migrated when they are opened."""
+FORMAT = 4
+"""Formats 1 and 2 had a row for each record; the second had statistics. The third had an index of ids without a key.
+
+They are migrated when they are opened.
+"""
 
 _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
@@ -56,6 +61,7 @@ CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 't
 """
 _TABLES = {
     "blocks": blocks.SCHEMA,
+    "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
     "outcomes": _OUTCOMES,
     "statistics": _STATISTICS,
@@ -64,19 +70,25 @@ _TABLES = {
 }
 
 
-def create_file(folder: Path) -> bool:
-    """Make the folder and an empty database file, owner only; return whether the folder is new.
+def require_free(folder: Path) -> None:
+    """Raise a `VaultError` unless a vault can be made at this path.
 
     A folder with nothing but an unfinished creation in it (a killed process) is taken over.
     """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
+    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal", INCOMING}:
+        raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
+
+
+def create_file(folder: Path) -> bool:
+    """Make the folder and an empty database file, owner only; return whether the folder is new."""
     new = not folder.exists()
     try:
-        if not new and not folder.is_dir():
-            raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
-        if new:
-            make_private_folder(folder)
-        elif {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal"}:
-            raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
+        require_free(folder)
+        make_private_folder(folder)
         folder.chmod(0o700)
         file = folder / DATABASE
         if not file.exists():

@@ -15,7 +15,7 @@ from tpsl.vault.ledger import Entry
 from tpsl.vault.totals import LedgerTotal, total_of
 from tpsl.vault.vault import Vault
 
-_IDS_AT_ONCE = 1 << 18
+_IDS_AT_ONCE = 1 << 22
 _Way = Mapping[str, Entry]
 """The releases that a record was part of, by the hash of their entry."""
 
@@ -45,9 +45,9 @@ def sums_over(vaults: Sequence[Path]) -> dict[Path, VaultSum]:
     held = []
     for path in vaults:
         with Vault.open(path) as vault:
-            way_of, histories = vault.histories()
+            key, way_of, histories = vault.holdings()
             ways = [{entry.hash: entry for entry in history} for history in histories]
-            held.append(_Holdings(path, vault.records_key(), way_of, ways))
+            held.append(_Holdings(path, key, way_of, ways))
     by_key: dict[tuple[str, ...], VaultSum] = {}
     for holdings in held:
         if holdings.key not in by_key:
@@ -81,11 +81,15 @@ def _largest(ways: Sequence[_Way], counts: Sequence[int]) -> LedgerTotal:
 
 
 def _matched(own: _Holdings, other: _Holdings) -> npt.NDArray[np.int64]:
-    """For each record of one vault, how another released it; -1 where that does not know it."""
-    column = np.full(len(own.way_of), -1, np.int64)
+    """For each record of one vault, how another released it; -1 where that does not know it.
+
+    Vaults may have grown since they were looked at: records that came later are those of neither.
+    """
+    records = len(own.way_of)
+    column = np.full(records, -1, np.int64)
     with Vault.open(own.path) as vault, Vault.open(other.path) as asked:
-        for start in range(0, len(vault), _IDS_AT_ONCE):
-            positions = asked.positions(vault.ids_at(start, start + _IDS_AT_ONCE))
-            known = np.flatnonzero(positions >= 0)
+        for start in range(0, records, _IDS_AT_ONCE):
+            positions = asked.positions(vault.ids_at(start, min(start + _IDS_AT_ONCE, records)))
+            known = np.flatnonzero((positions >= 0) & (positions < len(other.way_of)))
             column[start + known] = other.way_of[positions[known]]
     return column

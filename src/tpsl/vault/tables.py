@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, class_numbers
+from tpsl.tables.locations import Location
 from tpsl.tables.reading import dialect_of, read_blocks
 from tpsl.vault.errors import VaultError
 
@@ -23,7 +23,7 @@ class LabelTable:
     a missing column, a truncated or corrupt file.
     """
 
-    path: Path
+    path: Location
     id: str
     label: str
     unit: str | None = None
@@ -45,7 +45,7 @@ class LabelTable:
             for block in read_blocks(self.path, columns, dialect_of(self.path), progress=self.progress):
                 labels = block.columns[self.label]
                 if self.class_values is not None:
-                    place = Place(str(self.path), self.label, block.first)
+                    place = Place.of(block, self.label)
                     labels = class_numbers(labels, place, tuple(self.class_values))
                 units = block.columns[self.unit] if self.unit is not None else None
                 yield block.columns[self.id], labels, units

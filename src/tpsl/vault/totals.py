@@ -1,8 +1,9 @@
 """What the releases of some records cost them in all, exact and rounded up: the number that people see first."""
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,17 +64,50 @@ def total_spent(
     return found
 
 
+class ReleasesOfEach:
+    """Under which releases each record went out: histories, and by position the index of each record's."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._entries = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.is_release}
+        self._numbers: dict[History, int] = {(): 0}
+
+    def by_chunk(self) -> Iterator[npt.NDArray[np.uint32]]:
+        """The index of the history of each record, chunk by chunk."""
+        records = count_records(self._connection)
+        for chunk in range(chunk_count(records)):
+            index, found = coverage.histories(coverage.masks(self._connection, chunk))
+            numbers = [self._numbers.setdefault(history, len(self._numbers)) for history in found]
+            yield np.array(numbers, np.uint32)[index[: records - chunk * CHUNK]]
+
+    def histories(self) -> list[Releases]:
+        """The histories of the chunks that were asked for; the first has no releases."""
+        return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
+
+
 def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uint32], list[Releases]]:
     """For each record, by position, the index of its releases in the list that is returned too; the first has none."""
-    records = count_records(connection)
-    releases = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.is_release}
-    index_of = np.zeros(records, np.uint32)
-    numbers: dict[History, int] = {(): 0}
-    for chunk in range(chunk_count(records)):
-        index, histories = coverage.histories(coverage.masks(connection, chunk))
-        part = index_of[chunk * CHUNK : (chunk + 1) * CHUNK]
-        part[:] = np.array([numbers.setdefault(history, len(numbers)) for history in histories])[index[: len(part)]]
-    return index_of, [tuple(releases[entry] for entry in history) for history in numbers]
+    found = ReleasesOfEach(connection)
+    index_of = np.concatenate([np.zeros(0, np.uint32), *found.by_chunk()])
+    return index_of, found.histories()
+
+
+class Holdings(NamedTuple):
+    """Which records a vault has, and under which releases each of them went out."""
+
+    records_key: tuple[str, ...]
+    """Equal for vaults that hold the same records in the same order: the digests of the ids that were added."""
+    history_of: npt.NDArray[np.uint32]
+    """For each record, by position, the index of its releases."""
+    histories: list[Releases]
+
+
+def holdings(connection: sqlite3.Connection) -> Holdings:
+    """What a vault has in one state."""
+    added = (entry.details for entry in ledger.read_entries(connection) if entry.kind == "added")
+    return Holdings(
+        tuple(details["ids_digest"] for details in added if details["records"]), *releases_of_each(connection)
+    )
 
 
 def total_of(parts: Iterable[Charge], records: int) -> LedgerTotal:

@@ -16,25 +16,27 @@ from tpsl.progress import Progress, no_progress
 from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
-from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.id_order import IdsInOrder
-from tpsl.vault.ledger import Entry, Ledger
+from tpsl.vault.incoming import Incoming
+from tpsl.vault.ledger import Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
+from tpsl.vault.portions import Portion, portions_of
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
 from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
-from tpsl.vault.totals import LedgerTotal
+from tpsl.vault.totals import Holdings, LedgerTotal
 
 _IDS_AT_ONCE = 1 << 21
 
@@ -64,7 +66,12 @@ class Vault:
 
     @classmethod
     def create(
-        cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = (), counts_people: bool = False
+        cls,
+        path: str | PathLike[str],
+        *,
+        classes: int = 2,
+        batches: Iterable[Batch] | Incoming = (),
+        counts_people: bool = False,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
@@ -84,7 +91,7 @@ class Vault:
                 storage.write_schema(connection)
                 details = {"classes": int(classes), "format": storage.FORMAT}
                 ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                adding.add(connection, path, int(classes), batches)
+                adding.add(connection, path, int(classes), _portions(batches, int(classes)))
         except BaseException:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
@@ -92,6 +99,8 @@ class Vault:
                 with contextlib.suppress(OSError):  # another process has put something there
                     path.rmdir()
             raise
+        if isinstance(batches, Incoming):
+            batches.clear()
         return cls.open(path)
 
     @classmethod
@@ -118,6 +127,13 @@ class Vault:
         with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
             return not storage.is_blank(connection)
 
+    @classmethod
+    def require_free(cls, path: str | PathLike[str]) -> None:
+        """Raise a `VaultError` unless a vault can be created at `path`."""
+        storage.require_free(Path(path))
+        if cls.exists(path):
+            raise VaultError(f"{path} already holds a vault")
+
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
         self._connection.close()
@@ -143,10 +159,11 @@ class Vault:
     def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
         with storage.reading(self._connection, self.path):
+            positions = self._positions(ids)
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 part = slice(start, start + _IDS_AT_ONCE)
                 wanted = ids_as_text(units[part], what="unit", first_row=start + 1, source="the units")
-                adding.require_units(self._connection, self._positions(ids[part]), wanted)
+                adding.require_units(self._connection, positions[part], wanted)
 
     def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
@@ -156,13 +173,16 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return overlap_of(self._connection, ids, self._find(ids), labels)
 
-    def add(self, batches: Iterable[Batch]) -> Added:
+    def add(self, batches: Iterable[Batch] | Incoming) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
         with storage.writing(self._connection, self.path):
-            return adding.add(self._connection, self.path, self.classes, batches)
+            added = adding.add(self._connection, self.path, self.classes, _portions(batches, self.classes))
+        if isinstance(batches, Incoming):
+            batches.clear()
+        return added
 
     def release(
         self,
@@ -189,6 +209,7 @@ class Vault:
             policy.check(self._total(positions, planned), count_records(self._connection))
             return releasing.release(
                 self._connection,
+                self.path,
                 planned,
                 positions,
                 compose=compose or policy.compose,
@@ -317,26 +338,18 @@ class Vault:
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
         with storage.reading(self._connection, self.path):
-            return accounting.account(self._connection)
+            return accounting.account(self._connection, self.path)
 
     def lookalikes(self) -> Lookalikes | None:
         """Which ids are probably other names of records that the vault has under an earlier id; None if none is."""
         with storage.writing(self._connection, self.path):  # ids of an older vault may have to be examined first
-            lookalikes.examine(self._connection)
+            lookalikes.examine(self._connection, self.path)
             return lookalikes.found(self._connection)
 
-    def records_key(self) -> tuple[str, ...]:
-        """Equal for vaults that hold the same records in the same order: the digests of the ids that were added."""
+    def holdings(self) -> Holdings:
+        """Which records the vault has at this moment, and under which releases each of them went out."""
         with storage.reading(self._connection, self.path):
-            entries = ledger.read_entries(self._connection)
-        return tuple(
-            entry.details["ids_digest"] for entry in entries if entry.kind == "added" and entry.details["records"]
-        )
-
-    def histories(self) -> tuple[npt.NDArray[np.uint32], list[tuple[Entry, ...]]]:
-        """For each record, by position, the index of its releases in the list that is returned too."""
-        with storage.reading(self._connection, self.path):
-            return totals.releases_of_each(self._connection)
+            return totals.holdings(self._connection)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
@@ -401,7 +414,7 @@ class Vault:
         if self.counts_people:
             request.require_one_alignment()
         if not policy.allow_lookalikes:
-            lookalikes.refuse_second_draws(self._connection, request.wanted)
+            lookalikes.refuse_second_draws(self._connection, self.path, request.wanted)
 
     def _total(self, positions: npt.NDArray[np.int64] | None, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:
@@ -457,12 +470,7 @@ class Vault:
 
     def _find(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
-        positions = np.empty(len(ids), np.int64)
-        for start in range(0, len(ids), _IDS_AT_ONCE):
-            part = slice(start, start + _IDS_AT_ONCE)
-            texts = ids_as_text(ids[part], first_row=start + 1, source="the ids asked for")
-            positions[part] = find_positions(self._connection, texts)
-        return positions
+        return find_positions(self._connection, self.path, GivenIds(ids))
 
     def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The position of each id, or an error that counts the unknown ones."""
@@ -475,3 +483,7 @@ class Vault:
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
         return positions
+
+
+def _portions(batches: Iterable[Batch] | Incoming, classes: int) -> Iterator[Portion]:
+    return batches.portions() if isinstance(batches, Incoming) else portions_of(batches, classes)

@@ -7,18 +7,20 @@ as the version of the half that sent it. What the label party learns from the em
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from tpsl.data.split import Rows
-from tpsl.files import naming_what_does_not_fit, open_private, write_atomically
+from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
+from tpsl.training.checkpoint import write_weights
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages.prepare import pretrained
 from tpsl.training.versions import note_received, note_sent
-from tpsl.transport.messages import TensorMessage
 
 HEAD_EMBEDDINGS = "head embeddings"
 """Feature party → label party: embeddings of one part of the training and test records, for the local head."""
@@ -28,23 +30,36 @@ async def label(role: LabelRole) -> None:
     """Receive the embeddings of all records; they go into the folder that is not private."""
     if role.job.training.head != "local":
         return
-    folder, is_kept = role.run.not_private(), role.result is None
+    is_kept = role.result is None
     untrained = untrained_half(role) if is_kept else None
-    with naming_what_does_not_fit(folder / "inputs.f32"), open_private(folder / ".inputs.new", "wb") as file:
-        for part, rows in enumerate(role.schedule.head_parts()):
+    with _inputs_of_head(role, is_kept) as write:
+        for part, rows in role.share(role.schedule.head_parts()):
             received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.job.head_width)
             if part == 0 and not role.job.trains:
                 note_received(role, received)
             if is_kept:
                 shares = [share.cpu() for share in received]
                 inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
-                file.write(inputs.numpy().tobytes())
+                # The workers' parts of one round follow each other.
+                write(role.workers.gathered(inputs).numpy().tobytes())
     if untrained is not None:
         keep_untrained(role, untrained)
-    if is_kept:
-        (folder / ".inputs.new").replace(folder / "inputs.f32")
+
+
+@contextmanager
+def _inputs_of_head(role: LabelRole, are_kept: bool) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes the inputs of the local head, at the first worker; the others write nothing."""
+    if not role.workers.is_first:
+        yield len
+        return
+    folder = role.run.not_private()
+    draft, target = folder / ".inputs.new", folder / "inputs.f32"
+    with naming_what_does_not_fit(target), open_private(draft, "wb") as file:
+        yield file.write
+    if are_kept:
+        draft.replace(target)
     else:
-        (folder / ".inputs.new").unlink()
+        draft.unlink()
 
 
 async def feature(role: FeatureRole) -> None:
@@ -52,11 +67,11 @@ async def feature(role: FeatureRole) -> None:
     if role.job.training.head != "local":
         return
     share = HeadShare(role)
-    for part, rows in enumerate(role.schedule.head_parts()):
+    for part, rows in role.share(role.schedule.head_parts()):
         embeddings = share.embed(rows)
         if part == 0 and not role.job.trains:
             note_sent(role, embeddings)
-        await role.channel.send(TensorMessage(HEAD_EMBEDDINGS, role.done, part, embeddings))
+        await role.send_part(HEAD_EMBEDDINGS, role.done, part, embeddings)
 
 
 class HeadShare:
@@ -66,7 +81,7 @@ class HeadShare:
         self._trained, self._frozen = role.party, None
         if role.job.sends_frozen:
             plain = role.job.without_wide_part()
-            self._frozen = build_feature_party(plain, role.name, role.side.features, device=role.setup.device)
+            self._frozen = build_feature_party(plain, role.name, role.side.features, place=role.setup.place)
             load_pretrained(self._frozen.bottom, pretrained(role))
 
     def embed(self, rows: Rows) -> Tensor:
@@ -79,12 +94,12 @@ def untrained_half(role: LabelRole) -> FeatureParty | None:
     """Return what embeds the label party's own features where its half of the network does not learn."""
     if role.job.trains or role.records.features is None:
         return None
-    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.device)
+    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.place)
 
 
 def keep_untrained(role: LabelRole, half: FeatureParty) -> None:
     """Keep the half that embeds the label party's own features and does not learn, for new records."""
-    write_atomically(role.folder / "bottom.safetensors", save(half.bottom.state_dict()))
+    write_weights(role.folder / "bottom.safetensors", half.bottom, role.setup.workers)
 
 
 def own_inputs(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:

@@ -17,10 +17,8 @@ async def label(role: LabelRole) -> bool:
     """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
     if not role.schedule.has_verdict(role.done):
         return False
-    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
-    best = best_epoch(judged)
-    without_gain = judged[-1]["epoch"] - best["epoch"]
-    verdict = Verdict(role.done, best=best is judged[-1], stop=without_gain >= role.schedule.patience)
+    best, stop = role.workers.from_first(_judged(role) if role.workers.is_first else None)
+    verdict = Verdict(role.done, best=best, stop=stop)
     await role.send(verdict)
     if role.result is None:
         _obey(role, verdict)
@@ -40,9 +38,17 @@ async def feature(role: FeatureRole) -> bool:
     return verdict.stop
 
 
+def _judged(role: LabelRole) -> tuple[bool, bool]:
+    """Return whether the epoch that ends here is the best so far, and whether training ends with it."""
+    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
+    best = best_epoch(judged)
+    without_gain = judged[-1]["epoch"] - best["epoch"]
+    return best is judged[-1], without_gain >= role.schedule.patience
+
+
 def _obey(role: Role, verdict: Verdict) -> None:
     if verdict.best:
-        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves)
+        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.setup.workers)
     if verdict.stop:
         role.observer.event("stopped early", step=role.done)
 
@@ -50,8 +56,9 @@ def _obey(role: Role, verdict: Verdict) -> None:
 def restore_best(role: Role) -> None:
     """Put the halves into their best state when training has ended, if the job judges its epochs."""
     if role.schedule.patience and role.done:
-        best = role.folder / BEST
-        load_checkpoint(best, max(saved_steps(best)), role.job.digest(), role.halves)
+        best, workers = role.folder / BEST, role.setup.workers
+        step = workers.from_first(max(saved_steps(best), default=0))
+        load_checkpoint(best, step, role.job.digest(), role.halves, workers)
 
 
 def epochs_of_network(role: LabelRole) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from tpsl.training.run_folder import epoch_folder
 from tpsl.training.validation import noisy_validation
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import NOT_FINITE, BadMessage
-from tpsl.transport.messages import TensorMessage
 
 TEST_EMBEDDINGS = "test embeddings"
 """Feature party → label party: embeddings of one part of the held-out and test records after `step` steps."""
@@ -26,14 +25,16 @@ TEST_EMBEDDINGS = "test embeddings"
 async def label(role: LabelRole) -> None:
     """Keep what the network predicts, and what noisy labels say of it."""
     predicted = []
-    for part, rows in enumerate(role.schedule.test_parts()):
+    for part, rows in role.share(role.schedule.test_parts()):
         received = await role.tensors(TEST_EMBEDDINGS, role.done, part, len(rows), role.job.model.cut_width)
         if part == 0:
             note_received(role, received)
-        predicted.append(role.party.predict(rows, received).cpu().numpy())
+        # The workers' parts of one round follow each other.
+        predicted.append(role.workers.gathered(role.party.predict(rows, received)).cpu().numpy())
     epoch = role.schedule.epoch_of(role.done - 1)
     _keep_epoch(role)
-    keep_predictions(role, epoch, np.concatenate(predicted))
+    if role.workers.is_first:
+        keep_predictions(role, epoch, np.concatenate(predicted))
 
 
 def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.float32], **facts: str) -> None:
@@ -48,7 +49,7 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
     role.run.write_predictions(epoch, validation, test)
     found = {}
     if len(judges):
-        noisy = role.vault.noisy()
+        noisy = role.noisy()
         judging = role.schedule.among_labelled(judges)
         found = asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
     role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **facts, **found}])
@@ -58,11 +59,11 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
 
 async def feature(role: FeatureRole) -> None:
     """Send the embeddings of held-out and test records; no gradient comes back."""
-    for part, rows in enumerate(role.schedule.test_parts()):
+    for part, rows in role.share(role.schedule.test_parts()):
         embeddings = role.party.embed(rows)
         if part == 0:
             note_sent(role, embeddings)
-        await role.channel.send(TensorMessage(TEST_EMBEDDINGS, role.done, part, embeddings))
+        await role.send_part(TEST_EMBEDDINGS, role.done, part, embeddings)
     _keep_epoch(role)
     role.observer.event("epoch", epoch=role.schedule.epoch_of(role.done - 1))
 

@@ -30,18 +30,24 @@ async def label(role: LabelRole) -> None:
         finished = await receive(channel, role.observer, Finished)
         if finished.step != role.done:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
+    role.workers.wait_for_all()
     if role.result is None:
         _sync(role)
         if role.job.trains and not role.job.hands_over:
             role.keep_what_predicts(role.folder)
-        role.keep_encoder()
-        role.run.note_records(role.name, role.records.ids)
-        role.result = _label_result(role)
-        role.run.finish(role.result)
+        if role.workers.is_first:
+            role.keep_encoder()
+            role.run.note_records(role.name, role.records.ids)
+            role.run.finish(_label_result(role))
+        role.workers.wait_for_all()
+        role.result = role.run.result()
     await role.send(Bye())
     for name, channel in role.channels.items():
         await receive(channel, role.observer, Bye)
-        role.run.confirm(role.name, name)
+        role.workers.wait_for_all()
+        if role.workers.is_first:
+            role.run.confirm(role.name, name)
+        role.workers.wait_for_all()
         await channel.send(Bye())
 
 
@@ -50,23 +56,23 @@ async def feature(role: FeatureRole) -> None:
     _sync(role)
     if not role.job.hands_over:
         role.keep_what_predicts(role.folder)
-        role.keep_encoder()
-    role.run.note_records(role.name, role.side.ids)
+    if role.workers.is_first:
+        if not role.job.hands_over:
+            role.keep_encoder()
+        role.run.note_records(role.name, role.side.ids)
+    role.workers.wait_for_all()
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
-    role.result = role.run.party_result(role.name) or FeatureResult(
-        run=str(role.run.path),
-        party=role.name,
-        job=role.job.digest(),
-        train_records=len(role.side.train),
-        epochs=_epochs(role),
-        steps=role.done,
-        samples_per_second=role.speed.per_second,
-    )
-    role.run.finish_party(role.result)
+    role.result = role.run.party_result(role.name) or _feature_result(role)
+    role.workers.wait_for_all()
+    if role.workers.is_first:
+        role.run.finish_party(role.result)
+    role.workers.wait_for_all()
     await role.channel.send(Bye())
     await role.receive(Bye)  # the label party has noted that this party has finished
-    role.run.confirm(role.name, role.channel.peer)
+    role.workers.wait_for_all()
+    if role.workers.is_first:
+        role.run.confirm(role.name, role.channel.peer)
     role.observer.event("finished")
 
 
@@ -77,6 +83,18 @@ def _sync(role: Role) -> None:
 
 def _epochs(role: Role) -> int:
     return role.schedule.epoch_of(role.done - 1) if role.done else 0
+
+
+def _feature_result(role: FeatureRole) -> FeatureResult:
+    return FeatureResult(
+        run=str(role.run.path),
+        party=role.name,
+        job=role.job.digest(),
+        train_records=len(role.side.train),
+        epochs=_epochs(role),
+        steps=role.done,
+        samples_per_second=role.speed.per_second,
+    )
 
 
 def _label_result(role: LabelRole) -> TrainResult:
@@ -114,7 +132,7 @@ def _released(role: LabelRole) -> dict[str, Cost]:
     """Return what was released, by name, and what it cost each record that has a part in it: none has one in both."""
     found = {}
     if role.job.releases and len(role.schedule.labelled):
-        noisy = role.vault.noisy()
+        noisy = role.noisy()
         found[noisy.mechanism.name] = Cost(noisy.epsilon, noisy.delta)
     if role.job.statistic is not None:
         plan = statistic_plan(role.job, role.records.classes)

@@ -38,7 +38,7 @@ FILE = "noisy_labels.safetensors"
 
 async def label(role: LabelRole) -> None:
     """Send the noisy labels of all training records, which the vault has stored before anybody sees them."""
-    noisy = role.vault.noisy()
+    noisy = role.noisy()
     for part, positions in enumerate(role.schedule.train_parts()):
         rows = np.stack([packed(noisy.mechanism, draw[positions]) for draw in noisy.draws])
         await role.send(TensorMessage(NOISY_LABELS, 0, part, torch.from_numpy(rows)))

@@ -27,11 +27,12 @@ async def label(role: LabelRole) -> None:
     if features is not None:
         features = wide.features_in_training(role.job, features, role.folder)
     role.party = role.make_party(
-        role.job, list(role.channels), role.records.classes, role.vault.noisy(), features, role.own, role.setup.device
+        role.job, list(role.channels), role.records.classes, role.noisy(), features, role.own, role.setup.place
     )
     compile_own_halves(role)
     role.restore()
-    role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
+    if role.workers.is_first:
+        role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
     role.close()
     if recorded := role.setup.record_steps:
         role.recorder = TrajectoryWriter(role.folder, role.party.top, min(role.done, recorded))
@@ -40,7 +41,7 @@ async def label(role: LabelRole) -> None:
 async def feature(role: FeatureRole) -> None:
     """Build the feature party; what is pre-trained is what it begins with."""
     features = wide.features_in_training(role.job, role.side.features, role.folder)
-    role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.device)
+    role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.place)
     if not role.done and role.setup.start is None and role.job.training.pretrain is not None:
         load_pretrained(role.party.bottom, pretrained(role))
     compile_own_halves(role)
@@ -65,7 +66,17 @@ def compile_own_halves(role: Role) -> None:
 
 
 def pretrained(role: FeatureRole) -> dict[str, Tensor]:
-    """Return weights learned from this party's features alone: made once, for a run and all that start from it."""
+    """Return weights learned from this party's features alone: made once, for a run and all that start from it.
+
+    Of several workers the first makes them.
+    """
+    if role.workers.is_first:
+        _make_pretrained(role)
+    role.workers.wait_for_all()
+    return load((role.folder / PRETRAINED).read_bytes())
+
+
+def _make_pretrained(role: FeatureRole) -> None:
     path, start = role.folder / PRETRAINED, role.setup.start
     if not path.exists() and start is not None:
         write_atomically(path, (start.place(role.name) / PRETRAINED).read_bytes())
@@ -79,4 +90,3 @@ def pretrained(role: FeatureRole) -> dict[str, Tensor]:
                 role.observer.event("pretraining", text=note)
 
         write_atomically(path, save(pretrained_weights(role.job, role.side, role.setup.device, progress)))
-    return load(path.read_bytes())

@@ -39,6 +39,7 @@ from tpsl.training.vaults import RunVault
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import BadMessage, checked_tensor
 from tpsl.transport.messages import TensorMessage
+from tpsl.transport.peer_workers import to_part
 
 Floats = npt.NDArray[np.float32]
 
@@ -55,9 +56,10 @@ async def label(role: LabelRole) -> None:
     if role.job.statistic is None:
         return
     records = _Records(role)
-    for part, rows in enumerate(statistic_parts(role.schedule)):
+    for part, rows in role.share(statistic_parts(role.schedule)):
         records.add(part, rows, await _shares(role, records.widths, part, len(rows)))
-    if role.result is None:
+    records.keep_untrained()
+    if role.result is None and role.workers.is_first:
         learn_head(role, records)
 
 
@@ -68,13 +70,13 @@ async def feature(role: FeatureRole) -> None:
     share, codes = HeadShare(role), None
     if role.job.statistic.share_codes:
         codes = CodedFields(role, role.side.features)
-    for part, rows in enumerate(statistic_parts(role.schedule)):
+    for part, rows in role.share(statistic_parts(role.schedule)):
         embeddings = share.embed(rows)
         if codes is not None:
             embeddings = torch.cat([codes.embed(rows), embeddings.cpu()], dim=1)
         if part == 0:
             note_sent(role, embeddings)
-        await role.channel.send(TensorMessage(STATISTIC_EMBEDDINGS, role.done, part, embeddings))
+        await role.send_part(STATISTIC_EMBEDDINGS, role.done, part, embeddings)
 
 
 def statistic_parts(schedule: Schedule) -> list[Rows]:
@@ -105,7 +107,7 @@ async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int)
     """Return one part of what every feature party sends, checked; the first part says how many codes a record has."""
     received = []
     for name, channel in role.channels.items():
-        message = await receive(channel, role.observer, TensorMessage, topics=(STATISTIC_EMBEDDINGS,))
+        message = await receive(to_part(channel, part), role.observer, TensorMessage, topics=(STATISTIC_EMBEDDINGS,))
         shape = tuple(message.tensor.shape)
         if name not in widths:
             widths[name] = _announced_width(role, name, shape)
@@ -132,22 +134,37 @@ class _Records:
         self._keeps, own = role.result is None, role.records.features
         self._untrained = untrained_half(role) if self._keeps else None
         self._codes = CodedFields(role, own) if self._keeps and isinstance(own, Features) else None
-        self._parts_of_statistic = len(in_parts(role.schedule.statistic))
+        self._left_of_statistic = len(role.schedule.statistic)
         self._stacks: list[RowStack] = []
         self.code_columns: list[int] = []
         self.columns = InputColumns(np.arange(0), np.arange(0))
 
     def add(self, part: int, rows: Rows, received: list[Tensor]) -> None:
-        """Take in the next part."""
+        """Take in the next part; the parts that the workers take in together follow each other at the first one."""
+        workers = self._role.workers
         if part == 0:
             note_received(self._role, received)
+        if workers.from_first(self.widths) != self.widths:
+            raise BadMessage(f"the workers of the label party were sent {STATISTIC_EMBEDDINGS} of different widths")
         if not self._keeps:
             return
         codes = [] if self._codes is None else [self._codes.embed(rows)]
         inputs = torch.cat([*received, *codes, *own_inputs(self._role, rows, received, self._untrained)], dim=1)
+        inputs = workers.gathered(inputs)
+        if not workers.is_first:
+            return
         if part == 0:
             self._begin(codes, inputs.shape[1])
-        self._stacks[part >= self._parts_of_statistic].add(inputs.numpy())
+        of_statistic = inputs[: self._left_of_statistic]
+        self._left_of_statistic -= len(of_statistic)
+        for stack, found in zip(self._stacks, (of_statistic, inputs[len(of_statistic) :]), strict=True):
+            if len(found):
+                stack.add(found.numpy())
+
+    def keep_untrained(self) -> None:
+        """Keep the half that embeds the label party's own features, if there is one that does not learn."""
+        if self._untrained is not None:
+            keep_untrained(self._role, self._untrained)
 
     def _begin(self, codes: list[Tensor], width: int) -> None:
         """Note which columns are codes: the first ones of each share, and all of the label party's own."""
@@ -165,8 +182,6 @@ class _Records:
 
     def finish(self) -> tuple[Floats, Floats]:
         """Return the inputs of the statistic's records, and of those that are predicted."""
-        if self._untrained is not None:
-            keep_untrained(self._role, self._untrained)
         of_statistic, predicted = (stack.finish() for stack in self._stacks)
         return of_statistic, predicted
 

@@ -4,7 +4,8 @@ Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party an
 `g̃_i`, and both update their half. With `staleness` a feature party runs ahead: it sends the embeddings of later steps
 before the gradients of this one have come. With `local_updates: n` both update again after each step on what the last
 n steps exchanged (CELU-VFL, Fu et al. 2022), newest first; a stretch of steps begins with none. After each epoch the
-label party evaluates, and the noisy hold-out may end training.
+label party evaluates, and the noisy hold-out may end training. Where a party has several workers each does its parts of
+a batch, and an update adds up what all of them have found.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
 from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import TensorMessage
+from tpsl.transport.peer_workers import to_part
 from tpsl.transport.rounding import rounded, wire_bytes
 
 EMBEDDINGS = "embeddings"
@@ -80,17 +83,15 @@ async def _answer(role: LabelRole, stretch: range) -> float:
         waited += time.perf_counter() - begun
         if role.recorder and step < role.setup.record_steps:
             role.recorder.record()
-        parts = role.schedule.parts(step)
-        records = sum(len(part) for part in parts)
-        exchanged = []
-        for part, positions in enumerate(parts):
+        records, exchanged = len(role.schedule.batch(step)), []
+        for part, positions in role.share(role.schedule.parts(step)):
             received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
             batch, rows = role.schedule.among_labelled(positions), role.schedule.train[positions]
             gradients = role.party.backward(batch, rows, received, records)
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
-                await channel.send(TensorMessage(GRADIENTS, step, part, gradient))
+                await to_part(channel, part).send(TensorMessage(GRADIENTS, step, part, gradient))
             if recent.maxlen:
-                exchanged.append(_Answered(batch, rows, received, gradients))
+                exchanged.append(_Answered(batch, rows, received, gradients, records))
         role.party.update()
         for earlier in reversed(recent):
             role.party.relearn(*earlier)
@@ -101,19 +102,20 @@ async def _answer(role: LabelRole, stretch: range) -> float:
 
 
 class _Answered(NamedTuple):
-    """What the label party has answered in one step, or in a part of one."""
+    """What the label party has answered in one step, or in a part of one; `records` is the size of the batch."""
 
     batch: Rows
     rows: Rows
     received: list[Tensor]
     sent: list[Tensor]
+    records: int
 
     @classmethod
     def joined(cls, parts: list[_Answered]) -> _Answered:
         """Return the parts of a step as one."""
-        batches, rows, received, sent = zip(*parts, strict=True)
-        tensors = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in (received, sent))
-        return cls(np.concatenate(batches), np.concatenate(rows), *tensors)
+        batches, rows, *tensors, records = zip(*parts, strict=True)
+        received, sent = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in tensors)
+        return cls(np.concatenate(batches), np.concatenate(rows), received, sent, records[0])
 
 
 async def _ask(role: FeatureRole, stretch: range) -> float:
@@ -135,46 +137,51 @@ class _UnderWay:
         self._role, self._stretch = role, stretch
         self._sent: deque[list[Tensor]] = deque()
         self._early: deque[TensorMessage] = deque()
-        self._recent: deque[tuple[Rows, Tensor, Tensor]] = deque(maxlen=role.job.training.local_updates)
-        self._unanswered = 0
+        self._unanswered: deque[int] = deque()
+        """The parts that were sent and have no gradients yet."""
+        self._recent: deque[tuple[Rows, Tensor, Tensor, int]] = deque(maxlen=role.job.training.local_updates)
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
-        part_bytes = wire_bytes((role.schedule.part_rows, role.party.bottom.width), role.job.training.wire)
+        part = role.schedule.part_rows, role.party.bottom.width
+        if role.workers.are_several:  # the same number at all workers, and what `one_process.in_step` counts
+            part = role.schedule.largest_part, role.job.widest_share
+        part_bytes = wire_bytes(part, role.job.training.wire)
         self._most_unanswered = max(2, WINDOW // (part_bytes + 2 * MESSAGE_OVERHEAD))
 
     async def forward(self, step: int) -> None:
         """Compute `e_i = f(x_i)` and send it, part by part."""
         role, sent = self._role, []
-        parts = role.schedule.parts(step)
-        following = role.schedule.parts(step + 1)[:1] if step + 1 in self._stretch else []
-        for part, positions in enumerate(parts):
+        parts = role.share(role.schedule.parts(step))
+        following = role.share(role.schedule.parts(step + 1))[:1] if step + 1 in self._stretch else []
+        for (part, positions), coming in zip_longest(parts, [*parts[1:], *following]):
             embeddings = role.party.forward(role.schedule.train[positions])
-            for next_positions in [*parts, *following][part + 1 : part + 2]:
-                role.party.expect(role.schedule.train[next_positions])
-            if self._unanswered == self._most_unanswered:
+            if coming is not None:
+                role.party.expect(role.schedule.train[coming[1]])
+            if len(self._unanswered) == self._most_unanswered:
                 self._early.append(await self._gradients())
-            await role.channel.send(TensorMessage(EMBEDDINGS, step, part, embeddings))
-            self._unanswered += 1
+            await role.send_part(EMBEDDINGS, step, part, embeddings)
+            self._unanswered.append(part)
             if self._is_kept(step):
                 sent.append(rounded(embeddings, role.job.training.wire))
         self._sent.append(sent)
 
     async def backward(self, step: int) -> None:
         """Receive `g̃_i`, part by part in the same order, and update the bottom half."""
-        role, batch, received = self._role, self._role.schedule.batch(step), []
-        for part, positions in enumerate(role.schedule.parts(step)):
+        role, records, own, received = self._role, len(self._role.schedule.batch(step)), [], []
+        for part, positions in role.share(role.schedule.parts(step)):
             message = self._early.popleft() if self._early else await self._gradients()
             shape = (len(positions), role.party.bottom.width)
             gradients = checked_tensor(message, role.channel.peer, step, part, shape)
-            role.party.backward(gradients, len(batch))
+            role.party.backward(gradients, records)
             if self._is_kept(step):
+                own.append(positions)
                 received.append(gradients)
         role.party.update()
         for earlier in reversed(self._recent):
             role.party.relearn(*earlier)
         sent = self._sent.popleft()
         if self._is_kept(step):
-            exchanged = role.schedule.train[batch], torch.cat(sent), torch.cat(received)
-            self._recent.append(exchanged)
+            exchanged = role.schedule.train[np.concatenate(own)], torch.cat(sent), torch.cat(received)
+            self._recent.append((*exchanged, records))
             if role.recorder and step < role.setup.record_steps:
                 role.recorder.record(*exchanged)
 
@@ -183,6 +190,5 @@ class _UnderWay:
         return step < self._role.setup.record_steps or self._role.job.training.local_updates > 0
 
     async def _gradients(self) -> TensorMessage:
-        message = await self._role.receive(TensorMessage, GRADIENTS)
-        self._unanswered -= 1
-        return message
+        part = self._unanswered.popleft()
+        return await self._role.receive(TensorMessage, GRADIENTS, to_part(self._role.channel, part))

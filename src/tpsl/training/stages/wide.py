@@ -27,7 +27,9 @@ from tpsl.perturb import LogitGradient
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.schedule import Schedule
+from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import TensorMessage
+from tpsl.transport.peer_workers import to_part
 from tpsl.vault import NoisyLabels
 
 ESTIMATES = "estimates"
@@ -41,14 +43,19 @@ async def label(role: LabelRole) -> None:
     if not role.job.model.wide:
         return
     if role.setup.start is not None:
-        if role.records.features is not None:
+        if role.records.features is not None and role.workers.is_first:
             score(role.records.features, role.setup.start.place(role.name), role.folder)
+        role.workers.wait_for_all()
         return
-    estimates = label_estimates(role.vault.noisy())
-    for part, positions in enumerate(role.schedule.trained_parts()):
-        found = estimates[role.schedule.among_labelled(positions), None]
-        await role.send(TensorMessage(ESTIMATES, 0, part, found))
-    fit_own(role.job, role.records, role.vault.noisy(), role.folder)
+    noisy = role.noisy()
+    if role.workers.is_first:
+        estimates = label_estimates(noisy)
+        for part, positions in enumerate(role.schedule.trained_parts()):
+            found = estimates[role.schedule.among_labelled(positions), None]
+            for channel in role.channels.values():
+                await to_part(channel, 0).send(TensorMessage(ESTIMATES, 0, part, found))
+        fit_own(role.job, role.records, noisy, role.folder)
+    role.workers.wait_for_all()
 
 
 async def feature(role: FeatureRole) -> None:
@@ -56,12 +63,20 @@ async def feature(role: FeatureRole) -> None:
     if not role.job.model.wide:
         return
     if role.setup.start is not None:
-        score(role.side.features, role.setup.start.place(role.name), role.folder)
+        if role.workers.is_first:
+            score(role.side.features, role.setup.start.place(role.name), role.folder)
+        role.workers.wait_for_all()
         return
-    received = [
-        await role.tensor(ESTIMATES, 0, part, (len(positions), 1))
-        for part, positions in enumerate(role.schedule.trained_parts())
-    ]
+    if role.workers.is_first:
+        await _fit_on_estimates(role)
+    role.workers.wait_for_all()
+
+
+async def _fit_on_estimates(role: FeatureRole) -> None:
+    channel, received = to_part(role.channel, 0), []
+    for part, positions in enumerate(role.schedule.trained_parts()):
+        message = await role.receive(TensorMessage, ESTIMATES, channel)
+        received.append(checked_tensor(message, channel.peer, 0, part, (len(positions), 1)))
     estimates = torch.cat(received)[:, 0].cpu().numpy()
     if role.setup.record_steps:
         make_private_folder(role.folder / "transcript")

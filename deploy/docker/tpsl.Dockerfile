@@ -1,0 +1,37 @@
+# What the images of both parties have in common: tpsl in a virtual environment, no compiler, and a user who is not root.
+# From the root of the project:
+#
+#     docker build -f deploy/docker/tpsl.Dockerfile -t tpsl --secret id=pip.conf,src=pip.conf .
+#
+# pip.conf says where packages come from. It is mounted for the installation and is in no layer, nor are its passwords.
+# TORCH is PyTorch without CUDA; 2.13.0 is the one with CUDA, some gigabytes larger.
+ARG PYTHON=3.12
+
+FROM python:${PYTHON}-slim AS build
+ARG TORCH=2.13.0+cpu
+ARG EXTRAS=align
+RUN python -m venv /opt/tpsl
+ENV PATH=/opt/tpsl/bin:${PATH} PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /build
+COPY constraints.txt ./
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf pip install -c constraints.txt torch==${TORCH}
+COPY pyproject.toml README.md LICENSE ./
+COPY src ./src
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf pip install -c constraints.txt ".[${EXTRAS}]"
+
+FROM python:${PYTHON}-slim
+RUN useradd --system --no-create-home --home-dir /tmp --uid 10001 --user-group tpsl \
+    && install --directory --owner=tpsl --group=tpsl --mode=700 /runs /vaults
+COPY --from=build /opt/tpsl /opt/tpsl
+# The root file system may be read-only: what Numba and Triton compile goes to /tmp.
+ENV PATH=/opt/tpsl/bin:${PATH} \
+    HOME=/tmp \
+    NUMBA_CACHE_DIR=/tmp/numba \
+    TRITON_CACHE_DIR=/tmp/triton \
+    TPSL_VAULTS=/vaults \
+    TPSL_HEALTH=http://127.0.0.1:9101/metrics
+WORKDIR /runs
+USER 10001:10001
+# Of a scoring service TPSL_HEALTH is http://127.0.0.1:PORT/health.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=120s \
+    CMD ["python", "-IS", "-c", "import os, urllib.request; urllib.request.urlopen(os.environ['TPSL_HEALTH'], timeout=5)"]

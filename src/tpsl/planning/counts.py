@@ -1,0 +1,83 @@
+"""How many records, steps, evaluations and checkpoints a job of n records has: what `Schedule` says, by arithmetic.
+
+A schedule holds arrays of all records; a plan may be for more than fit into memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tpsl.training.job import Job
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a job does with its records."""
+
+    rows: int
+    train: int
+    test: int
+    held_out: int
+    """Training records whose noisy labels judge."""
+    statistic: int
+    """Training records whose labels leave in the noisy statistic."""
+    batches: int
+    """Steps of an epoch."""
+    epochs: int
+    """Epochs of the network; 0 where none is trained. With `patience`: the most."""
+    checkpoints: int
+
+    @classmethod
+    def of(cls, job: Job, rows: int) -> Counts:
+        """Return what a job does with this number of records."""
+        settings = job.training
+        test = round(rows * job.data.test_fraction)
+        train = rows - test
+        if not 0 < test < rows:
+            raise ValueError(f"data.test_fraction {job.data.test_fraction} of {rows} records leaves none of a kind")
+        held_out = min(train - 1, round(train * settings.validation))
+        available, statistic = train - held_out, 0
+        if job.statistic is not None:
+            share = job.statistic.share
+            statistic = available if share == 1 else min(available - 1, max(1, round(available * share)))
+        epochs = settings.epochs if job.trains else 0
+        batches = -(-(available - statistic) // settings.batch_size)
+        return cls(
+            rows,
+            train,
+            test,
+            held_out,
+            statistic,
+            batches,
+            epochs,
+            _checkpoints(batches, epochs, settings.checkpoint_every),
+        )
+
+    @property
+    def trained(self) -> int:
+        """Records that the network learns from."""
+        return self.train - self.held_out - self.statistic
+
+    @property
+    def steps(self) -> int:
+        """Steps of all epochs."""
+        return self.epochs * self.batches
+
+    @property
+    def evaluated(self) -> int:
+        """Records that are predicted after each epoch."""
+        return self.held_out + self.test
+
+
+def rows_for(job: Job, batches: int) -> int:
+    """Return a number of records with which an epoch has about this number of steps."""
+    statistic = 0.0 if job.statistic is None or not job.trains else job.statistic.share
+    share = (1 - job.data.test_fraction) * (1 - job.training.validation) * (1 - statistic)
+    return math.ceil(batches * job.training.batch_size / share)
+
+
+def _checkpoints(batches: int, epochs: int, every: int) -> int:
+    """Return how many there are: one at the end of each epoch, one after every so many steps, none twice."""
+    steps = epochs * batches
+    return epochs + steps // every - (steps // math.lcm(batches, every) if batches else 0)

@@ -1,0 +1,139 @@
+"""The time of a rehearsal, taken apart, and put together again for a job of another size:
+
+    time = programs + set-up(records) + steps · step + epochs · evaluation(records)
+                    + checkpoints · checkpoint + end(records)
+
+`programs`, `step` and `checkpoint` are means, the others lines a + b·n through rehearsals of different numbers n of
+records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from tpsl.planning.counts import Counts
+from tpsl.planning.rehearsal import Rehearsal
+from tpsl.planning.stopwatch import STARTED, STEP, Stamp
+
+_WARM_UP = 3
+"""Steps that count as set-up: what the first ones load and compile is loaded and compiled once."""
+EVALUATION, CHECKPOINT, FINISHED = "epoch", "checkpoint", "finished"
+"""The events that end an evaluation, a checkpoint and a party's part of the job."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What one rehearsal took, in seconds."""
+
+    programs: float
+    """From the commands to when they are loaded, and from the last result to the end of the last process."""
+    set_up: float
+    """From then to the first step: reading, encoding, the vault, the release, building the halves."""
+    step: float
+    evaluation: float
+    checkpoint: float
+    end: float
+    """From the last checkpoint to the result; all of it, where no network is trained."""
+
+    @classmethod
+    def of(cls, rehearsal: Rehearsal) -> Phases:
+        """Return the phases that a rehearsal shows at the party that knows of every step."""
+        stamps = rehearsal.stamps[rehearsal.trainer]
+        started = next(stamp.seconds for stamp in stamps if stamp.event == STARTED)
+        finished = next(stamp.seconds for stamp in reversed(stamps) if stamp.event == FINISHED)
+        programs = rehearsal.seconds - (finished - started)
+        stamps = [stamp for stamp in stamps if stamp.event in (STEP, EVALUATION, CHECKPOINT) and stamp.step]
+        if not stamps:
+            return cls(programs, 0.0, 0.0, 0.0, 0.0, finished - started)
+        step = _step_seconds(stamps)
+        warm = [stamp for stamp in stamps if stamp.event == STEP][:_WARM_UP][-1]
+        evaluations = [
+            after.seconds - before.seconds for before, after in pairwise(stamps) if after.event == EVALUATION
+        ]
+        return cls(
+            programs,
+            set_up=max(0.0, warm.seconds - started - warm.step * step),
+            step=step,
+            evaluation=fmean(evaluations) if evaluations else 0.0,
+            checkpoint=_checkpoint_seconds(stamps, step),
+            end=finished - stamps[-1].seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds that grow with a number: `fixed + each · number`, neither below 0."""
+
+    fixed: float
+    each: float
+
+    @classmethod
+    def through(cls, points: Sequence[tuple[int, float]]) -> Line:
+        """Return the line through the smallest and the largest number; through 0, if there is one number only."""
+        (few, short), (many, long) = min(points), max(points)
+        if few == many:
+            return cls(0.0, fmean(seconds for _, seconds in points) / many if many else 0.0)
+        each = max(0.0, (long - short) / (many - few))
+        fixed = long - each * many
+        return cls(fixed, each) if fixed >= 0 else cls(0.0, long / many)
+
+    def at(self, number: int) -> float:
+        """Return the seconds of this number."""
+        return self.fixed + self.each * number
+
+
+@dataclass(frozen=True)
+class TimeModel:
+    """What a job takes on this machine."""
+
+    programs: float
+    set_up: Line
+    step: float
+    evaluation: Line
+    """Of the records that are predicted after an epoch."""
+    checkpoint: float
+    end: Line
+
+    @classmethod
+    def of(cls, rehearsals: Sequence[Rehearsal]) -> TimeModel:
+        """Return the model that rehearsals of one job show; steps and checkpoints are those of the longest."""
+        found = [(rehearsal.counts, Phases.of(rehearsal)) for rehearsal in rehearsals]
+        longest = max(found, key=lambda pair: pair[0].rows)[1]
+        return cls(
+            fmean(phases.programs for _, phases in found),
+            Line.through([(counts.rows, phases.set_up) for counts, phases in found]),
+            longest.step,
+            Line.through([(counts.evaluated, phases.evaluation) for counts, phases in found]),
+            longest.checkpoint,
+            Line.through([(counts.rows, phases.end) for counts, phases in found]),
+        )
+
+    def seconds(self, counts: Counts) -> dict[str, float]:
+        """Return the seconds of each phase of a job."""
+        return {
+            "programs": self.programs,
+            "set-up": self.set_up.at(counts.rows),
+            "steps": counts.steps * self.step,
+            "evaluations": counts.epochs * self.evaluation.at(counts.evaluated),
+            "checkpoints": counts.checkpoints * self.checkpoint,
+            "end": self.end.at(counts.rows),
+        }
+
+
+def _step_seconds(stamps: Sequence[Stamp]) -> float:
+    """Return the mean of the steps that follow a step, after the first few; of all steps if there are no such."""
+    followed = [(before, after) for before, after in pairwise(stamps) if after.event == STEP]
+    plain = [pair for pair in followed if pair[0].event == STEP and pair[1].step > _WARM_UP]
+    counted = plain or followed
+    return fmean(after.seconds - before.seconds for before, after in counted) if counted else 0.0
+
+
+def _checkpoint_seconds(stamps: Sequence[Stamp], step: float) -> float:
+    """Return the mean of a checkpoint here, and of what the step after one waits for that of the other side."""
+    pairs = list(pairwise(stamps))
+    own = [after.seconds - before.seconds for before, after in pairs if after.event == CHECKPOINT]
+    waits = [after.seconds - before.seconds - step for before, after in pairs if before.event == CHECKPOINT]
+    return (fmean(own) if own else 0.0) + max(0.0, fmean(waits) if waits else 0.0)

@@ -1,0 +1,230 @@
+"""A rehearsal: the real commands of all parties on this machine, over loopback with mutual TLS, timed from outside.
+
+Everything that they make is in a folder of its own and is thrown away: certificates, run folders, the vault.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGKILL
+
+from tpsl.data.dataset import feature_party_names
+from tpsl.files import as_yaml, make_private_folder
+from tpsl.planning import stopwatch
+from tpsl.planning.counting_relay import CountingRelay, free_ports
+from tpsl.planning.counts import Counts
+from tpsl.planning.stopwatch import Stamp, stamps_in
+from tpsl.training.job import Job
+from tpsl.training.local import Local
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport.certificates import party_folders
+from tpsl.transport.peers import LABEL_PARTY
+
+_CERTIFICATE_DAYS = 2
+_LOOK_SECONDS = 0.01
+_KILOBYTE = 1024  # of the system's figure for the memory of a process
+
+_ONLY_OF_THE_REAL_RUN = ("start_from", "vault", "data", "alignment", "metrics_port", "party", "listen", "connect")
+"""Keys of a local file that a rehearsal leaves out."""
+_PERMITTED = {"max_epsilon": 1e6, "max_delta": 1.0, "not_private": True}
+"""What is released in a rehearsal leaves neither this machine nor its folder."""
+
+
+class RehearsalFailed(ValueError):
+    """A command that failed; the sentence has its last words."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """How the parties of a job run: each one's local file, and its number of workers."""
+
+    local: Mapping[str, Local] = field(default_factory=dict)
+    label_workers: int = 1
+    feature_workers: int = 1
+
+    def workers(self, party: str) -> int:
+        """Return the number of processes that a party trains with."""
+        return self.label_workers if party == LABEL_PARTY else self.feature_workers
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a worker of the label party and one of a feature party: each has a part of every batch."""
+        return math.lcm(self.label_workers, self.feature_workers)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a job took on this machine."""
+
+    job: Job
+    counts: Counts
+    begun: float
+    """When the commands were given, on the clock of the stamps."""
+    seconds: float
+    """From then to the end of the last one."""
+    stamps: Mapping[str, list[Stamp]]
+    """What each party's stopwatch says."""
+    peak_bytes: Mapping[str, int]
+    """The most memory that a process of each party had."""
+    carried: tuple[int, int] | None
+    """Bytes on the connections to the label party and from it, if they were counted."""
+
+    @property
+    def trainer(self) -> str:
+        """The party that knows of every step: the label party, or who trains alone on its noisy labels."""
+        return feature_party_names(self.job.data)[0] if self.job.hands_over else LABEL_PARTY
+
+
+def rehearse(job: Job, cast: Cast, folder: Path, *, counted: bool = False) -> Rehearsal:
+    """Run a job once, from the first command to the end of the last, with everything in a new folder.
+
+    Where its bytes are `counted`, connections take a way through a relay.
+    """
+    make_private_folder(folder)
+    stage = _Stage(job, cast, folder)
+    with ExitStack() as stack:
+        relay = stack.enter_context(CountingRelay(stage.ports)) if counted else None
+        begun = time.monotonic()
+        commands = [stage.label(), *stage.features(stage.ports if relay is None else relay.ports)]
+        running = [stack.enter_context(_started(party, words, folder)) for party, words in commands]
+        if relay is not None:
+            stage.wait_for_label(running)
+            relay.open()
+        while any(process.peak_bytes is None for process in running):
+            _look_at(running)
+        carried = None if relay is None else relay.carried
+    return Rehearsal(
+        job,
+        Counts.of(job, stage.records()),
+        begun,
+        max(process.ended for process in running) - begun,
+        {process.party: stamps_in(stage.stamps(process.party)) for process in running},
+        {process.party: process.peak_bytes or 0 for process in running},
+        carried,
+    )
+
+
+class _Stage:
+    """The files of a rehearsal, and the commands that read them."""
+
+    def __init__(self, job: Job, cast: Cast, folder: Path) -> None:
+        self._cast, self._folder, self._features = cast, folder, feature_party_names(job.data)
+        self.ports = free_ports(cast.label_workers)
+        self._job_file = folder / "job.yaml"
+        self._job_file.write_text(job.to_yaml(), encoding="utf-8")
+        party_folders(folder / "certificates", [LABEL_PARTY, *self._features], _CERTIFICATE_DAYS)
+
+    def label(self) -> tuple[str, list[str]]:
+        """Return the label party and its command."""
+        return LABEL_PARTY, self._command(LABEL_PARTY, {"listen": f"127.0.0.1:{self.ports[0]}", **_PERMITTED})
+
+    def features(self, ports: list[int]) -> Iterator[tuple[str, list[str]]]:
+        """Yield the feature parties and their commands; they find the label party's workers at these ports."""
+        connect = ",".join(f"127.0.0.1:{port}" for port in ports)
+        for party in self._features:
+            yield party, self._command(party, {"connect": connect})
+
+    def stamps(self, party: str) -> Path:
+        """Return where a party's stopwatch writes."""
+        return self._folder / f"{party}.stamps"
+
+    def records(self) -> int:
+        """Return how many records the job had."""
+        result = RunFolder(self._run(LABEL_PARTY)).result()
+        assert result is not None  # the label party has ended well
+        return result.train_records + result.test_records
+
+    def wait_for_label(self, running: list[_Process]) -> None:
+        """Wait until the label party can be reached."""
+        while not any(stamp.event == "listening" for stamp in stamps_in(self.stamps(LABEL_PARTY))):
+            _look_at(running)
+
+    def _run(self, party: str) -> Path:
+        return self._folder / f"run-{party}"
+
+    def _command(self, party: str, settings: Mapping[str, object]) -> list[str]:
+        local = self._cast.local.get(party, Local()).model_dump(mode="json", exclude_none=True)
+        own = {key: value for key, value in local.items() if key not in _ONLY_OF_THE_REAL_RUN}
+        places = {
+            "certificates": str(self._folder / "certificates" / party),
+            "out": str(self._run(party)),
+            "vaults": str(self._folder / "vaults"),
+        }
+        file = self._folder / f"{party}.yaml"
+        file.write_text(as_yaml({**own, **places, **settings, "party": party}), encoding="utf-8")
+        workers = self._cast.workers(party)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+        return [
+            *(torchrun if workers > 1 else []),
+            *(str(Path(sys.executable).with_name("tpsl")), "--use", stopwatch.__name__),
+            *(("label", "serve") if party == LABEL_PARTY else ("feature", "join")),
+            *(str(self._job_file), "--local", str(file)),
+            *("--log", f"{stopwatch.NAME}={self.stamps(party)}"),
+        ]
+
+
+class _Process:
+    """A command that runs; it leads a group of its own, which ends with it."""
+
+    def __init__(self, party: str, words: list[str], folder: Path) -> None:
+        self.party, self._said = party, folder / f"{party}.txt"
+        self.ended = 0.0
+        self.peak_bytes: int | None = None
+        """The most memory of one of its processes; None while it runs."""
+        environment = {**os.environ, "TPSL_CACHE": str(folder / "cache")}
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(  # noqa: S603
+                words,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def look(self) -> None:
+        """Note its end; a failure is one of the rehearsal."""
+        if self.peak_bytes is not None:
+            return
+        found, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if not found:
+            return
+        self.ended, self.peak_bytes = time.monotonic(), usage.ru_maxrss * _KILOBYTE
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        if self._process.returncode:
+            raise RehearsalFailed(f"the rehearsal of {self.party} failed: {self._last_words()}")
+
+    def kill(self) -> None:
+        """End it, and all that it has started."""
+        if self.peak_bytes is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, SIGKILL)
+            self._process.wait()
+
+    def _last_words(self) -> str:
+        lines = self._said.read_text(encoding="utf-8", errors="replace").splitlines()
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return (errors or [line for line in lines if line.strip()] or ["it ended without a word"])[-1]
+
+
+@contextmanager
+def _started(party: str, words: list[str], folder: Path) -> Iterator[_Process]:
+    process = _Process(party, words, folder)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def _look_at(running: list[_Process]) -> None:
+    for process in running:
+        process.look()
+    time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,179 @@
+"""Where a table lies: one file, or a folder or pattern of many, on this machine or in object storage.
+
+    records.csv   records/   records/2026-*.parquet   s3://bucket/records   s3://bucket/records/part-*.parquet
+
+Object storage is what PyArrow reaches (`s3://`, `gs://`, `abfs://`), and what fsspec does where PyArrow does not.
+Names, keys and endpoints come from the environment, as AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL, never from a path. In a
+URL a question mark is no part of a pattern: parameters come after it, as in `s3://bucket/records?region=eu-west-1`.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from tpsl.tables.errors import DataError
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
+_PASSWORD = re.compile(r"(?<=//)[^/@]*:[^/@]*(?=@)")
+_WILD = re.compile(r"\*\*/|\*|\?|\[[^]]+\]")
+_OF_WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+
+
+@dataclass(frozen=True, repr=False)
+class Url:
+    """A place in object storage. Where it is shown it has neither a password nor parameters."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return _PASSWORD.sub("…", self.text.partition("?")[0])
+
+    __repr__ = __str__
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return str(self).rstrip("/").rpartition("/")[2]
+
+
+Location = Path | Url
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of a table; `name` is what errors call it, `modified` the nanosecond of its last change."""
+
+    name: str
+    size: int
+    modified: int
+    is_local: bool
+    _path: str = field(repr=False)
+    _filesystem: Any = field(repr=False, compare=False)
+
+    def open(self) -> Any:
+        """Open the file to be read at any position."""
+        return self._filesystem.open_input_file(self._path)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text is a URL, and no path."""
+    return _SCHEME.match(text) is not None
+
+
+def location_of(text: str | Path, folder: Path | None = None) -> Location:
+    """Return where a table lies, by what a person has written; a relative path is looked for in `folder`."""
+    found = _SCHEME.match(str(text))
+    if found is None:
+        return Path(text) if folder is None else (folder / text).absolute()
+    rest = str(text)[found.end() :]
+    return Path("/", rest) if found[1] == "file" else Url(f"{found[1]}://{rest}")
+
+
+def is_there(location: Location) -> bool:
+    """Return whether there is a file at a location."""
+    try:
+        return bool(_found(location))
+    except FileNotFoundError:
+        return False
+
+
+def files_of(location: Location) -> list[StoredFile]:
+    """Return the files at a location in the order of their names; if there is none, that is an error.
+
+    Those of a folder are all in it and below it, but for names that begin with a dot or an underscore.
+    """
+    try:
+        found = _found(location)
+    except FileNotFoundError:
+        found = []
+    if not found:
+        raise DataError(f"{location}: there is no such file")
+    return found
+
+
+def _found(location: Location) -> list[StoredFile]:
+    with _reachable(location):
+        filesystem, path = _opened(location)
+        (there,) = filesystem.get_file_info([path])
+        wild = _WILD.search(path)
+        if there.is_file:
+            infos = [there]
+        elif there.type.name == "Directory":
+            infos = [info for info in _listed(filesystem, path, recursive=True) if not _is_hidden(info.path, path)]
+        elif wild is not None:
+            above, pattern = path[: wild.start()].rpartition("/")[0], re.compile(_as_expression(path))
+            deeper = "/" in path[wild.start() :]
+            infos = [info for info in _listed(filesystem, above or ".", deeper) if pattern.fullmatch(info.path)]
+        else:
+            return []
+    is_local = isinstance(location, Path)
+    prefix = "" if isinstance(location, Path) else f"{location.text.partition(':')[0]}://"
+    return [
+        StoredFile(
+            info.path if is_local else prefix + info.path.lstrip("/"),
+            info.size,
+            info.mtime_ns or 0,
+            is_local,
+            info.path,
+            filesystem,
+        )
+        for info in sorted(infos, key=lambda info: str(info.path))
+    ]
+
+
+def _opened(location: Location) -> tuple[Any, str]:
+    """Return the file system of a location, and its path there."""
+    from pyarrow import fs
+
+    if isinstance(location, Path):
+        return fs.LocalFileSystem(), str(location)
+    if _PASSWORD.search(location.text):
+        raise DataError(f"{location}: a path holds no password; name and key come from the environment")
+    path, *parameters = location.text.split("?", 1)
+    try:
+        return fs.FileSystem.from_uri("?".join([quote(path, safe=":/@*"), *parameters]))  # type: ignore[no-any-return]
+    except pa.ArrowInvalid as unknown:
+        try:
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+            found, path = url_to_fs(location.text)
+        except (ImportError, ValueError) as error:
+            raise DataError(f"{location}: neither PyArrow nor fsspec can open it ({error})") from unknown
+        return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+
+
+def _listed(filesystem: Any, folder: str, recursive: bool) -> list[Any]:
+    from pyarrow import fs
+
+    selector = fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+    return [info for info in filesystem.get_file_info(selector) if info.is_file]
+
+
+def _is_hidden(path: str, folder: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path[len(folder) :].split("/"))
+
+
+def _as_expression(pattern: str) -> str:
+    """Return a pattern of paths as a regular expression."""
+    found, done = "", 0
+    for wild in _WILD.finditer(pattern):
+        found += re.escape(pattern[done : wild.start()]) + _OF_WILD.get(wild.group(), wild.group().replace("[!", "[^"))
+        done = wild.end()
+    return found + re.escape(pattern[done:])
+
+
+@contextmanager
+def _reachable(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{location}: cannot be reached ({reason})") from error

@@ -1,0 +1,204 @@
+"""The workers of a party: processes that train together, each on its share of every batch, with the same weights.
+
+They are started by `torchrun`, or by whatever else starts a process group of `torch.distributed`, and this is the only
+file that speaks to it. A process that was started alone has none of it: its party is `ALONE`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpsl.files import shortened
+
+_PATIENCE = timedelta(days=30)
+"""How long a worker waits for another: it may be waiting for a peer. One that has died is noticed at once."""
+_BETWEEN_LOOKS = 0.005
+
+
+class PartyInterrupted(ValueError):
+    """This worker cannot go on: what has started the workers of this party starts all of them again."""
+
+
+class WorkerLost(PartyInterrupted):
+    """Another worker of this party has ended."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """This process among the workers of its party.
+
+    Each method but `of_this_process` is called by all workers of the party, in the same order. What a method returns
+    or leaves in place is equal at all of them to the last bit, unless it says otherwise; for a given number of workers
+    it is the same in every run. A worker alone gets back what it gave.
+    """
+
+    number: int
+    """Which worker this is, from 0."""
+    count: int
+    number_on_machine: int = 0
+    """Which worker this is among those on the same machine, from 0."""
+
+    @classmethod
+    def of_this_process(cls, device: str = "cpu") -> Workers:
+        """Return the workers of the process group, or those that `torchrun` describes, or `ALONE`.
+
+        With the device "cuda" each worker of a machine has a GPU of its own, in the order of their numbers.
+        """
+        import torch.distributed as group
+
+        on_machine = int(os.environ.get("LOCAL_RANK", "0"))
+        if not group.is_initialized():
+            if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+                return ALONE
+            group.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=_PATIENCE)
+        if device == "cuda":
+            torch.cuda.set_device(on_machine)
+        return cls(group.get_rank(), group.get_world_size(), on_machine)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is worker 0, which writes the party's files."""
+        return self.number == 0
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the party has more workers than this one."""
+        return self.count > 1
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Put into each tensor the sum of it over all workers; they have the same shapes everywhere."""
+        if not self.are_several:
+            return
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        for alike in kinds.values():
+            flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
+            with _together() as group:
+                group.all_reduce(flat)
+            for tensor, summed in zip(alike, torch.split(flat, [t.numel() for t in alike]), strict=True):
+                tensor.detach().copy_(summed.view_as(tensor))
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Return the rows of all workers, in order of their numbers; each may have another number of them."""
+        if not self.are_several:
+            return rows
+        lengths = self._lengths(len(rows))
+        own = _as_bytes(rows)
+        padded = own.new_zeros((max(lengths), own.shape[1]))
+        padded[: len(rows)] = own
+        received = [torch.empty_like(padded) for _ in lengths]
+        with _together() as group:
+            group.all_gather(received, padded)
+        everything = torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
+        return _from_bytes(everything, rows)
+
+    def exchanged(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Give part i to worker i; return what every worker gave this one, in order of their numbers.
+
+        Parts have any number of rows, all of the same shape and type.
+        """
+        if not self.are_several:
+            return list(parts)
+        given = [len(part) for part in parts]
+        received = self._column(given)
+        own = _as_bytes(torch.cat(list(parts)))
+        everything = own.new_empty((sum(received), own.shape[1]))
+        with _together() as group:
+            group.all_to_all_single(everything, own, received, given)
+        return list(torch.split(_from_bytes(everything, parts[0]), received))
+
+    def from_first(self, value: Any) -> Any:
+        """Return what the first worker says, as JSON holds it; what the others say does not matter."""
+        if not self.are_several:
+            return value
+        text = json.dumps(value).encode() if self.is_first else b""
+        length = torch.tensor([len(text)])
+        with _together() as group:
+            group.broadcast(length, 0)
+            content = torch.frombuffer(bytearray(text or int(length)), dtype=torch.uint8)
+            group.broadcast(content, 0)
+        return json.loads(content.numpy().tobytes())
+
+    def tensor_from_first(self, tensor: Tensor | None) -> Tensor:
+        """Return the first worker's tensor, on the same kind of device; what the others give does not matter."""
+        if tensor is not None and not self.are_several:
+            return tensor
+        kind = self.from_first(
+            None
+            if tensor is None
+            else [list(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.device.type]
+        )
+        if kind is None:
+            raise ValueError("the first worker has no tensor to give to the others")
+        shape, dtype, device = kind
+        if tensor is None or not self.is_first:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+        content = _as_bytes(tensor[None])
+        with _together() as group:
+            group.broadcast(content, 0)
+        return _from_bytes(content, tensor[None])[0]
+
+    def wait_for_all(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Return when every worker has come to this point; `meanwhile` is called again and again, and may raise."""
+        if not self.are_several:
+            return
+        with _together() as group:
+            arriving = group.all_reduce(torch.zeros(1), async_op=True)
+        while meanwhile is not None and not arriving.is_completed():
+            meanwhile()
+            time.sleep(_BETWEEN_LOOKS)
+        with _together():
+            arriving.wait()
+
+    def _lengths(self, length: int) -> list[int]:
+        """Return the number that each worker gives."""
+        if not self.are_several:
+            return [length]
+        received = [torch.empty(1, dtype=torch.int64) for _ in range(self.count)]
+        with _together() as group:
+            group.all_gather(received, torch.tensor([length]))
+        return [int(each) for each in received]
+
+    def _column(self, row: list[int]) -> list[int]:
+        """Return the number that each worker gives to this one, if each gives a row of them."""
+        out = torch.empty(self.count, dtype=torch.int64)
+        with _together() as group:
+            group.all_to_all_single(out, torch.tensor(row))
+        return [int(each) for each in out]
+
+
+ALONE = Workers(0, 1)
+"""A party of one process: nothing is exchanged, and `torch.distributed` is not used."""
+
+
+@contextmanager
+def _together() -> Iterator[Any]:
+    """Give what talks to the other workers, whose loss is said in a sentence."""
+    import torch.distributed as group
+
+    try:
+        yield group
+    except RuntimeError as error:
+        raise WorkerLost(f"another worker of this party has ended: {shortened(str(error))}") from error
+
+
+def _as_bytes(rows: Tensor) -> Tensor:
+    """Return the bytes of each row: `torch.distributed` moves few types of numbers."""
+    return rows.detach().reshape(len(rows), prod(rows.shape[1:])).contiguous().view(torch.uint8)
+
+
+def _from_bytes(content: Tensor, like: Tensor) -> Tensor:
+    """Return rows of which these are the bytes, of the type and shape of other rows."""
+    return content.view(like.dtype).reshape(len(content), *like.shape[1:])

@@ -1,0 +1,252 @@
+"""The pods as processes: commands, environment, mounts, probes and signals are those of the manifests.
+
+What a cluster does is done here: volumes are folders, whose paths take the place of the mount paths, services are
+ports of this machine, and what watches over pods is the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tpsl.transport.certificates import party_folders
+from tpsl.vault import Vault
+from tpsl.vault.place import vaults_in
+
+PATIENCE = 120.0
+Manifest = dict[str, Any]
+
+
+class Cluster:
+    """One party's cluster: its claims and Secrets are folders, its network is this machine."""
+
+    def __init__(self, folder: Path, certificates: Path, addresses: dict[str, str]) -> None:
+        self.folder, self.certificates, self.addresses = folder, certificates, addresses
+        self.claims = folder / "claims"
+
+    def claim(self, name: str) -> Path:
+        """The folder of a PersistentVolumeClaim."""
+        path = self.claims / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+class Pod:
+    """What a workload's template describes, as a process."""
+
+    def __init__(self, cluster: Cluster, manifests: list[Manifest], programs: str, name: str) -> None:
+        (workload,) = [one for one in manifests if one["kind"] in ("Job", "Deployment")]
+        self._spec = workload["spec"]["template"]["spec"]
+        (self._container,) = self._spec["containers"]
+        self._name = name
+        self._ports = {port["name"]: str(port["containerPort"]) for port in self._container.get("ports", ())}
+        self._cluster, self._folder = cluster, cluster.folder / name
+        config = {one["metadata"]["name"]: one["data"] for one in manifests if one["kind"] == "ConfigMap"}
+        volumes = {volume["name"]: volume for volume in self._spec["volumes"]}
+        self._places = {
+            mount["mountPath"]: self._place(volumes[mount["name"]], config) for mount in self._container["volumeMounts"]
+        }
+        for file in [file for path in self._places.values() if path.name == "files" for file in path.iterdir()]:
+            file.write_text(self._here(file.read_text()))
+        self.environment = {
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OMP_NUM_THREADS": "1",
+            **{one["name"]: self._here(self._value(one)) for one in self._container.get("env", ())},
+        }
+        for before in self._spec.get("initContainers", ()):
+            subprocess.run(self._words(before), cwd=self._folder, env=self.environment, check=True)
+        self.stdout, self.stderr = self._folder / "stdout", self._folder / "stderr"
+        with self.stdout.open("w") as out, self.stderr.open("w") as log:
+            words, where = self._words(self._container), self._folder
+            self.process = subprocess.Popen(
+                words, cwd=where, env=self.environment, stdout=out, stderr=log, start_new_session=True
+            )
+
+    def _place(self, volume: Manifest, config: dict[str, dict[str, str]]) -> Path:
+        """Return a folder with what is in a volume."""
+        if "persistentVolumeClaim" in volume:
+            return self._cluster.claim(volume["persistentVolumeClaim"]["claimName"])
+        path = self._folder / volume["name"]
+        if "secret" in volume:
+            shutil.copytree(self._cluster.certificates, path)
+            for file in path.iterdir():
+                file.chmod(volume["secret"]["defaultMode"])
+            return path
+        path.mkdir(parents=True)
+        for source in volume["projected"]["sources"] if "projected" in volume else [volume]:
+            for name, text in config[source["configMap"]["name"]].items() if "configMap" in source else ():
+                (path / name).write_text(text)
+        return path
+
+    def _value(self, variable: Manifest) -> str:
+        """Return what an environment variable says; what is asked of the cluster is the name or number of the pod."""
+        asked = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        return {None: variable.get("value", ""), "metadata.name": self._name}.get(asked, "0")
+
+    def _words(self, container: Manifest) -> list[str]:
+        """Return the command of a container; the cluster puts its variables in."""
+        words = [*container["command"], *container.get("args", ())]
+        return [re.sub(r"\$\((\w+)\)", lambda found: self.environment[found[1]], self._here(word)) for word in words]
+
+    def _here(self, text: str) -> str:
+        """Return a text in which paths of mounts, names of services and ports are those of this machine."""
+        paths = "|".join(map(re.escape, sorted(self._places, key=len, reverse=True)))
+        text = re.sub(rf"(?<![\w/.])({paths})(?![\w.])", lambda found: str(self._places[found[1]]), text)
+        for there, here in self._cluster.addresses.items():
+            text = re.sub(rf"(?<![\w.]){re.escape(there)}(?![\w.])", here, text)
+        return text
+
+    def is_alive(self) -> bool:
+        """Ask the liveness probe, as the kubelet does: by the address of the pod, or with a command inside."""
+        probe = self._container["livenessProbe"]
+        if "exec" in probe:
+            return not subprocess.run(probe["exec"]["command"], env=self.environment, capture_output=True).returncode
+        port = self._here(self._ports[probe["httpGet"]["port"]])
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}{probe['httpGet']['path']}", headers={"Host": "10.1.2.3"}
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as page:
+                return "tpsl_steps_total" in page.read().decode()
+        except OSError:
+            return False
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [line for line in self.stderr.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    def wait_until(self, happened: Callable[[], object], what: str) -> None:
+        """Wait for something of a pod that still runs."""
+        until = time.monotonic() + PATIENCE
+        while not happened():
+            assert self.process.poll() is None and time.monotonic() < until, f"not {what}:\n{self.stderr.read_text()}"
+            time.sleep(0.05)
+
+    def delete(self) -> int:
+        """End it as a cluster does; within the grace period it ends by itself."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(self._spec["terminationGracePeriodSeconds"])
+
+    def result(self) -> dict[str, Any]:
+        """Wait for a pod that succeeds; return what it has printed."""
+        assert self.process.wait(PATIENCE) == 0, self.stderr.read_text()
+        found: dict[str, Any] = json.loads(self.stdout.read_text())
+        return found
+
+
+def free_ports(count: int) -> list[str]:
+    """Return ports that nobody listens at, each another."""
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [str(port.getsockname()[1]) for port in taken]
+
+
+class Companies:
+    """A bank with labels and a shop with features, each with a cluster of its own."""
+
+    def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: str) -> None:
+        self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
+        party_folders(folder / "certs", ["label", "shop"], 1)
+        names = dict.fromkeys(("label.example", "scores.label.example", "tpsl-0.tpsl"), "127.0.0.1")
+        door, *others = free_ports(7)
+        self.clusters = {}
+        for role, party in (("label", "label"), ("feature", "shop")):
+            ports = {"7443": door} | {port: others.pop() for port in ("9101", "29500", "8080")}
+            self.clusters[role] = Cluster(folder / role, folder / "certs" / party, names | ports)
+
+    def start(self, folder: str, **training: int) -> Pod:
+        """Start the pod of a folder of deploy/kubernetes; `training` is what the parties agree on instead."""
+        manifests = self._kustomized(folder)
+        for one in manifests:
+            if one["metadata"]["name"] == "tpsl-job":
+                job = yaml.safe_load(one["data"]["job.yaml"])
+                one["data"]["job.yaml"] = yaml.safe_dump(job | {"training": job["training"] | training})
+        name = f"{folder.replace('/', '-')}-{len(self._pods)}"
+        self._pods.append(Pod(self.clusters[folder.rpartition("/")[2]], manifests, self._programs, name))
+        return self._pods[-1]
+
+    def end(self) -> None:
+        for pod in self._pods:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pod.process.pid, signal.SIGKILL)  # and its workers
+            pod.process.wait()
+
+
+@pytest.fixture(scope="module")
+def companies(
+    tmp_path_factory: pytest.TempPathFactory, kustomized: Callable[[str], list[Manifest]], quick_programs: Path
+) -> Iterator[Companies]:
+    folder = tmp_path_factory.mktemp("companies")
+    (folder / "programs").mkdir()
+    (folder / "programs" / "tpsl").symlink_to(quick_programs / "tpsl")
+    programs = os.pathsep.join([str(folder / "programs"), str(Path(sys.executable).parent)])
+    made = Companies(folder, kustomized, programs)
+    label, feature = (made.clusters[role].claim("tpsl-data") for role in ("label", "feature"))
+    with (label / "bank.csv").open("w", newline="") as bank, (feature / "shop.csv").open("w", newline="") as shop:
+        csv.writer(bank).writerows([["customer", "paid_back"], *([f"c{row}", row % 3 // 2] for row in range(1200))])
+        rows = ([f"c{row}", ("phone", "laptop")[row % 2], row % 30, "2026-11-16"] for row in range(1200))
+        csv.writer(shop).writerows([["customer", "device", "pages", "visited"], *rows])
+    yield made
+    made.end()
+
+
+def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Companies) -> None:
+    agreed = {"epochs": 30, "checkpoint_every": 10}
+    label = companies.start("training/label", **agreed)
+    feature = companies.start("training/feature", **agreed)
+    label.wait_until(lambda: len(label.events("checkpoint")) > 1, "training")
+    assert label.is_alive()
+    assert feature.is_alive()
+    assert label.delete() != 0, "a run that is not finished is no success: the Job starts another pod"
+    assert label.events("error")[-1]["reason"].startswith("terminated; the same command goes on where it stopped")
+    assert not label.is_alive()
+    feature.wait_until(lambda: feature.events("lost"), "waiting for the label party")
+    assert feature.is_alive(), "who waits for the other party is in good health"
+    again = companies.start("training/label", **agreed)
+    assert again.result()["steps"] == feature.result()["steps"] == 450
+    assert again.events("resumed")[0]["step"] > 0
+    (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
+    with Vault.open(vault) as opened:
+        assert [entry.kind for entry in opened.ledger().entries].count("released") == 1
+    files = {path.name for path in companies.clusters["feature"].claim("tpsl-runs").rglob("*") if path.is_file()}
+    assert "bottom.safetensors" in files
+    assert not files & {"top.safetensors", "vault.sqlite"}
+
+
+def test_a_backup_is_a_sound_copy(companies: Companies) -> None:
+    assert companies.start("backup/label").result()["sound"] is True
+    (copy,) = vaults_in(companies.clusters["label"].claim("tpsl-backups"))
+    (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
+    assert (copy / "vault.sqlite").read_bytes() == (vault / "vault.sqlite").read_bytes()
+
+
+def test_both_scoring_services_serve_what_was_trained(companies: Companies) -> None:
+    label, feature = companies.start("scoring/label"), companies.start("scoring/feature")
+    for pod in (label, feature):
+        pod.wait_until(pod.is_alive, "serving")
+    asked = {"key": "visit-17", "records": [{"device": "laptop", "pages": 25, "visited": "2026-11-16"}]}
+    door = json.loads(feature.stdout.read_text())["http"]
+    request = urllib.request.Request(
+        f"{door}/v1/score", json.dumps(asked).encode(), headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        (score,) = json.loads(answer.read())["scores"]
+    assert 0 <= score <= 1
+    assert (feature.delete(), label.delete()) == (143, 143)

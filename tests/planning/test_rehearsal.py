@@ -1,0 +1,67 @@
+"""Rehearsals run the real commands in processes of their own, over mutual TLS, and their bytes are counted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsl.planning.phases import Phases
+from tpsl.planning.rehearsal import Cast, RehearsalFailed, rehearse
+from tpsl.planning.traffic import exchanges, total
+from tpsl.training.job import Job, make_job
+from tpsl.training.local import Local
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "rows": 3000, "numeric_fields": 3, "categorical_fields": 2},
+    "model": {"embedding_dim": 4, "bottom": [32], "top": [8]},
+    "training": {"batch_size": 100, "epochs": 2, "validation": 0.1},
+}
+
+
+@pytest.fixture(autouse=True)
+def quick_commands(quick_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(quick_programs / "python"))
+
+
+def job(**training: object) -> Job:
+    return make_job(SMALL, {"training": training}, "a test")
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{}, {"wire": "int8", "micro_batches": 3, "staleness": 1, "head": "local"}, {"exchange": "labels"}],
+    ids=["split", "parts", "handed over"],
+)
+def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path: Path) -> None:
+    planned = job(**training)
+    found = rehearse(planned, Cast(), tmp_path / "rehearsal", counted=True)
+    assert found.carried is not None and found.counts.rows == 3000
+    crossing = exchanges(planned, found.counts)
+    for to_label, carried in zip((True, False), found.carried, strict=True):
+        computed = total(crossing, to_label=to_label, connections=1)
+        # Heartbeats depend on time; where little crosses they show.
+        assert computed == pytest.approx(carried, rel=0.02, abs=1500)
+    phases = Phases.of(found)
+    assert found.seconds > phases.programs > 0 and phases.set_up > 0
+    assert 0 < phases.step < phases.step * found.counts.steps < found.seconds
+    steps = [stamp for stamp in found.stamps[found.trainer] if stamp.event == "step"]
+    assert len(steps) == found.counts.steps == 2 * 22
+
+
+def test_a_command_that_fails_says_why_and_ends_the_others(tmp_path: Path) -> None:
+    without_half = {"feature": Local.model_validate({"bottom": {"factory": "nowhere:half"}})}
+    with pytest.raises(RehearsalFailed, match=r"the rehearsal of feature failed: the bottom half .*nowhere"):
+        rehearse(job(), Cast(without_half), tmp_path / "rehearsal")
+    assert not (tmp_path / "rehearsal" / "run-label" / "result.json").exists()
+
+
+def test_nothing_is_left_in_the_users_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vaults = tmp_path / "vaults of the user"
+    monkeypatch.setenv("TPSL_VAULTS", str(vaults))
+    monkeypatch.chdir(tmp_path)
+    rehearse(job(epochs=1), Cast({"label": Local(vault=vaults / "mine", max_epsilon=0.1)}), tmp_path / "here")
+    assert not vaults.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]

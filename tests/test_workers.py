@@ -1,0 +1,85 @@
+"""Two and three workers as processes of their own, with gloo, as torchrun starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tpsl.workers import ALONE, WorkerLost, Workers
+
+
+def _everything(workers: Workers) -> dict[str, Any]:
+    number = workers.number
+    tensors = [torch.full((2, 3), 1.0 + number), torch.tensor([number], dtype=torch.int64), torch.tensor(0.5)]
+    workers.add_up(tensors)
+    rows = torch.full((number, 2), number, dtype=torch.bfloat16)
+    parts = [torch.full((number + other, 1), 10 * number + other) for other in range(workers.count)]
+    labels = torch.arange(6, dtype=torch.int16).reshape(2, 3) if workers.is_first else None
+    seen = {
+        "sums": [tensor.tolist() for tensor in tensors],
+        "rows": workers.gathered(rows).tolist(),
+        "nothing": workers.gathered(torch.empty(0, 4)).shape,
+        "parts": [part.flatten().tolist() for part in workers.exchanged(parts)],
+        "said": workers.from_first({"step": 3, "who": "worker"} if workers.is_first else None),
+        "labels": workers.tensor_from_first(labels).tolist(),
+        "type": str(workers.tensor_from_first(labels).dtype),
+        "place": [workers.number, workers.count, workers.number_on_machine],
+    }
+    workers.wait_for_all()
+    return seen
+
+
+@pytest.fixture(scope="module")
+def three(in_workers: Callable[..., Any]) -> Any:
+    return in_workers(3, _everything)
+
+
+def test_each_worker_knows_its_place(three: list[dict[str, Any]]) -> None:
+    assert [seen["place"] for seen in three] == [[0, 3, 0], [1, 3, 1], [2, 3, 2]]
+
+
+def test_sums_are_over_all_workers_and_each_type(three: list[dict[str, Any]]) -> None:
+    for seen in three:
+        assert seen["sums"] == [[[6.0] * 3] * 2, [3], 1.5]
+
+
+def test_rows_are_gathered_in_order_though_their_numbers_differ(three: list[dict[str, Any]]) -> None:
+    for seen in three:
+        assert seen["rows"] == [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
+        assert seen["nothing"] == (0, 4)
+
+
+def test_parts_go_to_the_worker_that_they_are_for(three: list[dict[str, Any]]) -> None:
+    for number, seen in enumerate(three):
+        assert seen["parts"] == [[10 * other + number] * (other + number) for other in range(3)]
+
+
+def test_all_hear_the_first_worker(three: list[dict[str, Any]]) -> None:
+    for seen in three:
+        assert seen["said"] == {"step": 3, "who": "worker"}
+        assert seen["labels"] == [[0, 1, 2], [3, 4, 5]] and seen["type"] == "torch.int16"
+
+
+def _leaving_first(workers: Workers) -> str:
+    if not workers.is_first:
+        workers.wait_for_all()
+    return "gone"
+
+
+def test_a_worker_that_ends_is_missed_in_a_sentence(in_workers: Callable[..., Any]) -> None:
+    gone, lost = in_workers(2, _leaving_first)
+    assert gone == "gone"
+    assert isinstance(lost, WorkerLost) and str(lost).startswith("another worker of this party has ended: ")
+
+
+def test_a_worker_alone_gets_back_what_it_gave() -> None:
+    assert Workers.of_this_process() is ALONE
+    tensor = torch.ones(3)
+    ALONE.add_up([tensor])
+    assert tensor.tolist() == [1.0] * 3
+    assert ALONE.gathered(tensor) is tensor and ALONE.exchanged([tensor])[0] is tensor
+    assert ALONE.from_first({"a": 1}) == {"a": 1} and ALONE.tensor_from_first(tensor) is tensor
+    ALONE.wait_for_all()
