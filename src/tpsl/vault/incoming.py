@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -106,17 +107,21 @@ class Incoming:
 
         `processes` is how many read at a time; 0: one for each core.
         """
-        missing, total = self.missing(), sum(self._sizes.values())
-        done = total - sum(self._sizes[table.path] for table in missing)
+        missing = self.missing()
+        done = sum(self._sizes.values()) - sum(self._sizes[table.path] for table in missing)
         processes = min(processes or os.cpu_count() or 1, len(missing))
-        for table in self._read_here(missing) if processes < 2 else self._read_side_by_side(missing, processes):
-            done += self._sizes[table.path]
-            self._progress(done, total, f"reading {table.path.name}")
-
-    def _read_here(self, missing: list[LabelTable]) -> Iterator[LabelTable]:
+        if processes > 1:
+            for table in self._read_side_by_side(missing, processes):
+                done += self._sizes[table.path]
+                self._tell(done, 0, 0, f"reading {table.path.name}")
+            return
         for table in missing:
-            self.put(table, table)
-            yield table
+            self.put(table, replace(table, progress=partial(self._tell, done)))
+            done += self._sizes[table.path]
+
+    def _tell(self, before: int, read: int, _: int, note: str) -> None:
+        """Tell that bytes of a file were read, and all of the files before it."""
+        self._progress(before + read, sum(self._sizes.values()), note)
 
     def _read_side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[LabelTable]:
         context = multiprocessing.get_context("forkserver")
@@ -155,7 +160,7 @@ class Incoming:
                 yield Portion(records, (Stretch(str(table.path), row, len(records)),))
                 row += len(records)
             done += self._sizes[table.path]
-            self._progress(done, sum(self._sizes.values()), "storing labels")
+            self._tell(done, 0, 0, "storing labels")
 
     def _part(self, table: LabelTable) -> Path:
         return self._files[table.path][1]
