@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Threads that wait for each other sleep instead of spinning: see src/tpsl/cli/main.py.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint drill bench docs proto clean
+.PHONY: demo test lint drill bench docs wheel proto clean
 
 demo: $(READY)
 	$(BIN)/tpsl demo
@@ -35,6 +35,11 @@ bench: $(READY)
 # The documentation as a site, in build/site; a warning is an error.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The wheel, in dist. What an earlier build has left would get into it.
+wheel: $(READY)
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 # Generated code asks for a protobuf at least as new as its compiler; it does not need one, so the question goes.
 proto: $(READY)

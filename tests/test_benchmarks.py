@@ -14,7 +14,12 @@ SHORT = {
     "audit_false_alarms.py": ["--simulated", "6", "--real", "1", "--json"],
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],
     "fuzz_frames.py": ["--inputs", "20000", "--json"],
+    "growth.py": [
+        *("--rows", "600", "--times", "1", "2", "--parties", "2", "--workers", "1", "--fields", "6", "--batch", "64"),
+        "--json",
+    ],
     "hand_over.py": ["--rows", "1000"],
+    "large_data.py": ["--rows", "2000", "--json"],
     "many_classes.py": ["--classes", "3", "--rows", "900", "--seeds", "2", "--epochs", "1", "--rates", ".01", "--json"],
     "network.py": [
         *("--batch", "64", "--fields", "3", "--largest-vocabulary", "50", "--wire", "bfloat16", "--rounds", "2"),
@@ -38,6 +43,7 @@ SHORT = {
         *("--rounds", "2", "--threads", "1", "--json"),
     ],
     "vault.py": ["20000"],
+    "workers.py": ["--rows", "2000", "--batch", "64", "--steps", "2", "--json"],
 }
 SECONDS = 300
 

@@ -19,8 +19,8 @@ def test_columns_become_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ro
     columns = [np.random.default_rng(number).random(rows) for number in range(count)]
     in_memory, on_disk = ColumnStack(np.float32, rows), ColumnStack(np.float32, rows, tmp_path / "a.npy")
     for column in columns:
-        in_memory.add(column)
-        on_disk.add(column)
+        in_memory.add([column])
+        on_disk.add([column[:3], column[3:]])
     whole = np.array(columns, dtype=np.float32).reshape(count, rows).T
     for found in (in_memory.finish(), on_disk.finish(), mapped(tmp_path / "a.npy"), np.load(tmp_path / "a.npy")):
         assert found.dtype == np.float32

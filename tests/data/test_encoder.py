@@ -31,11 +31,13 @@ def table(columns: dict[str, list[str | None]]) -> RawTable:
 @settings(deadline=None)
 @given(VALUES, st.integers(1, 3))
 def test_equal_values_share_a_row_and_frequent_ones_have_their_own(values: list[str | None], min_count: int) -> None:
-    train = np.arange(len(values) // 2)
+    training = np.arange(len(values)) < len(values) // 2
     column = pa.array(values, pa.string())
-    vocabulary = IndexedCategories(min_count).learn(column, train)
+    vocabulary = IndexedCategories(min_count).learn([column], training)
     rows, size = vocabulary.rows(column), vocabulary.size
-    seen = values[: len(train)]
+    seen = values[: int(training.sum())]
+    in_pieces = [column[start : start + 3] for start in range(0, len(column), 3)]
+    assert IndexedCategories(min_count).learn(in_pieces, training).values.equals(vocabulary.values)
     for value, row in zip(values, rows.tolist(), strict=True):
         if value is None:
             assert row == 1
@@ -50,7 +52,7 @@ def test_equal_values_share_a_row_and_frequent_ones_have_their_own(values: list[
 @settings(deadline=None)
 @given(VALUES, st.integers(1, 9))
 def test_hashing_does_not_depend_on_the_other_records(values: list[str | None], buckets: int) -> None:
-    field = HashedCategories(buckets).learn(None, np.arange(1))
+    field = HashedCategories(buckets).learn([], np.array([True]))
     rows = field.rows(pa.array(values, pa.string()))
     assert field.size == buckets + 1
     assert all((row == 0) == (value is None) for value, row in zip(values, rows.tolist(), strict=True))

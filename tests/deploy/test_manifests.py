@@ -124,9 +124,10 @@ def test_selectors_and_ports_meet_a_pod(surroundings: list[Manifest]) -> None:
         named = {port["name"] for port in selected(service["spec"]["selector"]).get("ports", ())}
         assert {port["targetPort"] for port in service["spec"]["ports"] if "targetPort" in port} <= named
     for policy in of_kind(surroundings, "NetworkPolicy").values():
-        named = {port["name"] for port in selected(policy["spec"]["podSelector"]["matchLabels"]).get("ports", ())}
+        ports = selected(policy["spec"]["podSelector"]["matchLabels"]).get("ports", ())
+        known = {port[key] for port in ports for key in ("name", "containerPort")}
         for rule in policy["spec"].get("ingress", ()):
-            assert {port["port"] for port in rule.get("ports", ())} <= named
+            assert {port["port"] for port in rule.get("ports", ())} <= known
     for budget in of_kind(surroundings, "PodDisruptionBudget").values():
         selected(budget["spec"]["selector"]["matchLabels"])
     for deployment in of_kind(surroundings, "Deployment").values():
@@ -233,6 +234,14 @@ def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) ->
         assert job["spec"]["completions"] == job["spec"]["parallelism"] == int(env["PET_NNODES"])
         (budget,) = of_kind(manifests, "PodDisruptionBudget").values()
         assert budget["spec"]["minAvailable"] == job["spec"]["parallelism"]
+
+
+def test_the_page_agrees_on_the_job_of_the_manifests(kustomized: Callable[[str], list[Manifest]]) -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    (shown,) = re.findall(r'^```yaml title="job.yaml"\n(.*?)^```', page, re.DOTALL | re.MULTILINE)
+    for party in ("label", "feature"):
+        agreed = of_kind(kustomized(f"training/{party}"), "ConfigMap")["tpsl-job"]["data"]["job.yaml"]
+        assert yaml.safe_load(agreed) == yaml.safe_load(shown)
 
 
 def test_an_image_is_that_of_its_party_and_of_this_version(kustomized: Callable[[str], list[Manifest]]) -> None:

@@ -71,7 +71,7 @@ def test_columns_of_a_file_that_is_elsewhere_are_invented(tmp_path: Path) -> Non
     planned = stand_in(job(tmp_path, "parquet"), 5000, tmp_path / "invented")
     (features,) = (table_features(each, "a test") for each in load(planned.data).feature_parties.values())
     assert 100 < features.embedding_rows < INVENTED_CATEGORIES + 100
-    with pytest.raises(ValueError, match="no file of the job is on this machine: say with --rows"):
+    with pytest.raises(ValueError, match="no file of the job is within reach: say with --rows"):
         records_of(job(tmp_path), {})
 
 

@@ -16,7 +16,7 @@ from tpsl.cli.settings import Settings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tpsl.vault import Ledger, Vault
+    from tpsl.vault import LabelTable, Ledger, Vault
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -27,6 +27,11 @@ ClassValueOption = Annotated[
     list[str] | None,
     typer.Option("--class-value", help="A label that is a text; repeat it, in class order (a job's class_values)."),
 ]
+TablesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"),
+]
+ProcessesOption = Annotated[int, typer.Option(help="How many files are read at a time; 0: as many as there are cores.")]
 UnitOption = Annotated[
     str | None, typer.Option("--unit", help="Column with whom a record is about (a user id), for the ε per user.")
 ]
@@ -35,22 +40,27 @@ UnitOption = Annotated[
 @app.command()
 def create(
     vault: VaultPath,
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with ids and labels.")],
+    tables: TablesArgument,
     id: IdOption = "id",
     label: LabelOption = "label",
     unit: UnitOption = None,
     class_value: ClassValueOption = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
+    processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Make a vault from a file of labels; a file with any fault leaves no vault behind."""
-    from tpsl.vault import LabelTable, Vault
+    """Make a vault from files of labels; a fault in any of them leaves no vault behind.
+
+    After a kill the same command goes on with the files that were not read yet.
+    """
+    from tpsl.vault import Incoming, Vault
 
     classes = classes or len(class_value or ()) or 2
-    names = class_value or None
-    with progress_bar("storing labels") as progress:
-        labels = LabelTable(path=table, id=id, label=label, unit=unit, class_values=names, progress=progress)
-        made = Vault.create(vault, classes=classes, batches=labels)
+    Vault.require_free(vault)
+    given = _tables(tables, id, label, unit, class_value)
+    with progress_bar("storing labels") as progress, Incoming(vault, classes, given, progress) as incoming:
+        incoming.read(processes)
+        made = Vault.create(vault, classes=classes, batches=incoming)
     with made:
         records, alike = len(made), _lookalikes(made)
     content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
@@ -60,19 +70,25 @@ def create(
 @app.command()
 def add(
     vault: VaultPath,
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with further ids and labels.")],
+    tables: TablesArgument,
     id: IdOption = "id",
     label: LabelOption = "label",
     unit: UnitOption = None,
     class_value: ClassValueOption = None,
+    processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Add records that arrived later; a released label never changes any more."""
-    from tpsl.vault import LabelTable, Vault
+    """Add records that arrived later; a released label never changes any more.
 
-    names = class_value or None
+    All files enter together. After a kill the same command goes on with those that were not read yet.
+    """
+    from tpsl.vault import Incoming, Vault
+
+    given = _tables(tables, id, label, unit, class_value)
     with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        added = opened.add(LabelTable(path=table, id=id, label=label, unit=unit, class_values=names, progress=progress))
+        with Incoming(vault, opened.classes, given, progress) as incoming:
+            incoming.read(processes)
+            added = opened.add(incoming)
         alike = _lookalikes(opened)
     if added.changed_after_release:
         warn(
@@ -82,6 +98,18 @@ def add(
     content = {"vault": str(vault), **asdict(added), "lookalikes": alike}
     known = f"{vault}: {added.new:,} new, {added.unchanged:,} known, {added.changed:,} with another label"
     answer(json, content, [known])
+
+
+def _tables(
+    tables: list[str], id: str, label: str, unit: str | None, class_values: list[str] | None
+) -> list[LabelTable]:
+    from tpsl.tables.locations import location_of
+    from tpsl.vault import LabelTable
+
+    return [
+        LabelTable(path=location_of(table), id=id, label=label, unit=unit, class_values=class_values or None)
+        for table in tables
+    ]
 
 
 @app.command(cls=hand_over.COMMAND)
@@ -168,7 +196,7 @@ def verify(
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
-    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+    with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         remarks = [] if problems else opened.remarks()
@@ -189,6 +217,39 @@ def verify(
         say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
     if problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def backup(
+    vault: VaultPath,
+    out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+    json: JsonFlag = False,
+) -> None:
+    """Copy a vault as it is at this moment, also while others use it."""
+    from tpsl.vault import Vault
+
+    with Vault.open(vault) as opened:
+        opened.back_up(out)
+    with Vault.open(out, of_any_age=True) as copy:
+        records, head = len(copy), copy.head()
+    content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
+    answer(json, content, [f"{out}: a copy of {vault}, {records:,} records; newest hash: {head}"])
+
+
+@app.command()
+def witness(
+    vault: VaultPath,
+    file: Annotated[Path, typer.Argument(help="A file on another disk or machine; it need not exist.")],
+    json: JsonFlag = False,
+) -> None:
+    """Have a file elsewhere know how far the ledger has come: then a copy that is older is not opened any more."""
+    from tpsl.vault import Vault
+
+    with Vault.open(vault, of_any_age=True) as opened:
+        opened.appoint_witness(file)
+        head = opened.head()
+    content = {"vault": str(vault), "witness": str(file), "head": head}
+    answer(json, content, [f"{vault}: {file} is its witness from now on"])
 
 
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,15 @@ class ColumnStack:
         self._columns: list[Array] = []
         self._file = None if path is None else open_private(path.with_suffix(".columns"), "xb")
 
-    def add(self, column: Array) -> None:
-        """Add the next column."""
+    def add(self, pieces: Iterable[Array]) -> None:
+        """Add the next column, which comes in pieces."""
         self._count += 1
-        column = np.ascontiguousarray(column, dtype=self._dtype)
+        contiguous = (np.ascontiguousarray(piece, dtype=self._dtype) for piece in pieces)
         if self._file is None:
-            self._columns.append(column)
+            self._columns.append(np.concatenate([np.empty(0, self._dtype), *contiguous]))
         else:
-            self._file.write(column.data)
+            for piece in contiguous:
+                self._file.write(piece.data)
 
     def finish(self) -> Array:
         """Return the array; one on disk is memory-mapped, and its content is durable."""
@@ -99,11 +100,8 @@ class RowStack:
 
 
 def mapped(path: Path) -> Array:
-    """Return the array in a `.npy` file without reading it.
-
-    It is mapped copy-on-write, because PyTorch takes no read-only array without a copy; it is not for writing.
-    """
-    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+    """Return the array in a `.npy` file without reading it; it is read-only."""
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def is_mapped(array: Array) -> bool:

@@ -1,8 +1,8 @@
 """An order of an epoch that reads a disk in large pieces, and of which any part follows from a few numbers.
 
-Rows form blocks of `BLOCK_ROWS`. Each epoch has its own order of blocks; `WINDOW_BLOCKS` of them, one after the other in
-that order, are a window, and the rows of a window are shuffled. So a batch comes from as many places of the table as a
-window has blocks, and both sides compute it in memory bounded by a window, whatever the number of rows.
+Rows form blocks of `BLOCK_ROWS`. Each epoch has its own order of blocks; `WINDOW_BLOCKS` of them, one after the other
+in that order, are a window, and the rows of a window are shuffled. So a batch comes from as many places of the table as
+a window has blocks, and both sides compute it in memory bounded by a few windows, whatever the number of rows.
 """
 
 from functools import lru_cache
@@ -23,8 +23,8 @@ Positions = npt.NDArray[np.int64]
 def blockwise_part(rows: int, seed: int, epoch: int, start: int, stop: int) -> Positions:
     """Return the rows at places `start` to `stop` of an epoch.
 
-    Definition: blocks in the order `permutation(blocks, BLOCK_STREAM, seed, epoch)`; the rows of window w, as its blocks
-    have them, in the order `permutation(size, WINDOW_STREAM, seed, epoch, w)`; windows one after the other.
+    Definition: blocks in the order `permutation(blocks, BLOCK_STREAM, seed, epoch)`; the rows of window w, as its
+    blocks have them, in the order `permutation(size, WINDOW_STREAM, seed, epoch, w)`; windows one after the other.
     """
     ends = _window_ends(rows, seed, epoch)
     first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()

@@ -14,8 +14,10 @@ version, beside the code that reads the old one. A version or kind that is not k
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,13 @@ import pyarrow.parquet
 
 from tpsl.data.arrays import ColumnStack
 from tpsl.data.errors import DataError
+from tpsl.data.exact_sum import ExactSum
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS
+from tpsl.data.long_columns import empty, mask_of, parts, taken
 from tpsl.data.new_files import new_parquet
 from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Standard, stable_hash
-from tpsl.data.rawtable import Order, RawTable
+from tpsl.data.rawtable import Order, RawTable, pieces_of
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import Progress, no_progress
@@ -39,6 +43,10 @@ from tpsl.progress import Progress, no_progress
 _STATE, _VOCABULARIES = "encoder.json", "vocabularies.parquet"
 
 FieldRows = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+Pieces = Callable[[], Iterator[Any]]
+"""A field, piece by piece, as often as it is asked for."""
+_COUNTED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -60,18 +68,49 @@ class Vocabulary:
         return row_of_code.astype(np.int32)[codes]
 
 
+class _ValueCounts:
+    """How often each text occurs; in memory bounded by the number of different ones."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
+        self._distinct = self._counted = 0
+
+    def add(self, values: Any, counts: npt.NDArray[np.int64]) -> None:
+        """Count further texts, each of which stands there once."""
+        occur = counts > 0
+        self._waiting.append(pa.table({"value": values.filter(pa.array(occur)), "count": counts[occur]}))
+        self._counted += int(occur.sum())
+        if self._counted > 2 * self._distinct + _COUNTED_AT_ONCE:
+            self._add_up()
+
+    def values_with(self, least: int) -> Any:
+        """Return the texts that occur at least so often, in order."""
+        self._add_up()
+        (found,) = self._waiting
+        frequent = found["value"].combine_chunks().filter(pc.greater_equal(found["count"].combine_chunks(), least))
+        return frequent.take(pc.array_sort_indices(frequent))
+
+    def _add_up(self) -> None:
+        together = pa.concat_tables(self._waiting, promote_options="permissive").group_by("value")
+        summed = together.aggregate([("count", "sum")]).rename_columns(["value", "count"])
+        self._waiting, self._distinct, self._counted = [summed], len(summed), len(summed)
+
+
 @dataclass(frozen=True)
 class IndexedCategories:
     """A vocabulary of the values that at least `min_count` training records have."""
 
     min_count: int = 1
 
-    def learn(self, values: Any, train: Rows) -> Vocabulary:
-        """Learn from these rows of a field."""
-        codes, distinct = codes_and_values(values)
-        counts = np.bincount(codes[train] + 1, minlength=len(distinct) + 1)[1:]
-        by_text = pc.array_sort_indices(distinct)
-        return Vocabulary(distinct.take(by_text.filter(pa.array(counts[by_text.to_numpy()] >= self.min_count))))
+    def learn(self, pieces: Iterable[Any], training: Mask) -> Vocabulary:
+        """Learn from a field, piece by piece; `training` says of which rows."""
+        counted, start = _ValueCounts(), 0
+        for values in pieces:
+            codes, distinct = codes_and_values(values)
+            chosen = codes[training[start : start + len(codes)]]
+            counted.add(distinct, np.bincount(chosen + 1, minlength=len(distinct) + 1)[1:])
+            start += len(codes)
+        return Vocabulary(counted.values_with(self.min_count))
 
 
 @dataclass(frozen=True)
@@ -80,7 +119,7 @@ class HashedCategories:
 
     buckets: int
 
-    def learn(self, values: Any, train: Rows) -> "HashedCategories":
+    def learn(self, pieces: Iterable[Any], training: Mask) -> "HashedCategories":
         """Learn nothing."""
         return self
 
@@ -133,9 +172,10 @@ class EncoderState:
         encoding = _Encoding(table, order, folder, len(self.categories) + len(self.numbers), progress)
         for name, category in self.categories.items():
             encoding.add_category(category, _present(table, table.categorical, name))
+        categorical = encoding.categories()
         for name, standard in self.numbers.items():
             encoding.add_number(standard, _present(table, table.numeric, name))
-        return self.features(*encoding.finish())
+        return self.features(categorical, encoding.numbers())
 
     def digest(self) -> str:
         """Return a SHA-256 that is equal for two states exactly if they encode alike."""
@@ -209,26 +249,47 @@ def learn(
     folder: Path | None = None,
     progress: Progress = no_progress,
 ) -> tuple[EncoderState, Features]:
-    """Learn from the `train` rows of a table and encode all of it, field by field.
+    """Learn from the `train` rows of a table and encode all of it, field by field, each in pieces.
 
     `order` chooses rows and puts them into order first; `train` counts in that order. With a `folder` the encoded
-    arrays go there, and memory is bounded by one field.
+    arrays go there, and memory does not grow with the number of rows.
     """
-    chosen = train if order is None else order[train]
+    training = mask_of(len(table), train if order is None else taken(order, train))
     encoding = _Encoding(table, order, folder, len(table.categorical) + len(table.numeric), progress)
     learned: dict[str, Vocabulary | HashedCategories] = {}
-    for name, values in table.categorical.items():
-        learned[name] = categories.learn(values, chosen)
+    for name in table.categorical:
+        pieces = partial(pieces_of, table.categorical, name)
+        learned[name] = categories.learn(pieces(), training)
         if sum(part.size for part in learned.values()) > np.iinfo(np.int32).max:
             raise DataError(f"{table.name}: with column {name!r} the embedding table has more than 2**31 rows")
-        encoding.add_category(learned[name], values)
-    standards: dict[str, Standard] = {}
-    for name, values in table.numeric.items():
-        standards[name] = Standard.learn(values[chosen])
-        encoding.add_number(standards[name], values)
+        encoding.add_category(learned[name], pieces)
+    categorical, standards = encoding.categories(), dict[str, Standard]()
+    for name in table.numeric:
+        pieces = partial(pieces_of, table.numeric, name)
+        standards[name] = _standard(pieces, training)
+        encoding.add_number(standards[name], pieces)
     columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
     state = EncoderState(learned, standards, columns, table.missing)
-    return state, state.features(*encoding.finish())
+    return state, state.features(categorical, encoding.numbers())
+
+
+def _standard(pieces: Pieces, training: Mask) -> Standard:
+    """Learn what standardises a number from its training rows; sums are exact, so the order of rows does not matter."""
+
+    def known() -> Iterator[npt.NDArray[np.float64]]:
+        start = 0
+        for values in pieces():
+            chosen = values[training[start : start + len(values)]]
+            yield chosen[~np.isnan(chosen)]
+            start += len(values)
+
+    values, squares = ExactSum(), ExactSum()
+    for piece in known():
+        values.add(piece)
+    mean = values.mean()
+    for piece in known():
+        squares.add((piece - mean) ** 2)
+    return Standard(mean, math.sqrt(squares.mean()), values.count < int(np.count_nonzero(training)))
 
 
 class _Encoding:
@@ -237,7 +298,8 @@ class _Encoding:
     def __init__(
         self, table: RawTable, order: Order | None, folder: Path | None, fields: int, progress: Progress
     ) -> None:
-        rows = len(table) if order is None else len(order)
+        self._rows = len(table)
+        rows = self._rows if order is None else len(order)
         self._order, self._first_row, self._added = order, 0, 0
         self._categorical, self._numeric = (
             ColumnStack(dtype, rows, None if folder is None else folder / f"{name}.npy")
@@ -245,24 +307,39 @@ class _Encoding:
         )
         self._progress, self._fields, self._what = progress, fields, f"encoding {Path(table.name).name}"
 
-    def add_category(self, part: Vocabulary | HashedCategories, values: Any) -> None:
+    def add_category(self, part: Vocabulary | HashedCategories, pieces: Pieces) -> None:
         """Add the next categorical field."""
-        self._categorical.add(self._chosen(part.rows(values)) + np.int32(self._first_row))
+        first = np.int32(self._first_row)
+        self._categorical.add(self._chosen(np.int32, (part.rows(values) + first for values in pieces())))
         self._first_row += part.size
         self._tell()
 
-    def add_number(self, standard: Standard, values: npt.NDArray[np.float64]) -> None:
+    def add_number(self, standard: Standard, pieces: Pieces) -> None:
         """Add the next number."""
-        for column in standard.columns(values):
-            self._numeric.add(self._chosen(column))
+        for at in range(len(standard.column_names(""))):
+            encoded = (standard.columns(values)[at] for values in pieces())
+            self._numeric.add(self._chosen(np.float32, encoded))
         self._tell()
 
-    def finish(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Return categories and numbers."""
-        return self._categorical.finish(), self._numeric.finish()
+    def categories(self) -> npt.NDArray[np.int32]:
+        """Return the categories, when all are added."""
+        return self._categorical.finish()
 
-    def _chosen(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return values if self._order is None else values[self._order]
+    def numbers(self) -> npt.NDArray[np.float32]:
+        """Return the numbers, when all are added."""
+        return self._numeric.finish()
+
+    def _chosen(self, dtype: npt.DTypeLike, encoded: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+        """Yield the rows that were chosen, in their order."""
+        if self._order is None:
+            yield from encoded
+            return
+        column, done = empty(self._rows, dtype), 0
+        for piece in encoded:
+            column[done : done + len(piece)] = piece
+            done += len(piece)
+        for part in parts(len(self._order)):
+            yield column[self._order[part]]
 
     def _tell(self) -> None:
         self._added += 1
@@ -275,10 +352,10 @@ def codes_and_values(values: Any) -> tuple[npt.NDArray[np.int32], Any]:
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
 
 
-def _present(table: RawTable, fields: Mapping[str, Any], name: str) -> Any:
+def _present(table: RawTable, fields: Mapping[str, Any], name: str) -> Pieces:
     if name not in fields:
         raise DataError(f"{table.name}: there is no column {name!r}, which the encoder has learned from")
-    return fields[name]
+    return partial(pieces_of, fields, name)
 
 
 def _digest(path: Path) -> str:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.long_columns import empty
+
 _DRAWN_AT_ONCE = 1 << 22
 """Words; more are drawn by several threads, each from its own place in the stream."""
 
@@ -32,7 +34,7 @@ def permutation_words(size: int, *key: int) -> npt.NDArray[np.uint64]:
     """Return the words whose order is the permutation, not sorted yet: they can be sorted anywhere."""
     if size < 0 or any(part < 0 for part in key):
         raise ValueError(f"a permutation needs a size and a key that are not negative, not {size} and {key}")
-    words, low_bits = np.empty(size, np.uint64), np.uint64(position_mask(size))
+    words, low_bits = empty(size, np.uint64), np.uint64(position_mask(size))
 
     def draw(start: int) -> None:
         stop, generator = min(start + _DRAWN_AT_ONCE, size), np.random.PCG64(np.random.SeedSequence(list(key)))

@@ -1,8 +1,8 @@
 """One party's file, of any size: what its columns mean, and reading it into a raw table.
 
-Ids, labels, times and units are held in memory. The columns that features are made of are, too, as long as they are
-small; those of a large text file are written to a Parquet file in the cache first, and those of a large Parquet file
-stay where they are: each is read when it is needed.
+What is large does not stay in memory: ids, labels and units go into files without a name. Of the columns that features
+are made of, those of text files and of object storage are written to a Parquet file in the cache first, and those of
+Parquet files on this machine stay where they are: each is read when it is needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from tpsl.data import arrays
-from tpsl.data.arrays import Draft
+from tpsl.data.arrays import Draft, RowStack
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.rawtable import Fields, RawTable
+from tpsl.data.long_columns import TextStack
+from tpsl.data.rawtable import Fields, InPieces, RawTable
 from tpsl.data.relabelling import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
@@ -34,6 +35,7 @@ from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, read_blocks, 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
 
 _GROUP_BYTES = 1 << 26
+_PIECE_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -172,26 +174,25 @@ def side_by_side(work: Callable[[str], Any], names: Mapping[str, str]) -> dict[s
 
 
 class _Records:
-    """What is held in memory of each record: id, label, time, unit."""
+    """What is known of each record besides its features: id, label, time, unit."""
 
     def __init__(self, file: PartyFile, label: bool) -> None:
         self._file, self._label = file, label
-        self._ids: list[Any] = []
-        self._labels: list[Any] = []
+        self._ids, self._units = TextStack(), TextStack()
+        self._labels = RowStack(np.int64, 1)
         self._times: list[Any] = []
-        self._units: list[Any] = []
 
     def add(self, block: Block) -> None:
         """Take in the next records."""
         file = self._file
-        self._ids.append(file.ids(block))
+        self._ids.add(file.ids(block))
         if self._label:
-            self._labels.append(file.class_numbers(block))
+            self._labels.add(file.class_numbers(block))
         if file.time is not None:
             column, place = block.columns[file.time], file.place(block, file.time)
             self._times.append(column if file.time_kind is None else KINDS[file.time_kind].read(column, place, ()))
         if file.unit is not None:
-            self._units.append(record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
+            self._units.add(record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
 
     def finish(self) -> dict[str, Any]:
         """Return all records' as parts of a raw table."""
@@ -202,11 +203,11 @@ class _Records:
             in_time = times(column, place)
             recent = None if file.since is None else not_before(column, place, file.since)
         return {
-            "ids": _joined(self._ids),
-            "labels": np.concatenate(self._labels) if self._label else None,
+            "ids": self._ids.finish(),
+            "labels": self._labels.finish().reshape(-1) if self._label else None,
             "times": in_time,
             "recent": recent,
-            "units": _joined(self._units) if self._units else None,
+            "units": None if file.unit is None else self._units.finish(),
         }
 
 
@@ -268,14 +269,26 @@ class _Spool:
         return self._path
 
 
-class _Stored(Mapping[str, Any]):
-    """Columns of a Parquet file; each is read, block by block, when it is asked for, and not kept."""
+class _Stored(InPieces):
+    """Columns of Parquet files; each is read, piece by piece, when it is asked for, and not kept."""
 
     def __init__(self, file: PartyFile, spool: _Spool | None = None) -> None:
         self._file, self._spool = file, spool
 
     def __getitem__(self, name: str) -> Any:
-        return _joined([self._file.typed(block, name) for block in self._file.blocks([name])])
+        return _joined(list(self.pieces(name)))
+
+    def pieces(self, name: str) -> Iterator[Any]:
+        """Yield a column, piece by piece; a vocabulary is looked up once for each, so they are long."""
+        blocks, rows = list[Any](), 0
+        for block in self._file.blocks([name]):
+            blocks.append(self._file.typed(block, name))
+            rows += block.rows
+            if rows >= _PIECE_ROWS:
+                yield _joined(blocks)
+                blocks, rows = [], 0
+        if blocks:
+            yield _joined(blocks)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file.columns)

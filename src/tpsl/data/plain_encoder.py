@@ -54,14 +54,6 @@ class Standard:
     deviation: float
     indicated: bool
 
-    @classmethod
-    def learn(cls, values: Numbers) -> "Standard":
-        """Learn from the values of the training rows."""
-        missing = np.isnan(values)
-        known = values[~missing]
-        mean, deviation = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
-        return cls(mean, deviation, bool(missing.any()))
-
     def column_names(self, name: str) -> tuple[str, ...]:
         """Return the names of the encoded columns that `name` becomes."""
         return (name, f"{name} missing") if self.indicated else (name,)

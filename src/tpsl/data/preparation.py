@@ -14,6 +14,7 @@ from tpsl.data.config import ClickData, TableData
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.long_columns import taken, taken_texts
 from tpsl.data.party_file import PartyFile
 from tpsl.data.rawtable import Order, RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
@@ -107,7 +108,7 @@ class Preparation:
             return self.alignment.labels(raw.labels)
         if raw.labels is None:
             raise ValueError(f"{raw.name}: the label party's table has no labels")
-        return raw.labels if order is None else raw.labels[order]
+        return raw.labels if order is None else taken(raw.labels, order)
 
     def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
         """Return which rows of the table are the records, None for all in their order, and the split of the records."""
@@ -150,4 +151,4 @@ class Preparation:
 
 
 def _taken(values: Any, order: Order | None) -> Any:
-    return values if order is None else values.take(order)
+    return values if order is None else taken_texts(values, order)

@@ -4,6 +4,7 @@ Two parties that hold the same ids put their rows in the same order without talk
 UTF-8 bytes, or by (time, id) for a chronological split.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
+from tpsl.data.long_columns import empty, parts
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
 from tpsl.tables.columns import Times
 from tpsl.tables.reading import PLAIN, Dialect
@@ -24,7 +26,20 @@ FIND_COMMON_RECORDS = "`tpsl align` brings the parties to the records that they 
 """What helps parties whose records are not the same."""
 
 
-class Fields(Mapping[str, Any]):
+class InPieces(Mapping[str, Any]):
+    """Columns or fields that may lie on disk: one can be read whole, or piece by piece in the order of the rows."""
+
+    @abstractmethod
+    def pieces(self, name: str) -> Iterator[Any]:
+        """Yield a column, piece by piece."""
+
+
+def pieces_of(columns: Mapping[str, Any], name: str) -> Iterator[Any]:
+    """Yield a column, piece by piece; one in memory is one piece."""
+    return columns.pieces(name) if isinstance(columns, InPieces) else iter([columns[name]])
+
+
+class Fields(InPieces):
     """Fields that are made of a table's columns when they are asked for, and not kept."""
 
     def __init__(self, fields: Mapping[str, tuple[str, Callable[[Any], Any]]], columns: Mapping[str, Any]) -> None:
@@ -33,6 +48,11 @@ class Fields(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         column, make = self._fields[name]
         return make(self._columns[column])
+
+    def pieces(self, name: str) -> Iterator[Any]:
+        """Yield a field, piece by piece."""
+        column, make = self._fields[name]
+        return map(make, pieces_of(self._columns, column))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -98,17 +118,28 @@ def sorted_by_id(name: str, ids: Any, dialect: Dialect = PLAIN) -> Order | None:
     """Return the positions of ids in the order of their UTF-8 bytes, None for the order they have; each occurs once."""
     if pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False:
         return None
-    by_id: Order = pc.array_sort_indices(ids).to_numpy().astype(np.int64)
-    in_order = ids.take(pa.array(by_id))
-    repeats = pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False)
-    if repeats.any():
-        at = int(np.flatnonzero(repeats)[0])
-        first, second = (dialect.place(number + 1) for number in sorted(by_id[at : at + 2].tolist()))
+    by_id = _kept(pc.array_sort_indices(ids).to_numpy().view(np.int64))
+    repeated, repeats = None, 0
+    for part in parts(len(by_id) - 1):
+        here = ids.take(pa.array(by_id[part.start : part.stop + 1]))
+        same = pc.equal(here[1:], here[:-1]).to_numpy(zero_copy_only=False)
+        repeats += int(same.sum())
+        if repeats and repeated is None:
+            repeated = part.start + int(same.argmax())
+    if repeated is not None:
+        first, second = (dialect.place(number + 1) for number in sorted(by_id[repeated : repeated + 2].tolist()))
         raise DataError(
-            f"{name}: id {in_order[at].as_py()!r} stands in {first} and in {second}; "
-            f"{int(repeats.sum())} {first.split()[0]}s repeat an id, and an id must be unique"
+            f"{name}: id {ids[int(by_id[repeated])].as_py()!r} stands in {first} and in {second}; "
+            f"{repeats} {first.split()[0]}s repeat an id, and an id must be unique"
         )
     return by_id
+
+
+def _kept(order: Order) -> Order:
+    """Return the order as a column that may lie on disk."""
+    found = empty(len(order), np.int64)
+    found[:] = order
+    return found
 
 
 def same_ids_or_error(name: str, ids: Any, other_name: str, other_ids: Any, chronological: bool = False) -> None:

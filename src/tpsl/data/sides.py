@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
+from tpsl.data.long_columns import taken_texts
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.data.true_labels import TrueLabels
@@ -50,22 +49,22 @@ class LabelRecords:
     @cached_property
     def training_ids(self) -> Any:
         """The ids of the training records."""
-        return self.ids.take(pa.array(self.train))
+        return taken_texts(self.ids, self.train)
 
     @cached_property
     def training_units(self) -> Any | None:
         """Whom each training record is about; None where the data does not say."""
-        return None if self.units is None else self.units.take(pa.array(self.train))
+        return None if self.units is None else taken_texts(self.units, self.train)
 
     @cached_property
     def test_ids(self) -> Any:
         """The ids of the test records."""
-        return self.ids.take(pa.array(self.test))
+        return taken_texts(self.ids, self.test)
 
     @cached_property
     def test_units(self) -> Any | None:
         """Whom each test record is about; None where the data does not say."""
-        return None if self.units is None else self.units.take(pa.array(self.test))
+        return None if self.units is None else taken_texts(self.units, self.test)
 
 
 @dataclass(frozen=True)

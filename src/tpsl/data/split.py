@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.errors import DataError
+from tpsl.data.long_columns import counting, others
 from tpsl.data.order import permutation
 
 Rows = npt.NDArray[np.int64]
@@ -27,10 +28,10 @@ def split_rows(
     if not 0 < test_rows < rows:
         raise DataError(f"test_fraction {test_fraction} of {rows} records leaves no training or no test record")
     if kind == "chronological":
-        everything = np.arange(rows, dtype=np.int64)
+        everything = counting(rows)
         return everything[: rows - test_rows], everything[rows - test_rows :]
-    shuffled = permutation(rows, SPLIT_STREAM, seed)
-    return np.sort(shuffled[test_rows:]), np.sort(shuffled[:test_rows])
+    test = np.sort(permutation(rows, SPLIT_STREAM, seed)[:test_rows])
+    return others(rows, test), test
 
 
 def subset_rows(available: int, wanted: int, seed: int) -> Rows:

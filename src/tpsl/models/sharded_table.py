@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpsl.kernels.rows import take
+from tpsl.kernels.rows import gather
 from tpsl.models.shard import Shard
 from tpsl.models.table import LookUp, Table, Touched, named_once
 from tpsl.workers import Workers
@@ -80,7 +80,8 @@ class ShardedTable(Table):
             low, high = int(numbers[0]), int(numbers[-1])
             raise IndexError(f"the table has rows 0 to {self.shard.rows - 1}; {low} to {high} were looked up")
         asked = self._workers.exchanged(numbers.split(self._sizes(numbers)))  # type: ignore[no-untyped-call]
-        given = [take(self.weight.detach(), wanted - self.shard.start) for wanted in asked]
+        own = torch.cat(asked)[:, None] - self.shard.start
+        given = gather(self.weight.detach(), own).split([len(each) for each in asked])  # type: ignore[no-untyped-call]
         return torch.cat(self._workers.exchanged(given))
 
     def _sizes(self, numbers: Tensor) -> list[int]:

@@ -7,14 +7,17 @@ belongs to one party, as its machines do: nothing of another party's is ever han
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tpsl.registry import use, used
+
+_VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")
 
 
 class RayError(ValueError):
@@ -39,22 +42,22 @@ def connected() -> Iterator[ModuleType]:
     """Be connected to the cluster that Ray's own rules find until the block ends; yields the module `ray`.
 
     That is the one at RAY_ADDRESS, or the one that was started on this machine, or else one that is made for the block.
-    What its processes print stays in Ray's own log files. Errors are those that were raised there (`own_errors`).
+    What its processes print stays in Ray's own log files, and what Ray says of them goes to standard error. Errors are
+    those that were raised there (`own_errors`).
     """
     ray = require_ray()
-    if ray.is_initialized():
-        with own_errors():
+    with own_errors(), redirect_stdout(sys.stderr):
+        if ray.is_initialized():
             yield ray
-        return
-    try:
-        ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RayError(f"no Ray cluster can be reached: {str(error).splitlines()[0]}") from error
-    try:
-        with own_errors():
+            return
+        try:
+            ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise RayError(f"no Ray cluster can be reached: {_in_one_line(error)}") from error
+        try:
             yield ray
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,14 @@ class Surroundings:
     folder: Path
     """The current folder, on a file system that all machines of the cluster see."""
     variables: dict[str, str]
-    """The environment variables of tpsl."""
+    """The environment variables of tpsl, and those by which object storage is reached."""
     modules: tuple[str, ...]
     """The modules that have registered parts (`tpsl --use`)."""
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
         """Return those of the command."""
-        variables = {name: value for name, value in os.environ.items() if name.startswith("TPSL_")}
+        variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
         return cls(Path.cwd(), variables, used())
 
     def enter(self) -> None:
@@ -129,18 +132,27 @@ def own_errors() -> Iterator[None]:
     except WorkerGroupError as error:
         raise _most_telling([failure for _, failure in sorted(error.worker_failures.items())]) from error
     except RayTaskError as error:
-        raise _most_telling([error.cause]) from error
+        raise _most_telling([error]) from error
     except (LostByRay, TrainingFailedError) as error:
         raise RayError(f"the Ray cluster has lost its processes: {_in_one_line(error)}") from error
 
 
-def _most_telling(causes: Sequence[Exception]) -> Exception:
+def _most_telling(failures: Sequence[BaseException]) -> Exception:
     """Return the cause that is a sentence for the user, if there is one: the others may be that a worker was lost."""
+    causes = [cause for failure in failures for cause in _causes(failure)]
     for cause in causes:
         if isinstance(cause, ValueError | OSError):
             return cause
-    return RayError(f"a process of the Ray cluster has failed: {_in_one_line(causes[0])}")
+    return RayError(f"a process of the Ray cluster has failed: {_in_one_line(causes[-1])}")
 
 
-def _in_one_line(error: Exception) -> str:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield what the work has raised, without what Ray has made of it; Ray's own classes have the cause as a part."""
+    while error is not None:
+        if not hasattr(error, "cause"):
+            yield error
+        error = getattr(error, "cause", None) or error.__cause__
+
+
+def _in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tpsl.data.config import OwnData
 from tpsl.data.dataset import feature_party_names
 from tpsl.planning.counts import Counts, rows_for
 from tpsl.planning.memory import peak_bytes
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
-from tpsl.planning.phases import Phases, TimeModel
+from tpsl.planning.phases import Phases, TimeModel, step_work
 from tpsl.planning.rehearsal import Cast, Rehearsal, rehearse
 from tpsl.planning.stand_in import field_counts, stand_in
 from tpsl.planning.traffic import Exchange, exchanges, total
@@ -52,6 +53,10 @@ class Prediction:
     """Seconds of each phase."""
     step: float
     """Seconds of a step."""
+    work: Mapping[str, float]
+    """Processor seconds of a step at each party: the slower one is what to make faster."""
+    seconds_here: float
+    """Seconds of all of it on this machine, without a network."""
     to_label: int
     """Bytes on the connections to the label party."""
     from_label: int
@@ -92,7 +97,7 @@ def check(prediction: Prediction, cast: Cast, folder: Path, progress: Progress =
     """Run a predicted job on this machine from beginning to end, and count the bytes of its connections."""
     rows = prediction.counts.rows
     progress(0, 0, f"running the job on {rows:,} records")
-    return rehearse(stand_in(prediction.job, rows, folder / "data", progress), rows, cast, folder, counted=True)
+    return rehearse(stand_in(prediction.job, rows, folder / "data", progress), cast, folder, counted=True)
 
 
 def _rehearsals(
@@ -106,16 +111,15 @@ def _rehearsals(
     first = _rehearsed(short, rows, assumed.cast, folder / "first", progress)
     yield first
     phases = Phases.of(first)
-    growing = first.seconds - phases.programs
-    growth = max(_LEAST_GROWTH, (seconds - first.seconds - phases.programs) / growing)
+    growth = max(_LEAST_GROWTH, (seconds - first.seconds - phases.programs) / (first.seconds - phases.programs))
     more = min(assumed.rows, math.ceil(growth * rows))
-    if more > rows:
+    if more > rows and not isinstance(job.data, OwnData):  # a source has the records that it has
         yield _rehearsed(short, more, assumed.cast, folder / "second", progress)
 
 
 def _rehearsed(job: Job, rows: int, cast: Cast, folder: Path, progress: Progress) -> Rehearsal:
     progress(0, 0, f"rehearsing {'the hand-over' if job.hands_over else 'split training'} on {rows:,} records")
-    return rehearse(stand_in(job, rows, folder / "data", progress), rows, cast, folder)
+    return rehearse(stand_in(job, rows, folder / "data", progress), cast, folder)
 
 
 def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) -> Prediction:
@@ -134,6 +138,8 @@ def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) 
         counts,
         phases,
         step,
+        step_work(largest),
+        sum(model.seconds(counts).values()),
         to_label,
         from_label,
         crossing,

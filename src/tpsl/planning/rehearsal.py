@@ -24,6 +24,7 @@ from tpsl.planning.counts import Counts
 from tpsl.planning.stopwatch import Stamp, stamps_in
 from tpsl.training.job import Job
 from tpsl.training.local import Local
+from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import party_folders
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -82,8 +83,11 @@ class Rehearsal:
         return feature_party_names(self.job.data)[0] if self.job.hands_over else LABEL_PARTY
 
 
-def rehearse(job: Job, rows: int, cast: Cast, folder: Path, *, counted: bool = False) -> Rehearsal:
-    """Run a job of n records once, from the first command to the end of the last, with everything in a new folder."""
+def rehearse(job: Job, cast: Cast, folder: Path, *, counted: bool = False) -> Rehearsal:
+    """Run a job once, from the first command to the end of the last, with everything in a new folder.
+
+    Where its bytes are `counted`, connections take a way through a relay.
+    """
     make_private_folder(folder)
     stage = _Stage(job, cast, folder)
     with ExitStack() as stack:
@@ -99,7 +103,7 @@ def rehearse(job: Job, rows: int, cast: Cast, folder: Path, *, counted: bool = F
         carried = None if relay is None else relay.carried
     return Rehearsal(
         job,
-        Counts.of(job, rows),
+        Counts.of(job, stage.records()),
         begun,
         max(process.ended for process in running) - begun,
         {process.party: stamps_in(stage.stamps(process.party)) for process in running},
@@ -132,17 +136,26 @@ class _Stage:
         """Return where a party's stopwatch writes."""
         return self._folder / f"{party}.stamps"
 
+    def records(self) -> int:
+        """Return how many records the job had."""
+        result = RunFolder(self._run(LABEL_PARTY)).result()
+        assert result is not None  # the label party has ended well
+        return result.train_records + result.test_records
+
     def wait_for_label(self, running: list[_Process]) -> None:
         """Wait until the label party can be reached."""
         while not any(stamp.event == "listening" for stamp in stamps_in(self.stamps(LABEL_PARTY))):
             _look_at(running)
+
+    def _run(self, party: str) -> Path:
+        return self._folder / f"run-{party}"
 
     def _command(self, party: str, settings: Mapping[str, object]) -> list[str]:
         local = self._cast.local.get(party, Local()).model_dump(mode="json", exclude_none=True)
         own = {key: value for key, value in local.items() if key not in _ONLY_OF_THE_REAL_RUN}
         places = {
             "certificates": str(self._folder / "certificates" / party),
-            "out": str(self._folder / f"run-{party}"),
+            "out": str(self._run(party)),
             "vaults": str(self._folder / "vaults"),
         }
         file = self._folder / f"{party}.yaml"
@@ -150,7 +163,7 @@ class _Stage:
         workers = self._cast.workers(party)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
         return [
-            *(torchrun if workers > 1 else []),
+            *([*torchrun, "--"] if workers > 1 else []),  # what follows is none of its options, even if it looks like one
             *(str(Path(sys.executable).with_name("tpsl")), "--use", stopwatch.__name__),
             *(("label", "serve") if party == LABEL_PARTY else ("feature", "join")),
             *(str(self._job_file), "--local", str(file)),

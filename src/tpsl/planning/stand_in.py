@@ -1,7 +1,7 @@
 """Records to rehearse with: those of the job where they are public or drawn anyway, made-up ones in place of tables.
 
 The tables of a rehearsal have the columns of the job's, with values drawn from the first records of a party's file
-where that is on this machine, and invented ones where it is not. Labels are always invented: a plan reads none.
+where that is within reach, and invented ones where it is not. Labels are always invented: a plan reads none.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tpsl.data.config import LabelFile, OwnData, SyntheticData, TableData, Table
 from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.data.new_files import new_table
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.locations import Location, files_of, is_there
 from tpsl.tables.reading import BLOCK_ROWS, dialect_of, is_parquet, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
@@ -40,7 +41,7 @@ def planned_job(job: Job, local: Mapping[str, Local]) -> Job:
 
 
 def records_of(job: Job, local: Mapping[str, Local], progress: Progress = no_progress) -> int:
-    """Return how many records a job has, by what is on this machine."""
+    """Return how many records a job has, by what is within reach."""
     data = job.data
     if isinstance(data, TableData):
         return _records_in_files(data, progress)
@@ -77,16 +78,15 @@ def field_counts(job: Job, local: Mapping[str, Local]) -> dict[str, int]:
 
 def _records_in_files(data: TableData, progress: Progress) -> int:
     for file in (*data.features, data.label):
-        if is_parquet(file.path) and file.path.exists():
-            return rows_in_parquet(file.path)
-        if file.path.exists():
-            return sum(block.rows for block in read_blocks(file.path, [], dialect_of(file.path), progress=progress))
-    raise ValueError("no file of the job is on this machine: say with --rows how many records it has")
+        if is_there(file.path):
+            blocks = read_blocks(file.path, [], dialect_of(file.path), progress=progress)
+            return rows_in_parquet(file.path) or sum(block.rows for block in blocks)
+    raise ValueError("no file of the job is within reach: say with --rows how many records it has")
 
 
 def _written(file: TableFile, data: TableData, rows: int, folder: Path, progress: Progress) -> TableFile:
     """Write the table of one party and return where it is."""
-    path = folder / (f"{file.party}.parquet" if is_parquet(file.path) else f"{file.party}.csv")
+    path = folder / (f"{file.party}.parquet" if _is_parquet(file.path) else f"{file.party}.csv")
     rng, draw = np.random.default_rng(0), _Values(file)
     columns = _columns(file, data, rng, draw, 0, min(rows, BLOCK_ROWS))
     schema = pa.table(dict(columns)).schema
@@ -99,6 +99,10 @@ def _written(file: TableFile, data: TableData, rows: int, folder: Path, progress
     if isinstance(file, LabelFile):
         changes["label"] = file.label or "label"
     return file.model_copy(update=changes)
+
+
+def _is_parquet(location: Location) -> bool:
+    return is_parquet(files_of(location)[0].name if is_there(location) else str(location))
 
 
 def _columns(
@@ -125,7 +129,7 @@ class _Values:
             **dict.fromkeys(file.dates, _dates),
         }
         self._first: Columns = {}
-        if self._invented and file.path.exists():
+        if self._invented and is_there(file.path):
             with suppress(StopIteration):
                 block = next(read_blocks(file.path, list(self._invented), dialect_of(file.path)))
                 self._first = block.columns

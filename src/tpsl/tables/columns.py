@@ -84,9 +84,17 @@ def key_texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
 
 def texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     """Return categories as a dictionary array of text; null and the texts in `missing` are null."""
-    if pa.types.is_dictionary(column.type) and is_text(column.type.value_type) and not missing:
-        return column
-    return _without(missing, _as_text(column, place)).dictionary_encode()
+    kind = value_type(column)
+    if not (is_text(kind) or pa.types.is_integer(kind)):
+        return _without(missing, _as_text(column, place)).dictionary_encode()
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    if is_text(kind) and not missing:
+        return encoded
+    values, indices = _as_text(encoded.dictionary, place), encoded.indices
+    absent = pc.is_in(values, value_set=pa.array(list(missing), pa.string()))
+    if pc.any(absent).as_py():
+        indices = pc.if_else(pc.fill_null(absent.take(indices), False), pa.scalar(None, indices.type), indices)
+    return pa.DictionaryArray.from_arrays(indices, values)
 
 
 def numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> npt.NDArray[np.float64]:

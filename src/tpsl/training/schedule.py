@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tpsl.data.long_columns import counting, others
 from tpsl.data.order import permutation
 from tpsl.data.plan import BatchPlan
 from tpsl.data.split import STATISTIC_STREAM, VALIDATION_STREAM, Rows
@@ -23,7 +24,7 @@ TEST_ROWS_AT_ONCE = 16_384
 def held_out(records: int, share: float, seed: int) -> Rows:
     """Return the positions of the training records that judge and are not trained on, ascending: chosen by the seed."""
     count = min(records - 1, round(records * share))
-    judges = np.sort(permutation(records, VALIDATION_STREAM, seed)[:count])
+    judges = np.sort(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
     judges.flags.writeable = False
     return judges
 
@@ -47,12 +48,13 @@ class Schedule:
     def __init__(self, job: Job, train: Rows, test: Rows) -> None:
         settings = job.training
         self.held_out = held_out(len(train), settings.validation, settings.seed)
-        everything = np.arange(len(train), dtype=np.int64)
-        self.trained, self.statistic = np.delete(everything, self.held_out), everything[:0]
+        everything = counting(len(train))
+        self.trained = others(len(train), self.held_out) if len(self.held_out) else everything
+        self.statistic = everything[:0]
         if job.statistic is not None:
             self.statistic = statistic_records(self.trained, job.statistic.share, settings.seed)
             self.trained = np.setdiff1d(self.trained, self.statistic, assume_unique=True)
-        self.labelled = np.delete(everything, self.statistic)
+        self.labelled = others(len(train), self.statistic) if len(self.statistic) else everything
         # Without a network there is no step, and no party asks the plan for one.
         self.plan = BatchPlan(len(self.trained) or len(train), settings.batch_size, settings.seed, settings.order)
         self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_for_process
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
 from tpsl.data.dataset import Dataset
+from tpsl.models.computing import Computing, compute, computing
+from tpsl.processes import end_with_parent
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
@@ -90,7 +89,9 @@ class ProcessesHere:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_IMPORTED_ONCE)
         given = SharedObjects(list(runs))
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_start_worker, initargs=(given,))
+        pool = ProcessPoolExecutor(
+            self.workers, mp_context=context, initializer=_start_worker, initargs=(given, computing())
+        )
         try:
             yield lambda number: pool.submit(_run, number)
         finally:
@@ -123,19 +124,12 @@ _given: list[Callable[[], object]] = []
 """What this process is given to do, if it is a worker: all tasks in their order."""
 
 
-def _start_worker(given: Any) -> None:
+def _start_worker(given: Any, how: Computing) -> None:
     torch.set_num_threads(1)
+    compute(how)
     _given[:] = given
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
 def _run(number: int) -> None:
     _given[number]()
-
-
-def _end_with_parent() -> None:
-    """End a worker whose parent was killed: it would wait for its next task for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for_process([parent.sentinel])
-        os._exit(1)

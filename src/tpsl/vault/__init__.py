@@ -8,6 +8,7 @@ records and the local head, do so when no peer can see how long they take (`tpsl
 from tpsl.vault.adding import Added
 from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
+from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
@@ -25,6 +26,7 @@ __all__ = [
     "NO_LIMITS",
     "Added",
     "Entry",
+    "Incoming",
     "LabelTable",
     "LargestUnit",
     "Ledger",

@@ -100,7 +100,7 @@ class _Search:
 
     def _look_up(self, asked: Pairs) -> None:
         """Find the positions of ids, (hash, row)."""
-        with Pairs(self._folder, POSITION_BITS) as proposed:
+        with Pairs(self._folder, self._records.bit_length()) as proposed:
             for pairs in asked.parts():
                 self._propose(pairs[np.argsort(pairs[:, 0])], proposed)
             for pairs in proposed.parts():

@@ -37,9 +37,9 @@ def place_in(stretches: Iterable[Stretch], at: int) -> tuple[str, int]:
     raise AssertionError("a record that is in none of the stretches")
 
 
-def portions_of(batches: Iterable[Batch], classes: int) -> Iterator[Portion]:
+def portions_of(batches: Iterable[Batch], classes: int, source: str = "the input") -> Iterator[Portion]:
     """All batches in portions; what cannot be read is a `VaultError` that names the source and the row."""
-    source, row = "the input", 1
+    row = 1
     if isinstance(batches, LabelTable):
         batches.check_class_values(classes)
         source = str(batches.path)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying, witness
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
@@ -21,6 +21,7 @@ from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.id_order import IdsInOrder
+from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
@@ -28,7 +29,7 @@ from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
-from tpsl.vault.portions import portions_of
+from tpsl.vault.portions import Portion, portions_of
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
@@ -65,7 +66,12 @@ class Vault:
 
     @classmethod
     def create(
-        cls, path: str | PathLike[str], *, classes: int = 2, batches: Iterable[Batch] = (), counts_people: bool = False
+        cls,
+        path: str | PathLike[str],
+        *,
+        classes: int = 2,
+        batches: Iterable[Batch] | Incoming = (),
+        counts_people: bool = False,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
@@ -85,7 +91,7 @@ class Vault:
                 storage.write_schema(connection)
                 details = {"classes": int(classes), "format": storage.FORMAT}
                 ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                adding.add(connection, path, int(classes), portions_of(batches, int(classes)))
+                adding.add(connection, path, int(classes), _portions(batches, int(classes)))
         except BaseException:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
@@ -93,17 +99,25 @@ class Vault:
                 with contextlib.suppress(OSError):  # another process has put something there
                     path.rmdir()
             raise
+        if isinstance(batches, Incoming):
+            batches.clear()
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Self:
+    def open(cls, path: str | PathLike[str], *, of_any_age: bool = False) -> Self:
         """Open an existing vault; what a killed process left unfinished is undone first.
 
-        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases.
+        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases. One that is
+        older than its witness (`witness`) is a `VaultError`, unless it may be `of_any_age`, to be verified.
         """
         connection = storage.connect(Path(path))
         try:
-            return cls(Path(path), connection)
+            opened = cls(Path(path), connection)
+            if not of_any_age:
+                with storage.reading(connection, Path(path)):
+                    witness.require_newest(connection)
+                    witness.attest(connection)
+            return opened
         except BaseException:
             connection.close()
             raise
@@ -118,6 +132,13 @@ class Vault:
             return False
         with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
             return not storage.is_blank(connection)
+
+    @classmethod
+    def require_free(cls, path: str | PathLike[str]) -> None:
+        """Raise a `VaultError` unless a vault can be created at `path`."""
+        storage.require_free(Path(path))
+        if cls.exists(path):
+            raise VaultError(f"{path} already holds a vault")
 
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
@@ -141,6 +162,14 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._find(ids) >= 0
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """All or nothing; when it ends, what was done is durable, and the witness knows of it."""
+        with storage.writing(self._connection, self.path):
+            yield
+        with storage.reading(self._connection, self.path):
+            witness.attest(self._connection)
+
     def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
         with storage.reading(self._connection, self.path):
@@ -158,13 +187,16 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return overlap_of(self._connection, ids, self._find(ids), labels)
 
-    def add(self, batches: Iterable[Batch]) -> Added:
+    def add(self, batches: Iterable[Batch] | Incoming) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
-        with storage.writing(self._connection, self.path):
-            return adding.add(self._connection, self.path, self.classes, portions_of(batches, self.classes))
+        with self._writing():
+            added = adding.add(self._connection, self.path, self.classes, _portions(batches, self.classes))
+        if isinstance(batches, Incoming):
+            batches.clear()
+        return added
 
     def release(
         self,
@@ -186,7 +218,7 @@ class Vault:
         before anything is drawn: by default a δ above 1/records, and a draw for an id that looks like another one.
         """
         planned = self._planned(mechanism, draws, seed)
-        with storage.writing(self._connection, self.path):
+        with self._writing():
             positions = None if ids is None else self._positions(ids)
             policy.check(self._total(positions, planned), count_records(self._connection))
             return releasing.release(
@@ -249,7 +281,7 @@ class Vault:
         anything is drawn. A plan of several releases is asked for as a whole with the first one.
         """
         planned = PlannedStatistic(plan, self.classes)
-        with storage.writing(self._connection, self.path):
+        with self._writing():
             request = StatisticRequest(self._connection, planned, self._positions(ids))
             return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
 
@@ -405,6 +437,15 @@ class Vault:
         wanted = releasing.wanted_positions(count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
 
+    def appoint_witness(self, path: str | PathLike[str]) -> None:
+        """Have a file elsewhere know from now on how far the ledger has come: an older copy is then not opened."""
+        with self._writing():
+            witness.appoint(self._connection, Path(path))
+
+    def back_up(self, folder: str | PathLike[str]) -> None:
+        """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
+        storage.back_up(self._connection, self.path, Path(folder))
+
     def verify(self, progress: Progress = no_progress) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.
 
@@ -465,3 +506,7 @@ class Vault:
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
         return positions
+
+
+def _portions(batches: Iterable[Batch] | Incoming, classes: int) -> Iterator[Portion]:
+    return batches.portions() if isinstance(batches, Incoming) else portions_of(batches, classes)

@@ -1,0 +1,94 @@
+"""How time and memory grow with records, feature parties and workers: two or more real processes, over mutual TLS.
+
+Each line is one rehearsal of `tpsl plan`: `tpsl label serve` and `tpsl feature join` on a table of invented records,
+one epoch, from the commands to their end. Time is without the start and end of the programs, which does not grow.
+Compare what was measured while nothing else used the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tpsl.planning.phases import Phases
+from tpsl.planning.rehearsal import Cast, rehearse
+from tpsl.planning.stand_in import stand_in
+from tpsl.training.job import Job, make_job
+
+MEGABYTE = 1e6
+
+
+def job(parties: int, fields: int, batch: int) -> Job:
+    """The paper's network on fields that the parties share, one in three of them a number."""
+    names = [f"field{number}" for number in range(fields)]
+    features = []
+    for number in range(parties):
+        own = names[number::parties]
+        columns = {"numeric": own[::3], "categorical": [name for name in own if name not in own[::3]]}
+        features.append({"path": f"party{number}.parquet", "party": f"party{number}", **columns})
+    data = {"source": "table", "features": features, "label": {"path": "label.parquet"}, "test_fraction": 0.05}
+    training = {"epochs": 1, "batch_size": batch, "wire": "bfloat16", "checkpoint_every": 1 << 30}
+    return make_job({"data": data, "training": training}, {}, "the benchmark")
+
+
+def measured(planned: Job, rows: int, cast: Cast, folder: Path) -> dict[str, Any]:
+    ran = rehearse(stand_in(planned, rows, folder / "data"), cast, folder)
+    phases = Phases.of(ran)
+    features = [memory for party, memory in ran.peak_bytes.items() if party != "label"]
+    return {
+        "seconds": round(ran.seconds - phases.programs, 2),
+        "milliseconds of a step": round(1000 * phases.step, 2),
+        "samples/s": round(planned.training.batch_size / phases.step),
+        "MB of the label party": round(ran.peak_bytes["label"] / MEGABYTE),
+        "MB of a feature party": round(max(features) / MEGABYTE),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 3, 10], help="times the rows")
+    parser.add_argument("--parties", type=int, nargs="+", default=[1, 2, 4], help="feature parties")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="of each party")
+    parser.add_argument("--fields", type=int, default=36)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    one_party = job(1, options.fields, options.batch)
+    lines: list[tuple[str, Job, int, Cast]] = [
+        *((f"{options.rows * times:,} records", one_party, options.rows * times, Cast()) for times in options.times),
+        *(
+            (f"{count} feature parties", job(count, options.fields, options.batch), options.rows, Cast())
+            for count in options.parties
+            if count > 1
+        ),
+        *(
+            (f"{count} × {count} workers", one_party, options.rows, Cast({}, count, count))
+            for count in options.workers
+            if count > 1
+        ),
+    ]
+    found: dict[str, dict[str, Any]] = {}
+    for name, planned, rows, cast in lines:
+        print(f"{name} …", file=sys.stderr)
+        with tempfile.TemporaryDirectory(prefix="tpsl-growth-") as folder:
+            found[name] = measured(planned, rows, cast, Path(folder) / "rehearsal")
+    if options.json:
+        print(json.dumps(found))
+        return
+    first = next(iter(found.values()))
+    print(f"{'':<22} {'times':>6}  " + "  ".join(first))
+    for name, figures in found.items():
+        row = "  ".join(f"{value:>{len(key)},}" for key, value in figures.items())
+        print(f"{name:<22} {figures['seconds'] / first['seconds']:>6.2f}  {row}")
+
+
+if __name__ == "__main__":
+    main()

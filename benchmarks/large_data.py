@@ -1,0 +1,194 @@
+"""Data that do not fit into memory: `python benchmarks/large_data.py --rows 5e6 5e7 [--cap 3e9] [--json]`.
+
+Writes Parquet files, 16 for each party (13 numbers and 26 categories; whole numbers for ids, whose order as text is not
+that of the files), and trains on them for an epoch in two processes, over mutual TLS on loopback: with all data in
+memory, if they are few enough (`--most-in-memory`), and from disk in the order `blockwise`, where each process may have
+`--cap` bytes of memory of its own (RLIMIT_DATA: what is allocated, not what is mapped from files). Prints, for each
+process, the peak of its own memory and that of all its pages, and samples per second of both ways side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import yaml
+
+from tpsl.transport.certificates import create_authority, issue
+
+NUMBERS, CATEGORIES, FILES = 13, 26, 16
+CHUNK_ROWS = 1 << 18
+BATCH = 8192
+
+PROGRAM = """
+import resource, sys
+cap, in_memory = int(float(sys.argv.pop(1))), sys.argv.pop(1) == "in memory"
+if cap:
+    resource.setrlimit(resource.RLIMIT_DATA, (cap, cap))
+from tpsl.data import arrays
+if in_memory:
+    arrays.LARGE_BYTES = 1 << 50
+from tpsl.cli.main import main
+main()
+"""
+
+
+def generate(folder: Path, rows: int) -> None:
+    """Write the files of both parties, each file from a seed of its own."""
+    vocabularies = np.geomspace(4, 100_000, CATEGORIES).astype(int)
+    bounds = np.linspace(0, rows, FILES + 1).astype(int).tolist()
+    for party in ("feature", "label"):
+        (folder / party).mkdir(parents=True)
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        rng, writers = np.random.default_rng([0, number]), dict[str, Any]()
+        for start in range(begin, end, CHUNK_ROWS):
+            count = min(CHUNK_ROWS, end - start)
+            ids = pa.array(np.arange(start, start + count))
+            numbers = [rng.standard_normal(count, dtype=np.float32).round(2) for _ in range(NUMBERS)]
+            categories = [
+                np.exp(rng.random(count, dtype=np.float32) * np.log(size)).astype(np.int32) for size in vocabularies
+            ]
+            logits = numbers[0] + 0.5 * numbers[1] - 0.5 * numbers[2] * numbers[3] + 0.3 * (categories[5] % 3 - 1)
+            named = {f"n{at}": pa.array(values) for at, values in enumerate(numbers)}
+            named |= {f"c{at}": pa.array(values) for at, values in enumerate(categories)}
+            labels = pa.array((rng.random(count) < 1 / (1 + np.exp(-logits))).astype(np.int8))
+            for party, columns in (("feature", named), ("label", {"label": labels})):
+                table = pa.table({"id": ids, **columns})
+                if party not in writers:
+                    path = folder / party / f"part-{number:03}.parquet"
+                    writers[party] = pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd")
+                writers[party].write_table(table)
+        for writer in writers.values():
+            writer.close()
+
+
+def write_job(folder: Path, order: str) -> Path:
+    """Write the job, and the parties' certificates if they are not there."""
+    feature = {
+        "path": str(folder / "feature"),
+        "numeric": [f"n{at}" for at in range(NUMBERS)],
+        "categorical": [f"c{at}" for at in range(CATEGORIES)],
+    }
+    job = {
+        "data": {"source": "table", "features": [feature], "label": {"path": str(folder / "label")}},
+        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+        "model": {"embedding_dim": 4, "bottom": [32], "top": [32]},
+        "training": {"epochs": 1, "batch_size": BATCH, "order": order},
+    }
+    path = folder / f"{order}.yaml"
+    path.write_text(yaml.safe_dump(job), encoding="utf-8")
+    if not (folder / "authority").exists():
+        create_authority(folder / "authority")
+        issue(folder / "authority", folder / "certs-label", "label", label=True)
+        issue(folder / "authority", folder / "certs-feature", "feature", label=False)
+    return path
+
+
+class Watched:
+    """A party as a process, and the most memory that it had."""
+
+    def __init__(self, folder: Path, job: Path, role: str, cap: float, where: str, *options: str) -> None:
+        party = role.split()[0]
+        self.run = folder / f"run-{party}-{where.replace(' ', '-')}"
+        common = ["--certs", folder / f"certs-{party}", "--out", self.run, "--log", "none"]
+        command = [PROGRAM, cap, where, *role.split(), job, *common, *options]
+        environment = os.environ | {
+            "TPSL_CACHE": str(folder / "cache"),
+            "TPSL_VAULTS": str(folder / f"vaults-{where.replace(' ', '-')}"),
+            "ARROW_DEFAULT_MEMORY_POOL": "system",  # others take address space ahead, which RLIMIT_DATA counts
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", *map(str, command)], env=environment, stdout=subprocess.DEVNULL
+        )
+        self.own = self.all = 0
+        self._watching = threading.Thread(target=self._watch)
+        self._watching.start()
+
+    def finish(self) -> None:
+        """Wait for the end; a failure ends the benchmark."""
+        if self.process.wait():
+            sys.exit(f"{self.run.name} has failed")
+        self._watching.join()
+
+    def result(self) -> dict[str, Any]:
+        """Return what the run says of itself."""
+        found: dict[str, Any] = json.loads((self.run / "result.json").read_text())
+        return found
+
+    def _watch(self) -> None:
+        status = Path(f"/proc/{self.process.pid}/status")
+        while self.process.poll() is None:
+            with suppress(OSError):  # it has just ended
+                lines = status.read_text().splitlines()
+                found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss")}
+                self.own = max(self.own, found.get("RssAnon", 0))
+                self.all = max(self.all, sum(found.values()))
+            time.sleep(0.05)
+
+
+def train(folder: Path, where: str, order: str, cap: float) -> dict[str, float]:
+    """Train in two processes; return what each took."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    job, begun = write_job(folder, order), time.perf_counter()
+    parties = [
+        Watched(folder, job, "label serve", cap, where, "--listen", address),
+        Watched(folder, job, "feature join", cap, where, "--connect", address),
+    ]
+    found: dict[str, float] = {}
+    for name, party in zip(("label", "feature"), parties, strict=True):
+        party.finish()
+        found |= {f"{name}_own_bytes": party.own, f"{name}_all_bytes": party.all}
+    told = parties[0].result()
+    found |= {"seconds": time.perf_counter() - begun, "samples_per_second": told["samples_per_second"]}
+    return found | {"test_auc": told["test_auc"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=float, nargs="+", default=[5e6])
+    parser.add_argument("--cap", type=float, default=3e9, help="most memory of a process that trains from disk, bytes")
+    parser.add_argument("--most-in-memory", type=float, default=1e7, help="more rows are trained on from disk alone")
+    parser.add_argument("--folder", type=Path, help="where files go, and stay; a temporary folder if not given")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    table: dict[str, dict[str, float]] = {}
+    for rows in map(int, arguments.rows):
+        place = arguments.folder or Path(tempfile.mkdtemp())
+        folder = place / str(rows)
+        if not folder.exists():
+            generate(folder, rows)
+        if rows <= arguments.most_in_memory:
+            table[f"{rows:,} in memory"] = train(folder, "in memory", "shuffled", 0)
+        table[f"{rows:,} from disk"] = train(folder, "from disk", "blockwise", arguments.cap)
+        if arguments.folder is None:
+            shutil.rmtree(place)
+    if arguments.json:
+        print(json.dumps(table))
+        return
+    heads = "", "label own", "all", "feature own", "all", "seconds", "samples/s", "AUC"
+    print("{:26} {:>10} {:>7} {:>12} {:>7} {:>8} {:>10} {:>7}".format(*heads))
+    for name, row in table.items():
+        memory = (row[f"{party}_{kind}_bytes"] / 1e6 for party in ("label", "feature") for kind in ("own", "all"))
+        print("{:26} {:7,.0f} MB {:7,.0f} {:9,.0f} MB {:7,.0f}".format(name, *memory), end=" ")
+        print(f"{row['seconds']:8,.1f} {row['samples_per_second']:10,.0f} {row['test_auc']:7.4f}")
+
+
+if __name__ == "__main__":
+    main()

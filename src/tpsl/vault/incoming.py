@@ -1,0 +1,232 @@
+"""Files on their way into a vault: each is read once, by whichever process, and then all of them enter together.
+
+What was read lies in the folder `incoming` of the vault, a file for each, until the vault has it. So a command that was
+killed goes on with the files that were not read yet, and the vault has all of them or none: one transaction, one entry
+of the ledger. What lies there is as secret as the vault.
+"""
+
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from tpsl.files import (
+    DiskFull,
+    make_private_folder,
+    naming_what_does_not_fit,
+    open_private,
+    remove_drafts,
+    sync_folder,
+)
+from tpsl.processes import end_with_parent
+from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
+from tpsl.tables.locations import Location, StoredFile, Url, files_of
+from tpsl.vault.blocks import Block
+from tpsl.vault.errors import VaultBusy, VaultError, disk_full
+from tpsl.vault.file_system import require_local
+from tpsl.vault.portions import Portion, Stretch, portions_of
+from tpsl.vault.storage import INCOMING
+from tpsl.vault.tables import Batch, LabelTable
+from tpsl.vault.texts import Texts
+
+_COLUMNS = pa.schema([("ids", pa.large_binary()), ("labels", pa.large_binary()), ("units", pa.large_binary())])
+"""What a row of a part has: the columns of some records, as bytes; `units` is null where there are none."""
+
+
+class Incoming:
+    """The files of some tables, and what was read of them; one process at a time holds those of a vault.
+
+    A file that has changed since it was read, in size or time, is another file. What is left of other files, by a
+    command that was given up, is removed.
+    """
+
+    def __init__(
+        self, vault: Path, classes: int, tables: Sequence[LabelTable], progress: Progress = no_progress
+    ) -> None:
+        self._vault, self._folder, self._classes = vault, vault / INCOMING, classes
+        self._progress = progress
+        self._files: dict[Location, tuple[LabelTable, Path]] = {}
+        self._sizes: dict[Location, int] = {}
+        for table in tables:
+            table.check_class_values(classes)
+            for file in _files(table):
+                path = _location(table.path, file)
+                if path in self._files:
+                    raise VaultError(f"{path}: the file is given twice")
+                single = replace(table, path=path)
+                self._files[path] = single, self._folder / f"{_digest(single, file, classes)}.arrow"
+                self._sizes[path] = file.size
+
+    def __enter__(self) -> Self:
+        require_local(self._vault)
+        self._is_new = not self._vault.exists()
+        try:
+            make_private_folder(self._folder)
+        except OSError as error:
+            raise VaultError(f"nothing can be stored at {self._vault}: {error.strerror}") from error
+        self._lock = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise VaultBusy(f"another command is reading files for the vault {self._vault}") from None
+        remove_drafts(self._folder)
+        wanted = {part for _, part in self._files.values()}
+        for part in set(self._folder.iterdir()) - wanted:
+            part.unlink()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        remove_drafts(self._folder)
+        with suppress(OSError):  # what was read stays for the next time
+            self._folder.rmdir()
+            if self._is_new:
+                self._vault.rmdir()
+        os.close(self._lock)
+
+    def missing(self) -> list[LabelTable]:
+        """A table for each file that was not read yet, in order."""
+        return [table for table, part in self._files.values() if not part.exists()]
+
+    def read(self, processes: int = 0) -> None:
+        """Read all files that are missing, several at a time; the first fault ends it, and what was read stays.
+
+        `processes` is how many read at a time; 0: one for each core.
+        """
+        missing, total = self.missing(), sum(self._sizes.values())
+        done = total - sum(self._sizes[table.path] for table in missing)
+        processes = min(processes or os.cpu_count() or 1, len(missing))
+        for table in self._read_here(missing) if processes < 2 else self._read_side_by_side(missing, processes):
+            done += self._sizes[table.path]
+            self._progress(done, total, f"reading {table.path.name}")
+
+    def _read_here(self, missing: list[LabelTable]) -> Iterator[LabelTable]:
+        for table in missing:
+            self.put(table, table)
+            yield table
+
+    def _read_side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[LabelTable]:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_reading)
+        try:
+            tasks = {
+                pool.submit(_write_part, self._part(table), table, table, self._classes): table for table in missing
+            }
+            for task in as_completed(tasks):
+                task.result()
+                yield tasks[task]
+        except BrokenProcessPool as error:
+            raise VaultError("a process that read files was killed; give the same command again") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def put(self, table: LabelTable, batches: Iterable[Batch]) -> None:
+        """Keep what a file holds, durably and whole or not at all; one that is there already stays as it is.
+
+        `table` is one of those that are missing, and `batches` are its records: the table itself, or what somebody else
+        has read from it. What cannot be read is a `VaultError` that names the file and the row.
+        """
+        if not self._part(table).exists():
+            _write_part(self._part(table), table, batches, self._classes)
+
+    def portions(self) -> Iterator[Portion]:
+        """All records, file by file in the order in which they were given."""
+        missing = self.missing()
+        if missing:
+            raise VaultError(f"{missing[0].path}: the file was not read yet")
+        done = 0
+        for table, part in self._files.values():
+            row = 1
+            for records in _read_part(part):
+                yield Portion(records, (Stretch(str(table.path), row, len(records)),))
+                row += len(records)
+            done += self._sizes[table.path]
+            self._progress(done, sum(self._sizes.values()), "storing labels")
+
+    def _part(self, table: LabelTable) -> Path:
+        return self._files[table.path][1]
+
+    def clear(self) -> None:
+        """Remove what was read: the vault has it."""
+        shutil.rmtree(self._folder)
+
+
+def _start_reading() -> None:
+    pa.set_cpu_count(1)
+    end_with_parent()
+
+
+def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes: int) -> None:
+    """Write the records of a file, checked and in canonical form; a part is there whole or not at all."""
+    draft = part.with_name(f".{part.name}.{os.getpid()}.new")
+    try:
+        with naming_what_does_not_fit(part), open_private(draft, "wb") as file:
+            with pa.ipc.new_stream(file, _COLUMNS) as stream:
+                for portion in portions_of(batches, classes, str(table.path)):
+                    records = portion.records
+                    columns = [
+                        bytes(records.ids.to_bytes()),
+                        records.labels.astype("<u2").tobytes(),
+                        None if records.units is None else bytes(records.units.to_bytes()),
+                    ]
+                    stream.write_batch(
+                        pa.record_batch([pa.array([column], pa.large_binary()) for column in columns], _COLUMNS)
+                    )
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(part)
+        sync_folder(part.parent)
+    except DiskFull as error:
+        raise disk_full(part.parent.parent) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _read_part(part: Path) -> Iterator[Block]:
+    try:
+        with pa.OSFile(str(part)) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                ids, labels, units = (column[0].as_py() for column in batch.columns)
+                yield Block(
+                    Texts.from_bytes(ids),
+                    np.frombuffer(labels, "<u2").astype(np.int64),
+                    None if units is None else Texts.from_bytes(units),
+                )
+    except (pa.ArrowException, OSError) as error:
+        raise VaultError(f"{part}: it cannot be read ({error}); remove it and give the same command again") from error
+
+
+def _files(table: LabelTable) -> list[StoredFile]:
+    try:
+        return files_of(table.path)
+    except DataError as error:
+        raise VaultError(str(error)) from error
+
+
+def _location(table: Location, file: StoredFile) -> Location:
+    """Where a file of a table lies, with the parameters that the table's URL has."""
+    if not isinstance(table, Url):
+        return Path(file.name)
+    _, mark, parameters = table.text.partition("?")
+    return Url(file.name + mark + parameters)
+
+
+def _digest(table: LabelTable, file: StoredFile, classes: int) -> str:
+    """A name for what is read of a file: another one if the file changes, or what is asked of it."""
+    values = None if table.class_values is None else list(table.class_values)
+    told = [file.name, file.size, file.modified, table.id, table.label, table.unit, values, classes]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()

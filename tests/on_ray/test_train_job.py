@@ -1,0 +1,132 @@
+"""Flights, trained on a Ray cluster: by two parties over mutual TLS, and by a feature party alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tpsl.transport.certificates import create_authority, issue
+
+LIMIT = 240.0
+SMALL: dict[str, Any] = {
+    "privacy": {"mechanism": "discrete", "epsilon": 1.0},
+    "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
+    "training": {"batch_size": 50, "epochs": 4, "checkpoint_every": 10},
+}
+
+
+@pytest.fixture
+def office(cluster: Any, tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The Parquet files of an airport and of an airline, their job, certificates, and what one process trains."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+    tpsl("data", "flights", "--out", tmp_path, "--rows", 2000, "--layout", "all", "--json").json()
+    content = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, **SMALL}))
+    create_authority(tmp_path / "authority")
+    for party in ("label", "feature"):
+        issue(tmp_path / "authority", tmp_path / "certs" / party, party, label=party == "label")
+    tpsl("train", "job.yaml", "--vault", "vault", "--out", "alone", "--json").json()
+    return tmp_path
+
+
+def worker_of(log: Path) -> int:
+    """Return the process of the cluster that writes this log."""
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if (process / "cmdline").read_bytes().startswith(b"ray::") and any(
+                    descriptor.resolve() == log for descriptor in (process / "fd").iterdir()
+                ):
+                    return int(process.name)
+            except OSError:
+                continue
+        time.sleep(0.05)
+    raise AssertionError(f"no process of the cluster writes {log}")
+
+
+def wait_for(log: Path, event: str, times: int = 1) -> None:
+    until = time.monotonic() + LIMIT
+    while not log.exists() or log.read_text().count(f'"event": "{event}"') < times:
+        assert time.monotonic() < until, log.read_text() if log.exists() else f"no {log}"
+        time.sleep(0.02)
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    expected, found = load_file(one), load_file(other)
+    assert expected.keys() == found.keys()
+    for name, weights in expected.items():
+        torch.testing.assert_close(found[name], weights, rtol=0, atol=1e-5)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def test_both_parties_train_on_ray_and_survive_a_kill(office: Path, tpsl: Any, programs: Callable[..., Any]) -> None:
+    """A worker of the label party is killed in the middle; the weights are those of one process."""
+    address, options = f"127.0.0.1:{free_port()}", ("--ray", "--log-json", "--json")
+    label = programs(
+        office,
+        "label",
+        "serve",
+        "job.yaml",
+        "--vault",
+        "vault",
+        "--listen",
+        address,
+        "--certs",
+        "certs/label",
+        "--out",
+        "label-run",
+        *options,
+        installed=True,
+    )
+    feature = programs(
+        office,
+        "feature",
+        "join",
+        "job.yaml",
+        "--connect",
+        address,
+        "--certs",
+        "certs/feature",
+        "--out",
+        "feature-run",
+        *options,
+        installed=True,
+    )
+    log = office / "label-run-ray" / "worker-0.log"
+    wait_for(log, "checkpoint", 2)
+    os.kill(worker_of(log), signal.SIGKILL)
+    result = label.result()
+    assert feature.result()["steps"] == result["steps"] > 0
+    assert label.events("resumed") or label.events("restarted"), label.log()
+    assert_same_weights(office / "alone/label/top.safetensors", office / "label-run/label/top.safetensors")
+    half = "feature/bottom.safetensors"
+    assert_same_weights(office / "alone" / half, office / "feature-run" / half)
+
+
+def test_a_feature_party_learns_alone_on_ray(office: Path, tpsl: Any) -> None:
+    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
+    tpsl(*given).json()
+    command = ("learn", "job.yaml", "--labels", "given", "--ca", "certs/feature/ca.pem")
+    here = tpsl(*command, "--out", "here", "--json").json()
+    there = tpsl(*command, "--out", "there", "--ray", "--json").json()
+    assert there["validation_loss"] == here["validation_loss"]
+    for half in ("feature/bottom.safetensors", "label/top.safetensors"):
+        assert_same_weights(office / "here" / half, office / "there" / half)

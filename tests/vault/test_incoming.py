@@ -1,0 +1,239 @@
+"""Many files into a vault: all or none, each read once, whatever is killed on the way."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpsl.mechanisms import laplace
+from tpsl.tables.locations import location_of
+from tpsl.vault import Incoming, LabelTable, Vault, VaultBusy, VaultError, VaultFull
+from tpsl.vault import incoming as incoming_module
+
+FILES, ROWS = 6, 40
+
+
+def rows_of(number: int) -> dict[str, list[Any]]:
+    ids = range(number * ROWS, (number + 1) * ROWS)
+    return {"id": [f"r{id}" for id in ids], "y": [id * 7 % 3 % 2 for id in ids], "user": [f"u{id // 5}" for id in ids]}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder of Parquet files with consecutive records."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number in range(FILES):
+        pq.write_table(pa.table(rows_of(number)), folder / f"part-{number}.parquet")
+    return folder
+
+
+def table(path: Any, **columns: Any) -> LabelTable:
+    return LabelTable(path=location_of(path), **{"id": "id", "label": "y", "unit": "user"} | columns)
+
+
+def create(folder: Path, *paths: Any, processes: int = 1) -> Vault:
+    with Incoming(folder, 2, [table(path) for path in paths]) as incoming:
+        incoming.read(processes)
+        return Vault.create(folder, batches=incoming)
+
+
+def check_whole(vault: Vault) -> None:
+    """Every record is in once, in the order of the files, in one addition."""
+    ids = [id for number in range(FILES) for id in rows_of(number)["id"]]
+    assert vault.positions(ids).tolist() == list(range(FILES * ROWS))
+    assert vault.true_labels_for_evaluation(ids).tolist() == [y for n in range(FILES) for y in rows_of(n)["y"]]
+    vault.require_units(ids, [user for number in range(FILES) for user in rows_of(number)["user"]])
+    assert [entry.kind for entry in vault.ledger().entries] == ["created", "added"]
+    assert vault.verify() == []
+    assert [path.name for path in vault.path.iterdir()] == ["vault.sqlite"]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that this process reads from now on."""
+    names: list[str] = []
+    iterate = LabelTable.__iter__
+
+    def noting(table: LabelTable) -> Any:
+        names.append(table.path.name)
+        return iterate(table)
+
+    monkeypatch.setattr(LabelTable, "__iter__", noting)
+    return names
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_folder_enters_as_one_in_the_order_of_its_files(
+    folder: Path, files: Path, forks: object, processes: int
+) -> None:
+    with create(folder, files, processes=processes) as vault:
+        check_whole(vault)
+        given = vault.ledger().entries[1].details
+    alone = folder.with_name("alone")
+    with Vault.create(alone, batches=table(files)) as other:
+        assert other.ledger().entries[1].details == given
+
+
+def test_files_patterns_and_object_storage_enter_together(folder: Path, files: Path, object_storage: Any) -> None:
+    lines = ["id\ty\tuser", *("\t".join(map(str, row)) for row in zip(*rows_of(5).values(), strict=True))]
+    stored = {f"part-{number}.parquet": (files / f"part-{number}.parquet").read_bytes() for number in (2, 3, 4)}
+    bucket = object_storage.put(stored)
+    (files / "last.tsv").write_text("\n".join(lines) + "\n")
+    with create(folder, files / "part-[01].parquet", f"{bucket}/part-*.parquet", files / "last.tsv") as vault:
+        check_whole(vault)
+    (files / "more.csv").write_text("id,y,user\nr1,1,u0\nlate,0,u0\n")
+    with Vault.open(folder) as vault, Incoming(folder, 2, [table(files / "more.csv")]) as incoming:
+        incoming.read()
+        added = vault.add(incoming)
+        assert (added.new, added.unchanged, added.changed) == (1, 1, 0)
+
+
+# The process kills itself when it has read some files, or while what it has read enters.
+KILLED = """
+import os, signal
+from pathlib import Path
+from tpsl.vault import Incoming, LabelTable, Vault
+
+put, portions, left = Incoming.put, Incoming.portions, after
+
+def count():
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def putting(incoming, table, batches):
+    count()
+    put(incoming, table, batches)
+
+def entering(incoming):
+    for portion in portions(incoming):
+        count()
+        yield portion
+
+Incoming.put, Incoming.portions = putting, entering
+tables = [LabelTable(path=Path(files), id="id", label="y", unit="user")]
+with Incoming(Path(place), 2, tables) as incoming:
+    incoming.read(1)
+    Vault.create(place, batches=incoming)
+"""
+
+
+@pytest.mark.parametrize("after", [0, 3, 2 * FILES - 1])
+def test_a_kill_leaves_what_was_read_and_the_same_command_reads_the_rest(
+    folder: Path, files: Path, tmp_path: Path, fork: Callable[..., Any], read: list[str], after: int
+) -> None:
+    worker = fork(KILLED, tmp_path, place=str(folder), files=str(files), after=after)
+    assert worker.status(60) == -signal.SIGKILL
+    assert not Vault.exists(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    with create(folder, files) as vault:
+        check_whole(vault)
+    assert read == [f"part-{number}.parquet" for number in range(min(after, FILES), FILES)]
+
+
+def test_a_reading_process_that_is_killed_is_told_and_what_was_read_stays(
+    folder: Path, tmp_path: Path, forks: object
+) -> None:
+    for number in range(80):
+        (tmp_path / f"{number}.csv").write_text(f"id,y,user\n{number},1,u\n")
+
+    others = set(multiprocessing.active_children())
+
+    def kill_the_readers(done: int, total: int, note: str) -> None:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+
+    with Incoming(folder, 2, [table(tmp_path / "*.csv")], kill_the_readers) as incoming:
+        with pytest.raises(VaultError, match="a process that read files was killed; give the same command again"):
+            incoming.read(2)
+        left = len(incoming.missing())
+        assert 0 < left < 80
+    with create(folder, tmp_path / "*.csv") as vault:
+        assert (len(vault), vault.verify()) == (80, [])
+
+
+def test_a_faulty_file_leaves_no_vault_and_costs_no_second_reading_of_the_others(
+    folder: Path, files: Path, read: list[str]
+) -> None:
+    pq.write_table(pa.table({"id": ["x"], "y": [7], "user": ["u"]}), files / "part-4.parquet")
+    with pytest.raises(VaultError, match=r"part-4\.parquet, row 1: the label 7 cannot be read"):
+        create(folder, files)
+    assert not Vault.exists(folder)
+    pq.write_table(pa.table(rows_of(4)), files / "part-4.parquet")
+    read.clear()
+    with create(folder, files) as vault:
+        check_whole(vault)
+    assert read == ["part-4.parquet", "part-5.parquet"]
+
+
+def test_a_file_that_changed_is_read_again_and_what_was_given_up_is_removed(
+    folder: Path, files: Path, read: list[str]
+) -> None:
+    with Incoming(folder, 2, [table(files / "part-*.parquet")]) as incoming:
+        incoming.read(1)
+    pq.write_table(pa.table({name: values[:5] for name, values in rows_of(2).items()}), files / "part-2.parquet")
+    (files / "part-0.parquet").unlink()
+    read.clear()
+    with create(folder, files / "part-*.parquet") as vault:
+        assert len(vault) == (FILES - 2) * ROWS + 5
+        assert vault.release(laplace(1.0)).released == len(vault)
+    assert read == ["part-2.parquet"]
+    (files / "other.csv").write_text("id,y,user\na,1,u\n")
+    with Incoming(folder, 2, [table(files / "other.csv")]) as incoming:
+        incoming.read()
+    with Vault.open(folder) as vault, Incoming(folder, 2, [table(files / "part-1.parquet")]) as incoming:
+        assert not list((folder / "incoming").iterdir())
+        incoming.read()
+        assert vault.add(incoming).unchanged == ROWS
+
+
+def test_batches_that_others_have_read_are_kept_once(folder: Path, files: Path) -> None:
+    with Incoming(folder, 2, [table(files)]) as incoming:
+        for number, missing in enumerate(incoming.missing()):
+            ids, labels, users = rows_of(number).values()
+            parts = [(ids[:7], labels[:7], users[:7]), (pa.array(ids[7:]), pa.array(labels[7:]), pa.array(users[7:]))]
+            incoming.put(missing, parts)
+            incoming.put(missing, [(["again"], [0], ["u"])])  # a task that was done twice
+        assert incoming.missing() == []
+        with Vault.create(folder, batches=incoming) as vault:
+            check_whole(vault)
+
+
+def test_what_two_files_have_in_common_is_named_with_both(folder: Path, files: Path) -> None:
+    (files / "a.csv").write_text("id,y,user\nx,1,u\nsame,1,u\n")
+    (files / "b.csv").write_text("id,y,user\nsame,1,u\n")
+    with pytest.raises(VaultError, match=r"b\.csv, row 1: the id 'same' occurred before, in .*a\.csv, row 2"):
+        create(folder, files / "a.csv", files / "b.csv")
+    with pytest.raises(VaultError, match=r"a\.csv: the file is given twice"):
+        create(folder, files / "a.csv", files / "*.csv")
+
+
+def test_one_command_at_a_time_reads_for_a_vault(folder: Path, files: Path) -> None:
+    with ExitStack() as held:
+        incoming = held.enter_context(Incoming(folder, 2, [table(files)]))
+        with pytest.raises(VaultError, match=r"part-0\.parquet: the file was not read yet"):
+            Vault.create(folder, batches=incoming)
+        with pytest.raises(VaultBusy, match="another command is reading files for the vault"):
+            create(folder, files)
+    assert not folder.exists()
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_read(
+    folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Incoming(folder, 2, [table(files)]) as incoming:
+        with monkeypatch.context() as patch:
+            patch.setattr(incoming_module, "open_private", lambda path, mode: Path("/dev/full").open(mode))  # noqa: SIM115
+            with pytest.raises(VaultFull, match="the disk is full; nothing was changed"):
+                incoming.read(1)
+        assert not list((folder / "incoming").iterdir())
+        incoming.read(1)
+        Vault.create(folder, batches=incoming).close()
