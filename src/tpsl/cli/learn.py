@@ -84,9 +84,7 @@ def learn(
     ):
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
         watching, start = Watching(logger, progress, notice), side.local.starting_point()
-        setup = RunSetup(
-            side.job, RunFolder(side.out), own, device, watching=watching, start=start, workers=workers
-        )
+        setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start, workers=workers)
         if learner in (NETWORK, TUNED):
             require_no_learner(setup.run, "choose another --out")
         if learner == TUNED:
