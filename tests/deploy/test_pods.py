@@ -1,7 +1,8 @@
 """The pods as processes: commands, environment, mounts, probes and signals are those of the manifests.
 
 What a cluster does is done here: volumes are folders, whose paths take the place of the mount paths, services are
-ports of this machine, and what watches over pods is the test.
+ports of this machine, and what watches over pods is the test. `torchrun` and `tpsl` are the installed programs, forked
+from a process that has imported PyTorch already.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import csv
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import socket
@@ -52,7 +54,9 @@ class Cluster:
 class Pod:
     """What a workload's template describes, as a process."""
 
-    def __init__(self, cluster: Cluster, manifests: list[Manifest], programs: str, name: str, number: int = 0) -> None:
+    def __init__(
+        self, cluster: Cluster, manifests: list[Manifest], programs: list[Path], name: str, number: int = 0
+    ) -> None:
         (workload,) = [one for one in manifests if one["kind"] in ("Job", "Deployment")]
         self._spec = workload["spec"]["template"]["spec"]
         (self._container,) = self._spec["containers"]
@@ -67,8 +71,8 @@ class Pod:
         for file in [file for path in self._places.values() if path.name == "files" for file in path.iterdir()]:
             file.write_text(self._here(file.read_text()))
         self.environment = {
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+            "PYTHON_EXEC": str(programs[0] / "worker"),  # what torchrun starts
             "OMP_NUM_THREADS": "1",
             **{one["name"]: self._here(self._value(one)) for one in self._container.get("env", ())},
         }
@@ -164,7 +168,7 @@ def free_ports(count: int) -> list[str]:
 class Companies:
     """A bank with labels and a shop with features, each with a cluster of its own."""
 
-    def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: str) -> None:
+    def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: list[Path]) -> None:
         self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
         party_folders(folder / "certs", ["label", "shop"], 1)
         names = dict.fromkeys(("label.example", "scores.label.example", "tpsl-0.tpsl"), "127.0.0.1")
@@ -201,10 +205,16 @@ def companies(
     tmp_path_factory: pytest.TempPathFactory, kustomized: Callable[[str], list[Manifest]], quick_programs: Path
 ) -> Iterator[Companies]:
     folder = tmp_path_factory.mktemp("companies")
-    (folder / "programs").mkdir()
-    (folder / "programs" / "tpsl").symlink_to(quick_programs / "tpsl")
-    programs = os.pathsep.join([str(folder / "programs"), str(Path(sys.executable).parent)])
-    made = Companies(folder, kustomized, programs)
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "tpsl").symlink_to(quick_programs / "tpsl")
+    installed = Path(sys.executable).parent
+    runpy.run_path(str(Path(__file__).parents[1] / "quick_start.py"))["write_client"](
+        programs / "torchrun", quick_programs / "address", [str(installed / "torchrun")]
+    )
+    (programs / "worker").write_text(f'#!/bin/sh\nshift 3 # -u -m tpsl\nexec "{programs}/tpsl" "$@"\n')
+    (programs / "worker").chmod(0o755)
+    made = Companies(folder, kustomized, [programs, installed])
     label, feature = (made.clusters[role].claim("tpsl-data") for role in ("label", "feature"))
     with (label / "bank.csv").open("w", newline="") as bank, (feature / "shop.csv").open("w", newline="") as shop:
         csv.writer(bank).writerows([["customer", "paid_back"], *([f"c{row}", row % 3 // 2] for row in range(1200))])
@@ -248,12 +258,12 @@ def test_two_pods_of_one_party_train_together(companies: Companies) -> None:
         assert places == 1
         return changed
 
-    agreed = {"epochs": 2, "checkpoint_every": 10}
+    agreed = {"epochs": 10, "checkpoint_every": 50}
     label = companies.start_changed("training/label", another_run, **agreed)
     features = [companies.start_changed("training/feature", two_pods, number, **agreed) for number in (0, 1)]
     for pod in features:
-        pod.wait_until(lambda pod=pod: pod.is_alive() or pod.process.poll() == 0, "alive")
-    assert label.result()["steps"] == features[0].result()["steps"] == 30
+        pod.wait_until(pod.is_alive, "alive")
+    assert label.result()["steps"] == features[0].result()["steps"] == 150
     assert features[1].process.wait(PATIENCE) == 0
     assert features[1].stdout.read_text() == "", "worker 0 speaks for the party"
 
