@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def generate(folder: Path, rows: int) -> None:
     bounds = np.linspace(0, rows, FILES + 1).astype(int).tolist()
     for party in ("feature", "label"):
         (folder / party).mkdir(parents=True)
-    for number, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for number, (begin, end) in enumerate(pairwise(bounds)):
         rng, writers = np.random.default_rng([0, number]), dict[str, Any]()
         for start in range(begin, end, CHUNK_ROWS):
             count = min(CHUNK_ROWS, end - start)
@@ -181,9 +182,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(table))
         return
-    print(
-        f"{'':26} {'label own':>10} {'all':>7} {'feature own':>12} {'all':>7} {'seconds':>8} {'samples/s':>10} {'AUC':>7}"
-    )
+    heads = "", "label own", "all", "feature own", "all", "seconds", "samples/s", "AUC"
+    print("{:26} {:>10} {:>7} {:>12} {:>7} {:>8} {:>10} {:>7}".format(*heads))
     for name, row in table.items():
         memory = (row[f"{party}_{kind}_bytes"] / 1e6 for party in ("label", "feature") for kind in ("own", "all"))
         print("{:26} {:7,.0f} MB {:7,.0f} {:9,.0f} MB {:7,.0f}".format(name, *memory), end=" ")

@@ -77,18 +77,38 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def test_both_parties_train_on_ray_and_survive_a_kill(
-    office: Path, tpsl: Any, programs: Callable[..., Any]
-) -> None:
+def test_both_parties_train_on_ray_and_survive_a_kill(office: Path, tpsl: Any, programs: Callable[..., Any]) -> None:
     """A worker of the label party is killed in the middle; the weights are those of one process."""
     address, options = f"127.0.0.1:{free_port()}", ("--ray", "--log-json", "--json")
     label = programs(
-        office, "label", "serve", "job.yaml", "--vault", "vault", "--listen", address, "--certs", "certs/label",
-        "--out", "label-run", *options, installed=True,
+        office,
+        "label",
+        "serve",
+        "job.yaml",
+        "--vault",
+        "vault",
+        "--listen",
+        address,
+        "--certs",
+        "certs/label",
+        "--out",
+        "label-run",
+        *options,
+        installed=True,
     )
     feature = programs(
-        office, "feature", "join", "job.yaml", "--connect", address, "--certs", "certs/feature",
-        "--out", "feature-run", *options, installed=True,
+        office,
+        "feature",
+        "join",
+        "job.yaml",
+        "--connect",
+        address,
+        "--certs",
+        "certs/feature",
+        "--out",
+        "feature-run",
+        *options,
+        installed=True,
     )
     log = office / "label-run-ray" / "worker-0.log"
     wait_for(log, "checkpoint", 2)

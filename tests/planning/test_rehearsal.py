@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.planning.phases import Phases
+from tpsl.planning.phases import Phases, step_work
 from tpsl.planning.rehearsal import Cast, RehearsalFailed, rehearse
 from tpsl.planning.traffic import exchanges, total
 from tpsl.training.job import Job, make_job
@@ -47,6 +47,8 @@ def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path
     phases = Phases.of(found)
     assert found.seconds > phases.programs > 0 and phases.set_up > 0
     assert 0 < phases.step < phases.step * found.counts.steps < found.seconds
+    assert step_work(found).keys() == ({"feature"} if planned.hands_over else {"label", "feature"})
+    assert all(seconds > 0 for seconds in step_work(found).values())
     steps = [stamp for stamp in found.stamps[found.trainer] if stamp.event == "step"]
     assert len(steps) == found.counts.steps == 2 * 22
 

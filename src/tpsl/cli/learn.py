@@ -60,7 +60,7 @@ def learn(
     """
     _require_known(learner)
     side = Side.of(context, job, local)
-    if trains_on_ray(context, side.out, side.local.device):
+    if trains_on_ray(context, side):
         return
 
     import torch

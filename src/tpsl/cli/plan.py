@@ -109,8 +109,10 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         **asdict(prediction.counts),
         "steps": prediction.counts.steps,
         "seconds": prediction.seconds,
+        "seconds_here": prediction.seconds_here,
         "phases": prediction.phases,
         "step_seconds": prediction.step,
+        "step_work_seconds": prediction.work,
         "bytes_to_label": prediction.to_label,
         "bytes_from_label": prediction.from_label,
         "crossing": [{name: getattr(each, name) for name in crossing} for each in prediction.crossing],
@@ -126,7 +128,7 @@ Comparison = tuple[str, float, float, Callable[[float], str]]
 def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
     """Yield what was predicted for this machine, and what was measured on it."""
     assert ran.carried is not None
-    yield "time", prediction.seconds, ran.seconds, _time
+    yield "time", prediction.seconds_here, ran.seconds, _time
     for what, predicted, measured in zip(
         ("to the label party", "from the label party"),
         (prediction.to_label, prediction.from_label),
@@ -174,6 +176,8 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     }
     for phase, because in reasons.items():
         yield f"  {phase}", lambda each, phase=phase: _time(each.phases[phase]), because  # type: ignore[misc]
+    for party in first.memory:
+        yield f"work of {party}", lambda each, party=party: _work(each, party), "processor, a step"  # type: ignore[misc]
     yield "to the label party", lambda each: _size(each.to_label), "with TLS"
     yield "from the label party", lambda each: _size(each.from_label), "with TLS"
     for party in first.memory:
@@ -182,6 +186,10 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
         machines = assumed.cast.label_workers + (len(first.memory) - 1) * assumed.cast.feature_workers
         yield "machines", lambda each: f"{each.machine_cost:,.2f}", f"{machines} at {assumed.hour:g} an hour"
         yield "traffic", lambda each: f"{each.traffic_cost:,.2f}", f"{assumed.gigabyte:g} a gigabyte"
+
+
+def _work(prediction: Prediction, party: str) -> str:
+    return f"{1000 * prediction.work[party]:,.1f} ms" if party in prediction.work else "–"
 
 
 def _time(seconds: float) -> str:

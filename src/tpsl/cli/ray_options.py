@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ from tpsl.cli.settings import keyword, parameters_of
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
+    from tpsl.cli.two_parties import Side
     from tpsl.on_ray.cluster import RayWorkers
 
 _PANEL = "Ray"
@@ -93,7 +94,7 @@ def ray_workers(context: typer.Context) -> RayWorkers | None:
     return RayWorkers(given["ray_workers"], given["ray_cpus"] or 1, given["ray_gpus"] or 0)
 
 
-def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
+def trains_on_ray(context: typer.Context, side: Side) -> bool:
     """Run this command in the workers of a Ray Train job if it was told to, and print its result; else return False.
 
     In a worker the same command line is run, so there the answer is False.
@@ -101,12 +102,23 @@ def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
     share = ray_workers(context)
     if share is None:
         return False
+    from tpsl.on_ray.feature_reading import prepare_features
     from tpsl.on_ray.train_job import TrainJob, is_worker
+    from tpsl.transport.peers import LABEL_PARTY
 
     if is_worker():
         return False
     restarts = context.meta[_META]["ray_restarts"]
-    job = TrainJob(_run_here, tuple(sys.argv[1:]), share, _RESTARTS if restarts is None else restarts, run, device)
+    prepare = partial(prepare_features, share=share, job=side.job, party=side.party, local=side.local)
+    job = TrainJob(
+        _run_here,
+        tuple(sys.argv[1:]),
+        share,
+        _RESTARTS if restarts is None else restarts,
+        side.out,
+        side.local.device,
+        None if side.party == LABEL_PARTY else prepare,
+    )
     with stoppable("the same command goes on where it stopped"):
         printed = job.result()
     typer.echo(printed, nl=False)

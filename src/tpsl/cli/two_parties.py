@@ -143,7 +143,7 @@ def serve(
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl label serve …
     """
     side = Side.of(context, job, local, "label")
-    if trains_on_ray(context, side.out, side.local.device):
+    if trains_on_ray(context, side):
         return
 
     from tpsl.training.one_process import ALL_STEPS
@@ -188,7 +188,7 @@ def join(
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl feature join …
     """
     side = Side.of(context, job, local)
-    if trains_on_ray(context, side.out, side.local.device):
+    if trains_on_ray(context, side):
         return
 
     from tpsl.training.join import join as run

@@ -196,7 +196,7 @@ def verify(
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
-    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+    with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         remarks = [] if problems else opened.remarks()
@@ -217,6 +217,39 @@ def verify(
         say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
     if problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def backup(
+    vault: VaultPath,
+    out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+    json: JsonFlag = False,
+) -> None:
+    """Copy a vault as it is at this moment, also while others use it."""
+    from tpsl.vault import Vault
+
+    with Vault.open(vault) as opened:
+        opened.back_up(out)
+    with Vault.open(out, of_any_age=True) as copy:
+        records, head = len(copy), copy.head()
+    content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
+    answer(json, content, [f"{out}: a copy of {vault}, {records:,} records; newest hash: {head}"])
+
+
+@app.command()
+def witness(
+    vault: VaultPath,
+    file: Annotated[Path, typer.Argument(help="A file on another disk or machine; it need not exist.")],
+    json: JsonFlag = False,
+) -> None:
+    """Have a file elsewhere know how far the ledger has come: then a copy that is older is not opened any more."""
+    from tpsl.vault import Vault
+
+    with Vault.open(vault, of_any_age=True) as opened:
+        opened.appoint_witness(file)
+        head = opened.head()
+    content = {"vault": str(vault), "witness": str(file), "head": head}
+    answer(json, content, [f"{vault}: {file} is its witness from now on"])
 
 
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)

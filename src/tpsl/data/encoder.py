@@ -277,22 +277,19 @@ def _standard(pieces: Pieces, training: Mask) -> Standard:
     """Learn what standardises a number from its training rows; sums are exact, so the order of rows does not matter."""
 
     def known() -> Iterator[npt.NDArray[np.float64]]:
-        nonlocal is_missing
         start = 0
         for values in pieces():
             chosen = values[training[start : start + len(values)]]
-            missing = np.isnan(chosen)
-            is_missing = is_missing or bool(missing.any())
-            yield chosen[~missing]
+            yield chosen[~np.isnan(chosen)]
             start += len(values)
 
-    is_missing, values, squares = False, ExactSum(), ExactSum()
+    values, squares = ExactSum(), ExactSum()
     for piece in known():
         values.add(piece)
     mean = values.mean()
     for piece in known():
         squares.add((piece - mean) ** 2)
-    return Standard(mean, math.sqrt(squares.mean()), is_missing)
+    return Standard(mean, math.sqrt(squares.mean()), values.count < int(np.count_nonzero(training)))
 
 
 class _Encoding:
@@ -313,14 +310,15 @@ class _Encoding:
     def add_category(self, part: Vocabulary | HashedCategories, pieces: Pieces) -> None:
         """Add the next categorical field."""
         first = np.int32(self._first_row)
-        self._categorical.add(self._chosen(part.rows(values) + first for values in pieces()))
+        self._categorical.add(self._chosen(np.int32, (part.rows(values) + first for values in pieces())))
         self._first_row += part.size
         self._tell()
 
     def add_number(self, standard: Standard, pieces: Pieces) -> None:
         """Add the next number."""
         for at in range(len(standard.column_names(""))):
-            self._numeric.add(self._chosen(standard.columns(values)[at] for values in pieces()))
+            encoded = (standard.columns(values)[at] for values in pieces())
+            self._numeric.add(self._chosen(np.float32, encoded))
         self._tell()
 
     def categories(self) -> npt.NDArray[np.int32]:
@@ -331,17 +329,16 @@ class _Encoding:
         """Return the numbers, when all are added."""
         return self._numeric.finish()
 
-    def _chosen(self, encoded: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+    def _chosen(self, dtype: npt.DTypeLike, encoded: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
         """Yield the rows that were chosen, in their order."""
         if self._order is None:
             yield from encoded
             return
-        column, done = None, 0
+        column, done = empty(self._rows, dtype), 0
         for piece in encoded:
-            column = empty(self._rows, piece.dtype) if column is None else column
             column[done : done + len(piece)] = piece
             done += len(piece)
-        for part in parts(len(self._order) if column is not None else 0):
+        for part in parts(len(self._order)):
             yield column[self._order[part]]
 
     def _tell(self) -> None:

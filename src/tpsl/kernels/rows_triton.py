@@ -115,7 +115,7 @@ def _tiles(
     ends_here = inside & (key != tl.load(keys + at + 1, mask=at + 1 < lookups, other=-1))
     lookup = tl.load(order + at, mask=inside, other=0).to(tl.int32)
     start = (lookup // FIELDS).to(tl.int64) * width + lookup % FIELDS * D
-    values = tl.load(gradient + start[:, None] + column[None, :], mask=mask, other=0.0)
+    values = tl.load(gradient + start[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
     flags = tl.broadcast_to(begins_here.to(tl.int32)[:, None], (N, COLUMNS))
     _, sums = tl.associative_scan((flags, values), 0, _joined)
     place = key.to(tl.int64)[:, None] * D + column[None, :]

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 
+from tpsl.kernels.pieces import PlainSGD, pieces
 from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
-from tpsl.models.pieces import PlainSGD, pieces
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.plain_steps import plain_step
 from tpsl.models.shard import Shard

@@ -17,6 +17,8 @@ from typing import Any
 
 from tpsl.registry import use, used
 
+_VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")
+
 
 class RayError(ValueError):
     """A Ray cluster that cannot do what is asked; one sentence."""
@@ -90,14 +92,14 @@ class Surroundings:
     folder: Path
     """The current folder, on a file system that all machines of the cluster see."""
     variables: dict[str, str]
-    """The environment variables of tpsl."""
+    """The environment variables of tpsl, and those by which object storage is reached."""
     modules: tuple[str, ...]
     """The modules that have registered parts (`tpsl --use`)."""
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
         """Return those of the command."""
-        variables = {name: value for name, value in os.environ.items() if name.startswith("TPSL_")}
+        variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
         return cls(Path.cwd(), variables, used())
 
     def enter(self) -> None:

@@ -16,8 +16,8 @@ _NUMBER = "number of the item"
 
 def stream_tables(
     ray: ModuleType, share: RayWorkers, read: Callable[[Any], Iterable[Any]], items: Sequence[Any]
-) -> Iterator[tuple[int, Iterator[Any]]]:
-    """Yield the number of each item that has rows, and the `pa.Table`s that `read` makes of it: all in order.
+) -> Iterator[Iterator[Any]]:
+    """Yield for each item, in order, the `pa.Table`s that `read` makes of it; those are taken before the next item is.
 
     Items are read side by side, a few ahead of what is taken, and again if a process is lost: whoever takes the tables
     gets each row once. How the rows of an item are divided into tables is not that of `read`.
@@ -33,9 +33,13 @@ def stream_tables(
         concurrency=share.count_in(ray),
         **share.resources,
     )
-    batches = (part for table in tables.iter_batches(batch_size=None, batch_format="pyarrow") for part in _parts(table))
-    for number, group in groupby(batches, key=lambda part: part[0]):
-        yield number, (table for _, table in group)
+    parts = (part for table in tables.iter_batches(batch_size=None, batch_format="pyarrow") for part in _parts(table))
+    done = 0
+    for number, group in groupby(parts, key=lambda part: part[0]):
+        yield from (iter(()) for _ in range(done, number))  # items without rows
+        yield (table for _, table in group)
+        done = number + 1
+    yield from (iter(()) for _ in range(done, len(items)))
 
 
 def _read(

@@ -12,7 +12,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.planning.counts import Counts, rows_for
 from tpsl.planning.memory import peak_bytes
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
-from tpsl.planning.phases import Phases, TimeModel
+from tpsl.planning.phases import Phases, TimeModel, step_work
 from tpsl.planning.rehearsal import Cast, Rehearsal, rehearse
 from tpsl.planning.stand_in import field_counts, stand_in
 from tpsl.planning.traffic import Exchange, exchanges, total
@@ -53,6 +53,10 @@ class Prediction:
     """Seconds of each phase."""
     step: float
     """Seconds of a step."""
+    work: Mapping[str, float]
+    """Processor seconds of a step at each party: the slower one is what to make faster."""
+    seconds_here: float
+    """Seconds of all of it on this machine, without a network."""
     to_label: int
     """Bytes on the connections to the label party."""
     from_label: int
@@ -134,6 +138,8 @@ def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) 
         counts,
         phases,
         step,
+        step_work(largest),
+        sum(model.seconds(counts).values()),
         to_label,
         from_label,
         crossing,
