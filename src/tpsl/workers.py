@@ -188,11 +188,12 @@ def _meet(backend: str) -> None:
     not for those that were started after it. So each group writes under the number of its start.
     """
     import torch.distributed as group
+    from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     store, number, count = next(rendezvous("env://", timeout=_PATIENCE))
-    start = _number_of_start(group.PrefixStore("tpsl starts", store), number, count)
-    own = group.PrefixStore(f"tpsl start {start}", store)
+    start = _number_of_start(PrefixStore("tpsl starts", store), number, count)
+    own = PrefixStore(f"tpsl start {start}", store)
     group.init_process_group(backend, store=own, rank=number, world_size=count, timeout=_PATIENCE)
 
 
