@@ -63,9 +63,16 @@ def train(
         watched_by_first(workers, agreed, run, log) as watching,
     ):
         device, record_steps = workers.device(at_label.device), ALL_STEPS if record_transcript else 0
-        start = at_label.starting_point()
         setup = RunSetup(
-            agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start, workers=workers
+            agreed,
+            RunFolder(run),
+            parties.own,
+            device,
+            record_steps,
+            watching,
+            start=at_label.starting_point(),
+            workers=workers,
+            shards_tables=at_label.shards_tables,
         )
         result = train_together(setup, at_label.vault_choice())
     if workers.is_first:
