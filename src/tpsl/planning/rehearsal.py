@@ -163,7 +163,9 @@ class _Stage:
         workers = self._cast.workers(party)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
         return [
-            *([*torchrun, "--"] if workers > 1 else []),  # what follows is none of its options, even if it looks like one
+            *(
+                [*torchrun, "--"] if workers > 1 else []
+            ),  # what follows is none of its options, even if it looks like one
             *(str(Path(sys.executable).with_name("tpsl")), "--use", stopwatch.__name__),
             *(("label", "serve") if party == LABEL_PARTY else ("feature", "join")),
             *(str(self._job_file), "--local", str(file)),
