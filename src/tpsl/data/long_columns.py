@@ -22,6 +22,7 @@ Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1 << 20
+_COLUMNS = 16
 
 
 def empty(rows: int, dtype: npt.DTypeLike) -> Column:
@@ -129,8 +130,8 @@ def taken_texts(values: Any, rows: Rows) -> Any:
 
 
 def _is_large(size: int) -> bool:
-    """Whether a column of this size goes into a file: a party holds several of them."""
-    return 4 * size > arrays.LARGE_BYTES
+    """Whether a column of this size goes into a file: a party has many of them at a time."""
+    return _COLUMNS * size > arrays.LARGE_BYTES
 
 
 def _bytes_of(texts: Any) -> int:
