@@ -32,8 +32,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--optimizer", choices=["sgd", "adagrad", "adam"], default="sgd")
-    parser.add_argument("--precision", choices=["float32", "tf32"], default="tf32")
+    parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="tf32")
     parser.add_argument("--widths", type=int, nargs="+", default=[128, 128])
+    parser.add_argument("--own-half", action="store_true", help="The bottom half of own_half.py, not the paper's.")
+    parser.add_argument("--compile", action="store_true", help="Have it compiled.")
     options = parser.parse_args()
     settings = {
         "data.source": "synthetic",
@@ -55,12 +57,18 @@ def main() -> None:
         "training.label_optimizer.name": options.optimizer,
         "local.device": "cuda",
         "local.precision": options.precision,
+        "local.compile": options.compile,
     }
     with tempfile.TemporaryDirectory() as folder:
         changes = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
+        parties: list[str | Path] = []
+        if options.own_half:
+            (Path(folder) / "feature.yaml").write_text("party: feature\nbottom: own_half:bottom\n")
+            parties = ["--local", Path(folder) / "feature.yaml"]
         begun = time.perf_counter()
         done = subprocess.run(
-            [*COMMAND, "--out", Path(folder) / "run", "--vault", Path(folder) / "vault", *changes],
+            [*COMMAND, "--out", Path(folder) / "run", "--vault", Path(folder) / "vault", *parties, *changes],
+            cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             check=False,
@@ -84,7 +92,8 @@ def floor_seconds(options: argparse.Namespace) -> float:
     # Inputs: looked up, written, read forwards and for the gradient of the weights; their gradient: written and read.
     numbers = 6 * n * inputs + sum(6 * n * width for width in widths[1:])
     operations = sum(6 * n * below * above for below, above in pairwise(widths))
-    return float(max(4 * numbers / copied_per_second(), operations / products_per_second(options.precision)))
+    bytes_each = 2 if options.precision == "bf16" else 4
+    return float(max(bytes_each * numbers / copied_per_second(), operations / products_per_second(options.precision)))
 
 
 def copied_per_second() -> float:
@@ -96,7 +105,8 @@ def copied_per_second() -> float:
 def products_per_second(precision: str) -> float:
     """Return how many operations the device does in a second, in a large product of random matrices."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    left, right = (torch.randn(8192, 8192, device="cuda") for _ in range(2))
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    left, right = (torch.randn(8192, 8192, device="cuda", dtype=dtype) for _ in range(2))
     return 2 * 8192**3 / _seconds(lambda: left @ right)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.planning.phases import Phases
-from tpsl.planning.rehearsal import Cast, rehearse
+from tpsl.planning.rehearsal import Deployment, rehearse
 from tpsl.planning.stand_in import stand_in
 from tpsl.training.job import Job, make_job
 
@@ -36,8 +36,8 @@ def job(parties: int, fields: int, batch: int) -> Job:
     return make_job({"data": data, "training": training}, {}, "the benchmark")
 
 
-def measured(planned: Job, rows: int, cast: Cast, folder: Path) -> dict[str, Any]:
-    ran = rehearse(stand_in(planned, rows, folder / "data"), cast, folder)
+def measured(planned: Job, rows: int, deployment: Deployment, folder: Path) -> dict[str, Any]:
+    ran = rehearse(stand_in(planned, rows, folder / "data"), deployment, folder)
     phases = Phases.of(ran)
     features = [memory for party, memory in ran.peak_bytes.items() if party != "label"]
     return {
@@ -62,24 +62,27 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     one_party = job(1, options.fields, options.batch)
-    lines: list[tuple[str, Job, int, Cast]] = [
-        *((f"{options.rows * times:,} records", one_party, options.rows * times, Cast()) for times in options.times),
+    lines: list[tuple[str, Job, int, Deployment]] = [
         *(
-            (f"{count} feature parties", job(count, options.fields, options.batch), options.rows, Cast())
+            (f"{options.rows * times:,} records", one_party, options.rows * times, Deployment())
+            for times in options.times
+        ),
+        *(
+            (f"{count} feature parties", job(count, options.fields, options.batch), options.rows, Deployment())
             for count in options.parties
             if count > 1
         ),
         *(
-            (f"{count} × {count} workers", one_party, options.rows, Cast({}, count, count))
+            (f"{count} × {count} workers", one_party, options.rows, Deployment({}, count, count))
             for count in options.workers
             if count > 1
         ),
     ]
     found: dict[str, dict[str, Any]] = {}
-    for name, planned, rows, cast in lines:
+    for name, planned, rows, deployment in lines:
         print(f"{name} …", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="tpsl-growth-") as folder:
-            found[name] = measured(planned, rows, cast, Path(folder) / "rehearsal")
+            found[name] = measured(planned, rows, deployment, Path(folder) / "rehearsal")
     if options.json:
         print(json.dumps(found))
         return

@@ -34,6 +34,7 @@ def test_a_job_is_predicted_and_checked(tpsl: Any, small_job: Path) -> None:
         *("time", "to the label party", "from the label party"),
         *("memory of label", "memory of feature"),
     ]
+    assert checked["time"][0] == split["seconds_here"] < split["seconds"] - 32
     predicted, measured = checked["to the label party"]
     assert predicted == pytest.approx(measured, rel=0.02, abs=1500)
 

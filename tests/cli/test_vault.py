@@ -324,3 +324,20 @@ def test_a_path_that_is_no_vault_is_named(tpsl: Any, tmp_path: Path, command: st
     assert str(tmp_path) in tpsl("vault", command, tmp_path, *options).error()
     (tmp_path / "vault.sqlite").write_text("no database at all " * 100)
     assert str(tmp_path) in tpsl("vault", command, tmp_path, *options).error()
+
+
+def test_files_go_in_together_and_a_copy_that_is_older_than_the_witness_is_not_opened(
+    tpsl: Any, vault: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        write_csv(tmp_path / f"late-{number}.csv", [1, 0], first=RECORDS + 2 * number)
+    found = tpsl("vault", "add", vault, tmp_path / "late-*.csv", "--processes", 1, *COLUMNS, "--json").json()
+    assert (found["new"], found["unchanged"]) == (6, 0)
+    witness = tmp_path / "witness"
+    assert tpsl("vault", "witness", vault, witness).stdout == f"{vault}: {witness} is its witness from now on\n"
+    head = tpsl("vault", "backup", vault, "--out", tmp_path / "copy", "--json").json()["head"]
+    assert witness.read_text() == f"3 {head}\n"
+    tpsl("vault", "release", vault, "--epsilon", 1)
+    assert "older than its witness" in tpsl("vault", "release", tmp_path / "copy", "--epsilon", 1).error()
+    refused = json.loads(tpsl("vault", "verify", tmp_path / "copy", "--json").stdout)
+    assert ["older than its witness" in problem for problem in refused["problems"]] == [True]

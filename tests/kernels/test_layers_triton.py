@@ -34,3 +34,25 @@ def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[
         found, expected = (torch.autograd.grad(each, leaves, given, retain_graph=True) for each in (ours, theirs))
         for one, other in zip(found, expected, strict=True):
             assert (one - other).norm() <= 1e-5 * other.norm()
+
+
+def test_under_autocast_outputs_and_gradients_are_float32_and_near_those_of_float32() -> None:
+    from tpsl.kernels.layers_triton import relu_layers, score
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    shapes = [(128, 40), (128,), (64, 128), (64,), (1, 64), (1,)]
+    parameters = [torch.randn(shape, device="cuda", generator=generator) / shape[-1] ** 0.5 for shape in shapes]
+    inputs = torch.randn(1000, 40, device="cuda", generator=generator)
+    for layers, given in ((relu_layers, parameters[:4]), (score, parameters)):
+        found = []
+        for enabled in (False, True, True):
+            leaves = [tensor.detach().requires_grad_() for tensor in (inputs, *given)]
+            with torch.autocast("cuda", torch.bfloat16, enabled=enabled):
+                output = layers(*leaves)
+            output.backward(torch.ones_like(output))
+            found.append([output.detach(), *(leaf.grad for leaf in leaves)])
+        for exact, rounded, repeated in zip(*found, strict=True):
+            assert rounded.dtype == torch.float32
+            assert torch.equal(rounded, repeated)
+            assert (rounded - exact).norm() <= 0.06 * exact.norm()  # some outputs near zero change sides
+        assert not torch.equal(found[0][0], found[1][0])

@@ -1,13 +1,15 @@
 import math
+from itertools import product
 from typing import Any
 
 import numba.core.caching
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.kernels.rows import gather, has_loops
-from tpsl.kernels.rows_numba import _compiled
+from tpsl.kernels.rows import gather, has_loops, summed
+from tpsl.kernels.rows_numba import _compiled, _ranges_of_fields
 from tpsl.models.layers import PaddedLinear
 from tpsl.models.table import Table, Touched, lazy_optimizer
 
@@ -86,6 +88,37 @@ def test_the_same_bits_each_time_and_with_any_number_of_threads(name: str) -> No
         torch.set_num_threads(before)
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[1], results[2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_bits_where_threads_share_the_work(name: str) -> None:
+    """Each field has rows of its own, so that each thread updates some fields; all look-ups would be too few for it."""
+    categorical = torch.arange(FIELDS) * 8 + batch(0, 1 << 13, rows=8)[0]
+    assert len(_ranges_of_fields(categorical.numpy(), 2)) == FIELDS
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            table = Table(ROWS, 16, lazy=True)
+            nn.init.uniform_(table.weight, generator=torch.Generator().manual_seed(1))
+            optimizer = lazy_optimizer(name, table, 0.05)
+            found = table(categorical)
+            found.backward(torch.randn(found.shape, generator=torch.Generator().manual_seed(2)))
+            optimizer.step()
+            results.append((found.detach(), table.weight.detach().clone()))
+    finally:
+        torch.set_num_threads(before)
+    for found, weight in results:
+        assert torch.equal(found, results[0][0])
+        assert torch.equal(weight, results[0][1])
+
+
+def test_no_two_threads_update_the_same_row() -> None:
+    rows = np.array([[0, 5, 3, 9, 10], [1, 2, 4, 8, 11]])
+    assert _ranges_of_fields(rows, 2) == [(0, 1), (1, 3), (3, 4), (4, 5)]
+    assert _ranges_of_fields(rows[:, ::-1], 2) == [(0, 5)]
+    assert _ranges_of_fields(np.arange(96).reshape(1, 96), 2) == [(start, start + 12) for start in range(0, 96, 12)]
+    assert _ranges_of_fields(rows, 1) == [(0, 5)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,6 +207,16 @@ def test_what_is_not_a_row_is_refused_and_nothing_changes(name: str, wrong: int)
     assert torch.equal(table.weight, before)
 
 
+def test_gradients_of_a_row_are_added_up_in_the_order_of_the_batch() -> None:
+    rows = torch.tensor([[3, 0], [3, 3], [1, 0]], dtype=torch.int32)
+    gradient = torch.randn(3, 2 * DIM + 1, generator=torch.Generator().manual_seed(0))
+    expected = torch.zeros(4, DIM)
+    for record, field in product(range(3), range(2)):
+        expected[rows[record, field]] += gradient[record, field * DIM : (field + 1) * DIM]
+    assert torch.equal(summed(rows, gradient, 4, DIM), expected)
+    assert torch.equal(summed(rows[:0], gradient[:0], 4, DIM), torch.zeros(4, DIM))
+
+
 def test_where_there_are_no_loops_torch_optim_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_loops("cpu") and not has_loops("meta")
     monkeypatch.setattr("tpsl.kernels.rows._LOOPS", {"cpu": ("a_package_that_is_missing", "tpsl.kernels.rows_numba")})
@@ -192,3 +235,30 @@ def test_loops_are_compiled_where_no_folder_is_writable(monkeypatch: pytest.Monk
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(double, cache=True)
     assert _compiled(double)(21) == 42
+
+
+def test_rows_are_rounded_to_bfloat16_as_pytorch_does() -> None:
+    table = torch.randn(1000, 7, generator=torch.Generator().manual_seed(0))
+    table[:3] = torch.tensor([[1.00390625], [1.01171875], [float("inf")]])  # two ties, one to each side
+    rows = torch.randint(0, 1000, (300, 4), generator=torch.Generator().manual_seed(1))
+    rows[0] = torch.tensor([0, 1, 2, 3])
+    found = gather(table, rows, torch.empty(300, 4 * 7, dtype=torch.bfloat16))
+    assert torch.equal(found, gather(table, rows).bfloat16())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_in_bfloat16_update_as_the_same_numbers_in_float32(name: str) -> None:
+    tables = []
+    for dtype in (torch.float32, torch.bfloat16):
+        table = Table(ROWS, DIM, lazy=True)
+        nn.init.ones_(table.weight)
+        optimizer = lazy_optimizer(name, table, 0.05)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found = table.beside(*batch(0))
+        assert found.dtype == dtype
+        gradient = torch.randn(found.shape, generator=torch.Generator().manual_seed(2)).bfloat16()
+        found.backward(gradient.to(dtype))
+        optimizer.step()
+        tables.append(table.weight.detach())
+    assert not torch.equal(tables[0], torch.ones_like(tables[0]))
+    assert torch.equal(*tables)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.planning.phases import Phases
-from tpsl.planning.rehearsal import Cast, RehearsalFailed, rehearse
+from tpsl.planning.phases import Phases, step_work
+from tpsl.planning.rehearsal import Deployment, RehearsalFailed, rehearse
 from tpsl.planning.traffic import exchanges, total
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
@@ -37,7 +37,7 @@ def job(**training: object) -> Job:
 )
 def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path: Path) -> None:
     planned = job(**training)
-    found = rehearse(planned, Cast(), tmp_path / "rehearsal", counted=True)
+    found = rehearse(planned, Deployment(), tmp_path / "rehearsal", counted=True)
     assert found.carried is not None and found.counts.rows == 3000
     crossing = exchanges(planned, found.counts)
     for to_label, carried in zip((True, False), found.carried, strict=True):
@@ -47,6 +47,8 @@ def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path
     phases = Phases.of(found)
     assert found.seconds > phases.programs > 0 and phases.set_up > 0
     assert 0 < phases.step < phases.step * found.counts.steps < found.seconds
+    assert step_work(found).keys() == ({"feature"} if planned.hands_over else {"label", "feature"})
+    assert all(seconds > 0 for seconds in step_work(found).values())
     steps = [stamp for stamp in found.stamps[found.trainer] if stamp.event == "step"]
     assert len(steps) == found.counts.steps == 2 * 22
 
@@ -54,7 +56,7 @@ def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path
 def test_a_command_that_fails_says_why_and_ends_the_others(tmp_path: Path) -> None:
     without_half = {"feature": Local.model_validate({"bottom": {"factory": "nowhere:half"}})}
     with pytest.raises(RehearsalFailed, match=r"the rehearsal of feature failed: the bottom half .*nowhere"):
-        rehearse(job(), Cast(without_half), tmp_path / "rehearsal")
+        rehearse(job(), Deployment(without_half), tmp_path / "rehearsal")
     assert not (tmp_path / "rehearsal" / "run-label" / "result.json").exists()
 
 
@@ -62,6 +64,6 @@ def test_nothing_is_left_in_the_users_places(tmp_path: Path, monkeypatch: pytest
     vaults = tmp_path / "vaults of the user"
     monkeypatch.setenv("TPSL_VAULTS", str(vaults))
     monkeypatch.chdir(tmp_path)
-    rehearse(job(epochs=1), Cast({"label": Local(vault=vaults / "mine", max_epsilon=0.1)}), tmp_path / "here")
+    rehearse(job(epochs=1), Deployment({"label": Local(vault=vaults / "mine", max_epsilon=0.1)}), tmp_path / "here")
     assert not vaults.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["here"]

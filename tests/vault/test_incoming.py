@@ -13,7 +13,8 @@ import pytest
 
 from tpsl.mechanisms import laplace
 from tpsl.tables.locations import location_of
-from tpsl.vault import Incoming, LabelTable, Vault, VaultBusy, VaultError
+from tpsl.vault import Incoming, LabelTable, Vault, VaultBusy, VaultError, VaultFull
+from tpsl.vault import incoming as incoming_module
 
 FILES, ROWS = 6, 40
 
@@ -69,7 +70,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_folder_enters_as_one_in_the_order_of_its_files(folder: Path, files: Path, processes: int) -> None:
+def test_a_folder_enters_as_one_in_the_order_of_its_files(
+    folder: Path, files: Path, forks: object, processes: int
+) -> None:
     with create(folder, files, processes=processes) as vault:
         check_whole(vault)
         given = vault.ledger().entries[1].details
@@ -136,7 +139,9 @@ def test_a_kill_leaves_what_was_read_and_the_same_command_reads_the_rest(
     assert read == [f"part-{number}.parquet" for number in range(min(after, FILES), FILES)]
 
 
-def test_a_reading_process_that_is_killed_is_told_and_what_was_read_stays(folder: Path, tmp_path: Path) -> None:
+def test_a_reading_process_that_is_killed_is_told_and_what_was_read_stays(
+    folder: Path, tmp_path: Path, forks: object
+) -> None:
     for number in range(80):
         (tmp_path / f"{number}.csv").write_text(f"id,y,user\n{number},1,u\n")
 
@@ -219,3 +224,16 @@ def test_one_command_at_a_time_reads_for_a_vault(folder: Path, files: Path) -> N
         with pytest.raises(VaultBusy, match="another command is reading files for the vault"):
             create(folder, files)
     assert not folder.exists()
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_read(
+    folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Incoming(folder, 2, [table(files)]) as incoming:
+        with monkeypatch.context() as patch:
+            patch.setattr(incoming_module, "open_private", lambda path, mode: Path("/dev/full").open(mode))  # noqa: SIM115
+            with pytest.raises(VaultFull, match="the disk is full; nothing was changed"):
+                incoming.read(1)
+        assert not list((folder / "incoming").iterdir())
+        incoming.read(1)
+        Vault.create(folder, batches=incoming).close()

@@ -34,7 +34,7 @@ class Contender:
     name: str
     program: str
     training: dict[str, str] | None = None
-    """What differs in the job's training from the usual; None for contenders that have no job."""
+    """What differs in the job's training from the usual, and the `precision`; None for contenders without a job."""
     python: Path | None = None
     """The interpreter of a virtual environment; None: that of this process."""
     how: str = ""

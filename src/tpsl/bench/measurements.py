@@ -16,6 +16,7 @@ from tpsl.bench.race import Pace, Standing, race
 from tpsl.bench.shape import Device, Shape
 from tpsl.mechanisms import laplace
 from tpsl.progress import Progress, no_progress
+from tpsl.training.device_steps import STEPS_AT_ONCE
 from tpsl.vault import Vault
 
 BASELINE = Contender("unsplit PyTorch", "unsplit", how="nn.Embedding(sparse=True) and torch.optim.SGD, without privacy")
@@ -24,6 +25,9 @@ _NETWORK = "`tpsl label serve` and `tpsl feature join`, ε = 1, mutual TLS on lo
 _ALONE = "the feature party alone after `exchange: labels`, ε = 1"
 OWN = (
     ONE_PROCESS,
+    Contender(
+        "tpsl, one process, bf16", "tpsl_in_process", {"precision": "bf16"}, how="`local.precision: bf16`, ε = 1"
+    ),
     Contender("tpsl, two processes, bfloat16", "tpsl_two_parties", {"wire": "bfloat16"}, how=_NETWORK),
     Contender("tpsl, two processes, int8", "tpsl_two_parties", {"wire": "int8"}, how=_NETWORK),
     Contender("tpsl, handed over", "tpsl_in_process", {"exchange": "labels"}, how=_ALONE),
@@ -46,10 +50,13 @@ class Size:
     vault_records: int
 
     def on(self, device: Device) -> Size:
-        """Return the same with networks on a device; a GPU takes as much in a moment as a CPU in a minute."""
+        """Return the same with networks on a device; a GPU takes as much in a moment as a CPU in a minute.
+
+        It takes the steps of a whole CUDA graph at once, of which every turn is a multiple then.
+        """
         shapes = {name: replace(getattr(self, name), device=device) for name in ("shape", "small_batches", "large")}
-        pace = self.pace if device == "cpu" else replace(self.pace, rounds=5, most_records=32 * self.pace.most_records)
-        return replace(self, pace=pace, **shapes)
+        more = {"rounds": 5, "most_records": 32 * self.pace.most_records, "warm_up": STEPS_AT_ONCE}
+        return replace(self, pace=self.pace if device == "cpu" else replace(self.pace, **more), **shapes)
 
 
 FULL = Size(

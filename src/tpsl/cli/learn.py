@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.console import JsonFlag, answer, warn
 from tpsl.cli.ray_options import trains_on_ray, with_ray
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
-from tpsl.cli.train import show_result
+from tpsl.cli.train import show_result, watched_by_first
 from tpsl.cli.tune import show_tuned
 from tpsl.cli.two_parties import Side
 
@@ -60,7 +60,7 @@ def learn(
     """
     _require_known(learner)
     side = Side.of(context, job, local)
-    if trains_on_ray(context, side.out, side.local.device):
+    if trains_on_ray(context, side):
         return
 
     import torch
@@ -68,23 +68,23 @@ def learn(
     from tpsl.handover.learning import learn as run
     from tpsl.learners.learning import AUTO, learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
-    from tpsl.training.loggers import run_logger
-    from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
-    from tpsl.transport.peers import LABEL_PARTY
     from tpsl.tuning.alone import learn_auto, tune_alone
+    from tpsl.workers import Workers
 
+    workers = Workers.of_this_process(side.local.device)
+    if workers.are_several and learner != NETWORK:
+        raise ValueError(f"several workers train the network together; {learner} is for one")
     if ca is None:
         warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
     with (
         stoppable("the same command goes on where it stopped"),
-        progress_bar("training") as progress,
-        run_logger(side.job, side.out, LABEL_PARTY, notice, log) as logger,
+        watched_by_first(workers, side.job, side.out, log) as watching,
     ):
         own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
-        watching, start = Watching(logger, progress, notice), side.local.starting_point()
-        setup = RunSetup(side.job, RunFolder(side.out), own, device, watching=watching, start=start, workers=workers)
+        start, run_folder = side.local.starting_point(), RunFolder(side.out)
+        setup = RunSetup(side.job, run_folder, own, device, watching=watching, start=start, workers=workers)
         if learner in (NETWORK, TUNED):
             require_no_learner(setup.run, "choose another --out")
         if learner == TUNED:
@@ -97,7 +97,7 @@ def learn(
             _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
             return
         result = run(setup, side.party, side.local, labels, ca)
-    if side.speaks:
+    if workers.is_first:
         show_result(result, json)
 
 

@@ -12,12 +12,13 @@ import typer
 from tpsl.bench.machine import machine
 from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 from tpsl.cli.settings import ALL_PARTS, LOCAL, JobArgument, LocalsOption, Settings, settings_command
+from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tpsl.planning.plan import Assumptions, Prediction
-    from tpsl.planning.rehearsal import Cast, Rehearsal
+    from tpsl.planning.rehearsal import Deployment, Rehearsal
     from tpsl.training.local import Local
 
 COMMAND = settings_command(*(part for part in ALL_PARTS if part != LOCAL))
@@ -62,13 +63,17 @@ def plan(
     network = Network(
         *([bandwidth_of(bandwidth)] if bandwidth else []), **({"round_trip": seconds_of(latency)} if latency else {})
     )
-    with tempfile.TemporaryDirectory(prefix="tpsl-plan-") as name, progress_bar("planning") as progress:
+    with (
+        stoppable("a plan keeps nothing: the same command begins again"),
+        tempfile.TemporaryDirectory(prefix="tpsl-plan-") as name,
+        progress_bar("planning") as progress,
+    ):
         records = rows or records_of(asked, parties, progress)
         if asked.method == "auto":
             asked = settled(asked, Counts.of(asked, records).train, notice)
-        assumed = Assumptions(records, _cast(workers, parties), network, price_hour, price_gb)
+        assumed = Assumptions(records, _deployment(workers, parties), network, price_hour, price_gb)
         found = plan(asked, assumed, seconds, Path(name), progress)
-        ran = run_all(found[0], assumed.cast, Path(name) / "check", progress) if check else None
+        ran = run_all(found[0], assumed.deployment, Path(name) / "check", progress) if check else None
     content: dict[str, Any] = {"machine": machine(), "predictions": [_as_dict(prediction) for prediction in found]}
     compared = [] if ran is None else list(_compared(found[0], ran))
     if ran is not None:
@@ -91,13 +96,13 @@ def _locals(files: Sequence[Path] | None) -> dict[str, Local]:
     return found
 
 
-def _cast(workers: str, parties: Mapping[str, Local]) -> Cast:
-    from tpsl.planning.rehearsal import Cast
+def _deployment(workers: str, parties: Mapping[str, Local]) -> Deployment:
+    from tpsl.planning.rehearsal import Deployment
 
     counts = re.fullmatch(r"([1-9]\d{0,3})[x×]([1-9]\d{0,3})", workers)
     if counts is None:
         raise ValueError(f"--workers: {workers!r} is not LxF, as 2x4 for 2 of the label party and 4 of a feature party")
-    return Cast(parties, int(counts[1]), int(counts[2]))
+    return Deployment(parties, int(counts[1]), int(counts[2]))
 
 
 def _as_dict(prediction: Prediction) -> dict[str, Any]:
@@ -109,8 +114,10 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         **asdict(prediction.counts),
         "steps": prediction.counts.steps,
         "seconds": prediction.seconds,
+        "seconds_here": prediction.seconds_here,
         "phases": prediction.phases,
         "step_seconds": prediction.step,
+        "step_work_seconds": prediction.work,
         "bytes_to_label": prediction.to_label,
         "bytes_from_label": prediction.from_label,
         "crossing": [{name: getattr(each, name) for name in crossing} for each in prediction.crossing],
@@ -126,7 +133,7 @@ Comparison = tuple[str, float, float, Callable[[float], str]]
 def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
     """Yield what was predicted for this machine, and what was measured on it."""
     assert ran.carried is not None
-    yield "time", prediction.seconds, ran.seconds, _time
+    yield "time", prediction.seconds_here, ran.seconds, _time
     for what, predicted, measured in zip(
         ("to the label party", "from the label party"),
         (prediction.to_label, prediction.from_label),
@@ -174,14 +181,20 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     }
     for phase, because in reasons.items():
         yield f"  {phase}", lambda each, phase=phase: _time(each.phases[phase]), because  # type: ignore[misc]
+    for party in first.memory:
+        yield f"work of {party}", lambda each, party=party: _work(each, party), "processor, a step"  # type: ignore[misc]
     yield "to the label party", lambda each: _size(each.to_label), "with TLS"
     yield "from the label party", lambda each: _size(each.from_label), "with TLS"
     for party in first.memory:
         yield f"memory of {party}", lambda each, party=party: _size(each.memory[party]), "a process"  # type: ignore[misc]
     if assumed.hour or assumed.gigabyte:
-        machines = assumed.cast.label_workers + (len(first.memory) - 1) * assumed.cast.feature_workers
+        machines = assumed.deployment.machines(len(first.memory) - 1)
         yield "machines", lambda each: f"{each.machine_cost:,.2f}", f"{machines} at {assumed.hour:g} an hour"
         yield "traffic", lambda each: f"{each.traffic_cost:,.2f}", f"{assumed.gigabyte:g} a gigabyte"
+
+
+def _work(prediction: Prediction, party: str) -> str:
+    return f"{1000 * prediction.work[party]:,.1f} ms" if party in prediction.work else "–"
 
 
 def _time(seconds: float) -> str:

@@ -6,16 +6,17 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
 
-from tpsl.cli.settings import keyword, parameters_of
+from tpsl.cli.shared_options import with_options
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
+    from tpsl.cli.two_parties import Side
     from tpsl.on_ray.cluster import RayWorkers
 
 _PANEL = "Ray"
@@ -68,16 +69,7 @@ _RESTARTS = 3
 
 def with_ray(command: type[TyperCommand] = TyperCommand) -> type[TyperCommand]:
     """Return the class of a command that takes the options of Ray too; its function asks `ray_workers` for them."""
-
-    class RayCommand(command):  # type: ignore[valid-type, misc]
-        def get_params(self, ctx: Any) -> list[Any]:
-            return [*parameters_of([keyword(*option) for option in _OPTIONS.items()]), *super().get_params(ctx)]
-
-        def invoke(self, ctx: Any) -> Any:
-            ctx.meta[_META] = {name: ctx.params.pop(name) for name in _OPTIONS}
-            return super().invoke(ctx)
-
-    return RayCommand
+    return with_options(_OPTIONS, _META, command)
 
 
 def ray_workers(context: typer.Context) -> RayWorkers | None:
@@ -93,7 +85,7 @@ def ray_workers(context: typer.Context) -> RayWorkers | None:
     return RayWorkers(given["ray_workers"], given["ray_cpus"] or 1, given["ray_gpus"] or 0)
 
 
-def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
+def trains_on_ray(context: typer.Context, side: Side) -> bool:
     """Run this command in the workers of a Ray Train job if it was told to, and print its result; else return False.
 
     In a worker the same command line is run, so there the answer is False.
@@ -101,12 +93,23 @@ def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
     share = ray_workers(context)
     if share is None:
         return False
+    from tpsl.on_ray.feature_reading import prepare_features
     from tpsl.on_ray.train_job import TrainJob, is_worker
+    from tpsl.transport.peers import LABEL_PARTY
 
     if is_worker():
         return False
     restarts = context.meta[_META]["ray_restarts"]
-    job = TrainJob(_run_here, tuple(sys.argv[1:]), share, _RESTARTS if restarts is None else restarts, run, device)
+    prepare = partial(prepare_features, share=share, job=side.job, party=side.party, local=side.local)
+    job = TrainJob(
+        _run_here,
+        tuple(sys.argv[1:]),
+        share,
+        _RESTARTS if restarts is None else restarts,
+        side.out,
+        side.local.device,
+        None if side.party == LABEL_PARTY else prepare,
+    )
     with stoppable("the same command goes on where it stopped"):
         printed = job.result()
     typer.echo(printed, nl=False)

@@ -132,12 +132,14 @@ class Settings:
     def _in_place(self, local: Local) -> Local:
         import torch
 
+        from tpsl.models.computing import Computing, compute
+
         changed = local.overridden(**self.local)
         if changed.threads is not None:
             torch.set_num_threads(changed.threads)
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
-        torch.set_float32_matmul_precision("high" if changed.precision == "tf32" else "highest")
+        compute(Computing(changed.precision, changed.compile))
         return changed
 
 

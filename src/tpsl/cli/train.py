@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +25,11 @@ from tpsl.cli.settings import (
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
+    from tpsl.training.job import Job
+    from tpsl.training.observer import Watching
     from tpsl.training.origin import Origin
     from tpsl.training.result import TrainResult
+    from tpsl.workers import Workers
 
 COMMAND = settings_command(
     **JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", device="local.device", **RELEASE_FLAGS
@@ -45,30 +50,42 @@ def train(
     """
     import torch
 
-    from tpsl.training.loggers import run_logger
-    from tpsl.training.observer import Watching
     from tpsl.training.one_process import ALL_STEPS, train_together
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
-    from tpsl.transport.peers import LABEL_PARTY
+    from tpsl.workers import Workers
 
     parties = Settings.of(context).load_parties(job, local)
     agreed, at_label = parties.job, parties.label
+    workers = Workers.of_this_process(at_label.device)
     name = f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = at_label.out or Path("runs") / name
+    run = at_label.out or Path("runs") / workers.from_first(name)
     with (
         stoppable(f"the same command with --out {run} goes on where it stopped"),
-        progress_bar("training") as progress,
-        run_logger(agreed, run, LABEL_PARTY, notice, log) as logger,
+        watched_by_first(workers, agreed, run, log) as watching,
     ):
         device, record_steps = torch.device(at_label.device), ALL_STEPS if record_transcript else 0
-        watching, start = Watching(logger, progress, notice), at_label.starting_point()
+        start = at_label.starting_point()
         setup = RunSetup(
             agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start, workers=workers
         )
         result = train_together(setup, at_label.vault_choice())
     if workers.is_first:
         show_result(result, json)
+
+
+@contextmanager
+def watched_by_first(workers: Workers, job: Job, run: Path, log: list[str] | None) -> Iterator[Watching]:
+    """Show a progress bar until the block ends, and tell the loggers; of several workers the first does."""
+    from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
+    from tpsl.transport.peers import LABEL_PARTY
+
+    if not workers.is_first:
+        yield Watching()
+        return
+    with progress_bar("training") as progress, run_logger(job, run, LABEL_PARTY, notice, log) as logger:
+        yield Watching(logger, progress, notice)
 
 
 def show_result(result: TrainResult, json: bool) -> None:

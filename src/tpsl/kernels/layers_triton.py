@@ -1,8 +1,9 @@
 """Dense layers on a CUDA device: what PyTorch does in many small kernels, in few, and side by side where it can be.
 
 A layer's own gradient does not stand in the way of the layers below it, so it is computed on a stream of its own. The
-products are cuBLAS's, in the precision that PyTorch is set to. All sums have a fixed order, so a step that is repeated
-has the same bits, and nothing waits for the device.
+products are cuBLAS's, in the precision that PyTorch is set to; under autocast their factors, and all that lies between
+two layers, are bfloat16. All sums have a fixed order, so a step that is repeated has the same bits, and nothing waits
+for the device.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from tpsl.kernels.pieces import pieces
 from tpsl.kernels.side_stream import side_stream
 
 _ROWS, _COLUMNS = 64, 128
@@ -32,7 +34,7 @@ def _masked(gradient, output, masked, parts, rows, width, all_widths, ROWS: tl.c
     mask = (row < rows)[:, None] & (column < width)[None, :]
     place = row.to(tl.int64)[:, None] * width + column[None, :]
     is_active = tl.load(output + place, mask=mask, other=0.0) > 0
-    values = tl.where(is_active, tl.load(gradient + place, mask=mask, other=0.0), 0.0)
+    values = tl.where(is_active, tl.load(gradient + place, mask=mask, other=0.0).to(tl.float32), 0.0)
     tl.store(masked + place, values, mask=mask)
     tl.store(parts + tl.program_id(0) * all_widths + column, tl.sum(values, axis=0), mask=column < width)
 
@@ -46,7 +48,9 @@ def _scores(inputs, weight, bias, scores, rows, width, ROWS: tl.constexpr, COLUM
         column = start + tl.arange(0, COLUMNS)
         mask = (row < rows)[:, None] & (column < width)[None, :]
         values = tl.load(inputs + row.to(tl.int64)[:, None] * width + column[None, :], mask=mask, other=0.0)
-        total += tl.sum(values * tl.load(weight + column, mask=column < width, other=0.0)[None, :], axis=1)
+        total += tl.sum(
+            values.to(tl.float32) * tl.load(weight + column, mask=column < width, other=0.0)[None, :], axis=1
+        )
     tl.store(scores + row, total + tl.load(bias), mask=row < rows)
 
 
@@ -61,7 +65,7 @@ def _through_score(
     mask = (row < rows)[:, None] & (column < width)[None, :]
     place = row.to(tl.int64)[:, None] * width + column[None, :]
     of_score = tl.load(gradient + row, mask=row < rows, other=0.0)
-    inputs = tl.load(output + place, mask=mask, other=0.0)
+    inputs = tl.load(output + place, mask=mask, other=0.0).to(tl.float32)
     weights = tl.load(weight + column, mask=column < width, other=0.0)
     values = tl.where(inputs > 0, of_score[:, None] * weights[None, :], 0.0)
     tl.store(masked + place, values, mask=mask)
@@ -91,15 +95,20 @@ class _ReluLayers(torch.autograd.Function):
         """Return what the last layer says; `parameters` are weight and bias of each layer in turn."""
         of_score = parameters[-2:] if is_scored else ()
         parameters = parameters[: len(parameters) - len(of_score)]
-        outputs, weights = [inputs.contiguous()], list(parameters[::2])
+        ctx.input_type, factor_type = (
+            inputs.dtype,
+            torch.bfloat16 if torch.is_autocast_enabled("cuda") else torch.float32,
+        )
+        factors = _converted(parameters, factor_type)
+        outputs, weights = [inputs.to(factor_type).contiguous()], factors[::2]
         ctx.layers, ctx.width, ctx.is_scored = len(weights), weights[0].shape[1], is_scored
         if padding := inputs.shape[1] - ctx.width:
             weights[0] = functional.pad(weights[0], (0, padding))
         by_column, ctx.wait_for_copies = _laid_out(weights)
-        for weight, bias in zip(weights, parameters[1::2], strict=True):
+        for weight, bias in zip(weights, factors[1::2], strict=True):
             outputs.append(torch._addmm_activation(bias, outputs[-1], weight.t()))
         ctx.save_for_backward(*outputs, *by_column, *of_score[:1])
-        return _scored(outputs[-1], *of_score) if is_scored else outputs[-1]
+        return _scored(outputs[-1], *of_score) if is_scored else outputs[-1].float()
 
     @staticmethod
     @once_differentiable
@@ -109,7 +118,8 @@ class _ReluLayers(torch.autograd.Function):
         score_weight = weights[-1] if ctx.is_scored else None
         beside, widths = side_stream(gradient.device), [output.shape[1] for output in outputs[1:]]
         of_score = [widths[-1], 1] if ctx.is_scored else []
-        parts = gradient.new_empty(triton.cdiv(len(gradient), _ROWS), sum(widths) + sum(of_score))
+        shape = triton.cdiv(len(gradient), _ROWS), sum(widths) + sum(of_score)
+        parts = torch.empty(shape, device=gradient.device)
         of_weights: list[Tensor] = []
         ctx.wait_for_copies()
         for layer, part in reversed([*enumerate(parts.split([*widths, *of_score], dim=1)[: ctx.layers])]):
@@ -117,10 +127,10 @@ class _ReluLayers(torch.autograd.Function):
             masked = _masked_gradient(gradient.contiguous(), output, part, score_weight)
             score_weight = None
             with beside.running(masked, below):
-                of_weight = masked.t().mm(below)
+                of_weight = _product(masked.t(), below, torch.float32)
                 of_weights.insert(0, of_weight if layer else of_weight[:, : ctx.width].contiguous())
             if layer or ctx.needs_input_grad[1]:
-                gradient = masked.mm(weights[layer])
+                gradient = _product(masked, weights[layer], masked.dtype if layer else ctx.input_type)
         with beside.running(parts):
             sums = _sums(parts).split([*widths, *of_score])
         beside.join()
@@ -144,6 +154,20 @@ def score(inputs: Tensor, *parameters: Tensor) -> Tensor:
     return scores
 
 
+def _converted(parameters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Return the same numbers in a type, all in one kernel."""
+    if parameters[0].dtype == dtype:
+        return list(parameters)
+    converted = [torch.empty_like(parameter, dtype=dtype) for parameter in parameters]
+    torch._foreach_copy_(pieces(converted), pieces(parameters))
+    return converted
+
+
+def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a product as numbers of this type, rounded once."""
+    return left.mm(right) if left.dtype == dtype else torch.mm(left, right, out_dtype=dtype)
+
+
 def _laid_out(weights: Sequence[Tensor]) -> tuple[list[Tensor], Callable[[], None]]:
     """Return weights as the gradients of inputs are fastest taken through them, and what has to be called before.
 
@@ -165,7 +189,7 @@ def _laid_out(weights: Sequence[Tensor]) -> tuple[list[Tensor], Callable[[], Non
 def _scored(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return `z = x·w + b`, shape `[n, 1]`."""
     rows, width = inputs.shape
-    scores = inputs.new_empty(rows, 1)
+    scores = torch.empty(rows, 1, device=inputs.device)
     _scores[(triton.cdiv(rows, _ROWS),)](inputs, weight, bias, scores, rows, width, _ROWS, _COLUMNS)
     return scores
 

@@ -43,8 +43,8 @@ class RowUpdate(Protocol):
     def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step in the state.
 
-        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient may be overwritten. A
-        number that is not a row of the table is an IndexError on a CPU.
+        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient, float32 or bfloat16, may
+        be overwritten. A number that is not a row of the table is an IndexError on a CPU.
         """
 
 
@@ -54,7 +54,7 @@ class Loops(Protocol):
     RowUpdate: type[RowUpdate]
 
     def gather(self, weight: Tensor, categorical: Tensor, out: Tensor) -> None:
-        """Put the rows of a table into the first columns of `out`; all are contiguous."""
+        """Put the rows of a table into the first columns of `out`, float32 or bfloat16; all are contiguous."""
 
     def begin(self, categorical: Tensor) -> Any:
         """Begin what the update of these rows needs besides their gradient, which will come; return it, or None."""
@@ -87,7 +87,8 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Te
     """
     if out is None:
         out = weight.new_empty(categorical.shape[0], categorical.shape[1] * weight.shape[1])
-    loops(weight.device.type).gather(weight, categorical.contiguous(), out)
+    if categorical.numel():
+        loops(weight.device.type).gather(weight, categorical.contiguous(), out)
     return out
 
 
@@ -97,7 +98,7 @@ def summed(categorical: Tensor, gradient: Tensor, rows: int, dim: int, begun: An
 
     `categorical`, `gradient` and `begun` are as an update takes them.
     """
-    sums = gradient.new_zeros(rows, dim)
+    sums = gradient.new_zeros(rows, dim, dtype=torch.float32)
     # SGD with η = -1 adds.
     loops(gradient.device.type).RowUpdate("sgd", sums, {"lr": -1.0}, {}).apply(categorical, gradient, begun)
     return sums

@@ -10,6 +10,8 @@ LAZY_FROM_ROWS = 200_000
 LAZY_FROM_ROWS_IF_THE_SAME = 50_000
 """Where lazy updates give the weights of dense ones: from here on they are a third faster, and worth loading Numba."""
 Width = Annotated[int, Field(ge=1, le=65_536)]
+Precision = Literal["float32", "tf32", "bf16"]
+"""In which precision matrix products are computed; a party's own matter."""
 
 
 class _Config(BaseModel):

@@ -11,7 +11,7 @@ the network that is trained alone to the last bit. Batched matrix products over 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from itertools import repeat
 from typing import Any, Self
@@ -19,6 +19,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from tpsl.models.compiling import compiled, obstacle_to_compiling
+from tpsl.models.computing import computing, products_on
+from tpsl.progress import Notice
 from tpsl.registry import ExtensionError
 
 
@@ -29,12 +32,18 @@ class Members(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self._what, self._draws_nothing = what, False
+        self._to_compile: Notice | None = None
+        self._compiled: list[Callable[..., Any]] = []
         self.register_state_dict_post_hook(_each_in_memory_of_its_own)  # type: ignore[no-untyped-call]
         self.train()
 
     def learning(self) -> Self:
         """Return the halves in the mode of training; to set it walks through all layers, so only where it is not."""
         return self if self.training else self.train()
+
+    def compile_when_learning(self, notice: Notice) -> None:
+        """Have the halves compiled for training, if they can be; if not, one sentence says why."""
+        self._to_compile = notice
 
     def predicting(self) -> Self:
         """Return the halves in the mode of prediction."""
@@ -47,8 +56,13 @@ class Members(nn.Module):
         or repeated to the last bit.
         """
         watched, inputs = self.training and not self._draws_nothing, list(inputs)
+        if self.training and self._to_compile is not None:
+            self._compile(inputs[0], self._to_compile)
+        halves: Iterable[Callable[..., Any]] = self.members
+        if self.training and self._compiled:
+            halves = self._compiled
         before = _generator_states() if watched else []
-        outputs = [self._output(half, given, shapes) for half, given in zip(self.members, inputs, strict=True)]
+        outputs = [self._output(half, given, shapes) for half, given in zip(halves, inputs, strict=True)]
         if watched and not all(map(torch.equal, before, _generator_states())) and self._copies_draw(inputs):
             raise ExtensionError(
                 f"{self._what} draws random numbers from PyTorch's generator in its forward pass, as dropout does: "
@@ -56,6 +70,16 @@ class Members(nn.Module):
             )
         self._draws_nothing |= watched
         return outputs
+
+    def _compile(self, given: Sequence[Tensor], notice: Notice) -> None:
+        """Compile all members, or say why not; all have one shape."""
+        self._to_compile = None
+        with torch.enable_grad(), products_on(given[0].device):
+            reason = obstacle_to_compiling(self.members[0], given)
+        if reason is None:
+            self._compiled = [compiled(member) for member in self.members]
+        else:
+            notice(f"{self._what} is not compiled, but computes as it is: {reason}")
 
     @torch.no_grad()
     def _copies_draw(self, inputs: Sequence[Sequence[Tensor]]) -> bool:
@@ -65,14 +89,17 @@ class Members(nn.Module):
             half(*given)
         return not all(map(torch.equal, before, _generator_states()))
 
-    def _output(self, half: nn.Module, given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+    def _output(self, half: Callable[..., Any], given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
         try:
-            output: Any = half(*given)
+            with products_on(given[0].device):
+                made: Any = half(*given)
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise ExtensionError(f"{self._what} fails on a batch of size {shapes[0][0]} ({reason})") from error
-        if not isinstance(output, Tensor):
-            raise ExtensionError(f"{self._what} returns {type(output).__name__}, not a tensor")
+        if not isinstance(made, Tensor):
+            raise ExtensionError(f"{self._what} returns {type(made).__name__}, not a tensor")
+        is_rounded = made.dtype == torch.bfloat16 and computing().precision == "bf16"
+        output: Tensor = made.float() if is_rounded else made
         if output.dtype != torch.float32 or output.shape not in shapes:
             found = f"{str(output.dtype).removeprefix('torch.')} of shape {list(output.shape)}"
             wanted = " or ".join(str(list(shape)) for shape in shapes)

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops, summed
+from tpsl.models.computing import product_type
 from tpsl.models.layers import padded_width
 from tpsl.models.shard import Shard
 from tpsl.workers import Workers
@@ -102,7 +103,9 @@ class LookUp(torch.autograd.Function):
     ) -> Tensor:
         """Return `[n, F·d + N]`; `numbers` is that of `Touched`."""
         width = rows.shape[1] * weight.shape[1]
-        joined = weight.new_empty(rows.shape[0], width + (0 if numeric is None else numeric.shape[1]))
+        # Beside numbers, rows are the factors of a product and nothing else.
+        dtype, behind = (torch.float32, 0) if numeric is None else (product_type(weight.device), numeric.shape[1])
+        joined = weight.new_empty(rows.shape[0], width + behind, dtype=dtype)
         gather(weight, rows, joined)
         if numeric is not None:
             joined[:, width:] = numeric

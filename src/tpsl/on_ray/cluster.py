@@ -6,6 +6,7 @@ belongs to one party, as its machines do: nothing of another party's is ever han
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from tpsl.registry import use, used
+
+_VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")
 
 
 class RayError(ValueError):
@@ -32,6 +35,15 @@ def require_ray() -> ModuleType:
     except ImportError:
         raise RayError("--ray needs Ray: `pip install 'tpsl[ray]'` gets it") from None
     found: ModuleType = ray
+    return found
+
+
+def ray_data() -> ModuleType:
+    """Return Ray Data, which says nothing here: what matters of it is raised."""
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    found: ModuleType = ray.data
     return found
 
 
@@ -90,14 +102,14 @@ class Surroundings:
     folder: Path
     """The current folder, on a file system that all machines of the cluster see."""
     variables: dict[str, str]
-    """The environment variables of tpsl."""
+    """The environment variables of tpsl, and those by which object storage is reached."""
     modules: tuple[str, ...]
     """The modules that have registered parts (`tpsl --use`)."""
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
         """Return those of the command."""
-        variables = {name: value for name, value in os.environ.items() if name.startswith("TPSL_")}
+        variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
         return cls(Path.cwd(), variables, used())
 
     def enter(self) -> None:

@@ -23,8 +23,8 @@ def read_labels(ray: ModuleType, share: RayWorkers, incoming: Incoming) -> None:
     """
     missing = incoming.missing()
     if missing:
-        for number, tables in stream_tables(ray, share, _batches, missing):
-            incoming.put(missing[number], (_batch(table) for table in tables))
+        for table, parts in zip(missing, stream_tables(ray, share, _batches, missing), strict=True):
+            incoming.put(table, (_batch(part) for part in parts))
 
 
 def _batches(table: LabelTable) -> Iterator[Any]:

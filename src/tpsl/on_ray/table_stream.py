@@ -9,22 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from tpsl.on_ray.cluster import RayWorkers, Surroundings
+from tpsl.on_ray.cluster import RayWorkers, Surroundings, ray_data
 
 _NUMBER = "number of the item"
 
 
 def stream_tables(
     ray: ModuleType, share: RayWorkers, read: Callable[[Any], Iterable[Any]], items: Sequence[Any]
-) -> Iterator[tuple[int, Iterator[Any]]]:
-    """Yield the number of each item that has rows, and the `pa.Table`s that `read` makes of it: all in order.
+) -> Iterator[Iterator[Any]]:
+    """Yield for each item, in order, the `pa.Table`s that `read` makes of it; those are taken before the next item is.
 
     Items are read side by side, a few ahead of what is taken, and again if a process is lost: whoever takes the tables
     gets each row once. How the rows of an item are divided into tables is not that of `read`.
     """
-    context = ray.data.DataContext.get_current()
-    context.execution_options.preserve_order = True
-    numbers = ray.data.from_items([{_NUMBER: number} for number in range(len(items))], override_num_blocks=len(items))
+    data = ray_data()
+    data.DataContext.get_current().execution_options.preserve_order = True
+    numbers = data.from_items([{_NUMBER: number} for number in range(len(items))], override_num_blocks=len(items))
     tables = numbers.map_batches(
         _read,
         fn_kwargs={"here": Surroundings.of_this_process(), "read": read, "given": [ray.put(list(items))]},
@@ -33,9 +33,13 @@ def stream_tables(
         concurrency=share.count_in(ray),
         **share.resources,
     )
-    batches = (part for table in tables.iter_batches(batch_size=None, batch_format="pyarrow") for part in _parts(table))
-    for number, group in groupby(batches, key=lambda part: part[0]):
-        yield number, (table for _, table in group)
+    parts = (part for table in tables.iter_batches(batch_size=None, batch_format="pyarrow") for part in _parts(table))
+    done = 0
+    for number, group in groupby(parts, key=lambda part: part[0]):
+        yield from (iter(()) for _ in range(done, number))  # items without rows
+        yield (table for _, table in group)
+        done = number + 1
+    yield from (iter(()) for _ in range(done, len(items)))
 
 
 def _read(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tpsl.files import make_private_folder, open_private
@@ -37,14 +38,18 @@ class TrainJob:
     run: Path
     """The folder of the run, on a file system that all machines of the cluster see."""
     device: str
+    before: Callable[[ModuleType], None] | None = None
+    """What is done on the cluster before the workers are started; it is given the module `ray`."""
 
     def result(self) -> str:
         """Run the job to its end; return what its first worker has printed as the result."""
         folder = self.run.absolute().with_name(f"{self.run.name}-ray")
         make_private_folder(folder)
-        with connected(), _shown(_log(folder, 0)):
+        with connected() as ray, _shown(_log(folder, 0)):
             from ray.train.torch import TorchTrainer
 
+            if self.before is not None:
+                self.before(ray)
             given = {
                 "surroundings": Surroundings.of_this_process(),
                 "folder": folder,

@@ -123,6 +123,16 @@ class TimeModel:
         }
 
 
+def step_work(rehearsal: Rehearsal) -> dict[str, float]:
+    """Return the processor seconds of a step in a process of each party that takes steps."""
+    found = {}
+    for party, stamps in rehearsal.stamps.items():
+        pairs = [(before, after) for before, after in pairwise(stamps) if before.event == after.event == STEP]
+        if pairs:
+            found[party] = fmean(after.cpu_seconds - before.cpu_seconds for before, after in pairs)
+    return found
+
+
 def _step_seconds(stamps: Sequence[Stamp]) -> float:
     """Return the mean of the steps that follow a step, after the first few; of all steps if there are no such."""
     followed = [(before, after) for before, after in pairwise(stamps) if after.event == STEP]

@@ -12,8 +12,8 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.planning.counts import Counts, rows_for
 from tpsl.planning.memory import peak_bytes
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
-from tpsl.planning.phases import Phases, TimeModel
-from tpsl.planning.rehearsal import Cast, Rehearsal, rehearse
+from tpsl.planning.phases import Phases, TimeModel, step_work
+from tpsl.planning.rehearsal import Deployment, Rehearsal, rehearse
 from tpsl.planning.stand_in import field_counts, stand_in
 from tpsl.planning.traffic import Exchange, exchanges, total
 from tpsl.progress import Progress, no_progress
@@ -35,7 +35,7 @@ class Assumptions:
     """What is planned for."""
 
     rows: int
-    cast: Cast = field(default_factory=Cast)
+    deployment: Deployment = field(default_factory=Deployment)
     network: Network = field(default_factory=Network)
     hour: float = 0.0
     """The price of a machine for an hour; each worker has one."""
@@ -53,6 +53,10 @@ class Prediction:
     """Seconds of each phase."""
     step: float
     """Seconds of a step."""
+    work: Mapping[str, float]
+    """Processor seconds of a step at each party: the slower one is what to make faster."""
+    seconds_here: float
+    """Seconds of all of it on this machine, without a network."""
     to_label: int
     """Bytes on the connections to the label party."""
     from_label: int
@@ -89,11 +93,11 @@ def plan(
     ]
 
 
-def check(prediction: Prediction, cast: Cast, folder: Path, progress: Progress = no_progress) -> Rehearsal:
+def check(prediction: Prediction, deployment: Deployment, folder: Path, progress: Progress = no_progress) -> Rehearsal:
     """Run a predicted job on this machine from beginning to end, and count the bytes of its connections."""
     rows = prediction.counts.rows
     progress(0, 0, f"running the job on {rows:,} records")
-    return rehearse(stand_in(prediction.job, rows, folder / "data", progress), cast, folder, counted=True)
+    return rehearse(stand_in(prediction.job, rows, folder / "data", progress), deployment, folder, counted=True)
 
 
 def _rehearsals(
@@ -104,41 +108,44 @@ def _rehearsals(
         update={"training": job.training.model_copy(update={"epochs": min(_EPOCHS, job.training.epochs)})}
     )
     rows = min(assumed.rows, rows_for(job, _FEW_BATCHES))
-    first = _rehearsed(short, rows, assumed.cast, folder / "first", progress)
+    first = _rehearsed(short, rows, assumed.deployment, folder / "first", progress)
     yield first
     phases = Phases.of(first)
     growth = max(_LEAST_GROWTH, (seconds - first.seconds - phases.programs) / (first.seconds - phases.programs))
     more = min(assumed.rows, math.ceil(growth * rows))
     if more > rows and not isinstance(job.data, OwnData):  # a source has the records that it has
-        yield _rehearsed(short, more, assumed.cast, folder / "second", progress)
+        yield _rehearsed(short, more, assumed.deployment, folder / "second", progress)
 
 
-def _rehearsed(job: Job, rows: int, cast: Cast, folder: Path, progress: Progress) -> Rehearsal:
+def _rehearsed(job: Job, rows: int, deployment: Deployment, folder: Path, progress: Progress) -> Rehearsal:
     progress(0, 0, f"rehearsing {'the hand-over' if job.hands_over else 'split training'} on {rows:,} records")
-    return rehearse(stand_in(job, rows, folder / "data", progress), cast, folder)
+    return rehearse(stand_in(job, rows, folder / "data", progress), deployment, folder)
 
 
 def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) -> Prediction:
-    cast, counts, model = assumed.cast, Counts.of(job, assumed.rows), TimeModel.of(rehearsals)
+    deployment, counts, model = assumed.deployment, Counts.of(job, assumed.rows), TimeModel.of(rehearsals)
     parties, largest = feature_party_names(job.data), rehearsals[-1]
-    crossing = exchanges(job, counts, cast.pairs)
-    to_label, from_label = (total(crossing, to_label=up, connections=cast.pairs * len(parties)) for up in (True, False))
+    crossing = exchanges(job, counts, deployment.pairs)
+    to_label, from_label = (
+        total(crossing, to_label=up, connections=deployment.pairs * len(parties)) for up in (True, False)
+    )
     step = _step_seconds(job, counts, crossing, model, assumed)
     phases = replace(model, step=step).seconds(counts) | {
         "network": _other_transfers(crossing, assumed.network) + ROUND_TRIPS_OF_A_RUN * assumed.network.round_trip
     }
-    fields = field_counts(largest.job, {party: cast.local.get(party, Local()) for party in parties})
-    machines = cast.label_workers + len(parties) * cast.feature_workers
+    fields = field_counts(largest.job, {party: deployment.local.get(party, Local()) for party in parties})
     return Prediction(
         job,
         counts,
         phases,
         step,
+        step_work(largest),
+        sum(model.seconds(counts).values()),
         to_label,
         from_label,
         crossing,
         {party: peak_bytes(largest, party, counts.rows, fields.get(party, 0)) for party in (LABEL_PARTY, *parties)},
-        machines * assumed.hour * sum(phases.values()) / 3600,
+        deployment.machines(len(parties)) * assumed.hour * sum(phases.values()) / 3600,
         assumed.gigabyte * (to_label + from_label) / 1e9,
     )
 
@@ -151,7 +158,7 @@ def _step_seconds(
     up, down = (
         sum(each.bytes for each in crossing if each.topic == topic) / counts.steps for topic in (EMBEDDINGS, GRADIENTS)
     )
-    parts = job.training.micro_batches * assumed.cast.pairs
+    parts = job.training.micro_batches * assumed.deployment.pairs
     return assumed.network.step_seconds(model.step, up, down, job.training.staleness, parts)
 
 

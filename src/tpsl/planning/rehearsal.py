@@ -30,8 +30,9 @@ from tpsl.transport.peers import LABEL_PARTY
 
 _CERTIFICATE_DAYS = 2
 _LOOK_SECONDS = 0.01
-_KILOBYTE = 1024  # of the system's figure for the memory of a process
+_MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024  # of the system's figure for the memory of a process
 
+_TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 _ONLY_OF_THE_REAL_RUN = ("start_from", "vault", "data", "alignment", "metrics_port", "party", "listen", "connect")
 """Keys of a local file that a rehearsal leaves out."""
 _PERMITTED = {"max_epsilon": 1e6, "max_delta": 1.0, "not_private": True}
@@ -43,7 +44,7 @@ class RehearsalFailed(ValueError):
 
 
 @dataclass(frozen=True)
-class Cast:
+class Deployment:
     """How the parties of a job run: each one's local file, and its number of workers."""
 
     local: Mapping[str, Local] = field(default_factory=dict)
@@ -53,6 +54,10 @@ class Cast:
     def workers(self, party: str) -> int:
         """Return the number of processes that a party trains with."""
         return self.label_workers if party == LABEL_PARTY else self.feature_workers
+
+    def machines(self, feature_parties: int) -> int:
+        """Return how many machines there are if each worker has one."""
+        return self.label_workers + feature_parties * self.feature_workers
 
     @property
     def pairs(self) -> int:
@@ -83,41 +88,41 @@ class Rehearsal:
         return feature_party_names(self.job.data)[0] if self.job.hands_over else LABEL_PARTY
 
 
-def rehearse(job: Job, cast: Cast, folder: Path, *, counted: bool = False) -> Rehearsal:
+def rehearse(job: Job, deployment: Deployment, folder: Path, *, counted: bool = False) -> Rehearsal:
     """Run a job once, from the first command to the end of the last, with everything in a new folder.
 
     Where its bytes are `counted`, connections take a way through a relay.
     """
     make_private_folder(folder)
-    stage = _Stage(job, cast, folder)
+    commands = _Commands(job, deployment, folder)
     with ExitStack() as stack:
-        relay = stack.enter_context(CountingRelay(stage.ports)) if counted else None
+        relay = stack.enter_context(CountingRelay(commands.ports)) if counted else None
         begun = time.monotonic()
-        commands = [stage.label(), *stage.features(stage.ports if relay is None else relay.ports)]
-        running = [stack.enter_context(_started(party, words, folder)) for party, words in commands]
+        given = [commands.label(), *commands.features(commands.ports if relay is None else relay.ports)]
+        running = [stack.enter_context(_started(party, words, folder)) for party, words in given]
         if relay is not None:
-            stage.wait_for_label(running)
+            commands.wait_for_label(running)
             relay.open()
         while any(process.peak_bytes is None for process in running):
             _look_at(running)
         carried = None if relay is None else relay.carried
     return Rehearsal(
         job,
-        Counts.of(job, stage.records()),
+        Counts.of(job, commands.records()),
         begun,
         max(process.ended for process in running) - begun,
-        {process.party: stamps_in(stage.stamps(process.party)) for process in running},
+        {process.party: stamps_in(commands.stamps(process.party)) for process in running},
         {process.party: process.peak_bytes or 0 for process in running},
         carried,
     )
 
 
-class _Stage:
+class _Commands:
     """The files of a rehearsal, and the commands that read them."""
 
-    def __init__(self, job: Job, cast: Cast, folder: Path) -> None:
-        self._cast, self._folder, self._features = cast, folder, feature_party_names(job.data)
-        self.ports = free_ports(cast.label_workers)
+    def __init__(self, job: Job, deployment: Deployment, folder: Path) -> None:
+        self._deployment, self._folder, self._features = deployment, folder, feature_party_names(job.data)
+        self.ports = free_ports(deployment.label_workers)
         self._job_file = folder / "job.yaml"
         self._job_file.write_text(job.to_yaml(), encoding="utf-8")
         party_folders(folder / "certificates", [LABEL_PARTY, *self._features], _CERTIFICATE_DAYS)
@@ -151,7 +156,7 @@ class _Stage:
         return self._folder / f"run-{party}"
 
     def _command(self, party: str, settings: Mapping[str, object]) -> list[str]:
-        local = self._cast.local.get(party, Local()).model_dump(mode="json", exclude_none=True)
+        local = self._deployment.local.get(party, Local()).model_dump(mode="json", exclude_none=True)
         own = {key: value for key, value in local.items() if key not in _ONLY_OF_THE_REAL_RUN}
         places = {
             "certificates": str(self._folder / "certificates" / party),
@@ -160,8 +165,9 @@ class _Stage:
         }
         file = self._folder / f"{party}.yaml"
         file.write_text(as_yaml({**own, **places, **settings, "party": party}), encoding="utf-8")
-        workers = self._cast.workers(party)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+        workers = self._deployment.workers(party)
+        # After -- nothing is an option of torchrun, even if it looks like one.
+        torchrun = [sys.executable, *_TORCHRUN, "--nproc-per-node", str(workers), "--"]
         return [
             *(torchrun if workers > 1 else []),
             *(str(Path(sys.executable).with_name("tpsl")), "--use", stopwatch.__name__),
@@ -197,7 +203,7 @@ class _Process:
         found, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if not found:
             return
-        self.ended, self.peak_bytes = time.monotonic(), usage.ru_maxrss * _KILOBYTE
+        self.ended, self.peak_bytes = time.monotonic(), usage.ru_maxrss * _MEMORY_UNIT
         self._process.returncode = os.waitstatus_to_exitcode(status)
         if self._process.returncode:
             raise RehearsalFailed(f"the rehearsal of {self.party} failed: {self._last_words()}")

@@ -3,9 +3,10 @@ block."""
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from tpsl.tables.lines import COMPRESSIONS, LineStream
 from tpsl.tables.locations import Location, StoredFile, files_of, is_there
 
 Item = TypeVar("Item")
+_Piece = tuple[Any, int, int | None]
+"""A `pa.Table`; bytes of the file that were read; the record whose line has no end."""
 
 BLOCK_BYTES = 1 << 22
 BLOCK_ROWS = 1 << 16
@@ -152,10 +155,13 @@ def read_blocks(
     """
     files, done = files_of(location), 0
     sizes = [file.size for file in files]
+    others = _readers.get() if all(is_parquet(file.name) for file in files) else None
+    theirs = None if others is None else others(files, columns)
     for file, earlier in zip(files, accumulate(sizes, initial=0), strict=False):
         before = done
+        pieces = _blocks(file, columns, dialect, rows, before) if theirs is None else _pieces(file, next(theirs))
         with _readable(file.name):
-            for found, position, unfinished in read_ahead(_blocks(file, columns, dialect, rows, before)):
+            for found, position, unfinished in read_ahead(pieces):
                 found = found if rows is None else found[: rows - done]
                 if len(found):
                     arrays = {name: _one_array(found[name]) for name in columns}
@@ -170,6 +176,35 @@ def read_blocks(
         raise DataError(f"{location}: rows: {rows} records were asked for, there are {done}")
 
 
+Readers = Callable[[Sequence[StoredFile], list[str]], Iterator[Iterator[Any]]]
+"""Yield for each Parquet file, in order, the `pa.Table`s of these columns; they are taken before the next file's."""
+
+_readers: ContextVar[Readers | None] = ContextVar("who reads Parquet files for this process", default=None)
+
+
+@contextmanager
+def parquet_read_by(readers: Readers) -> Iterator[None]:
+    """Have others read the Parquet files of tables until the block ends; they call `read_parquet` for each."""
+    before = _readers.set(readers)
+    try:
+        yield
+    finally:
+        _readers.reset(before)
+
+
+def read_parquet(file: StoredFile, columns: list[str]) -> Iterator[Any]:
+    """Yield these columns of a Parquet file as `pa.Table`s of a few records each."""
+    with _readable(file.name):
+        yield from (table for table, _, _ in _parquet_blocks(file, columns))
+
+
+def _pieces(file: StoredFile, tables: Iterator[Any]) -> Iterator[_Piece]:
+    """Yield what others have read of a file, in blocks as those that are read here."""
+    for table in tables:
+        for start in range(0, len(table), BLOCK_ROWS):
+            yield table.slice(start, BLOCK_ROWS), file.size, None
+
+
 def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
     """Yield items; a thread makes the next one in the meantime."""
     with ThreadPoolExecutor(1, "reads ahead") as thread:
@@ -177,10 +212,6 @@ def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
         while (item := coming.result()) is not None:
             coming = thread.submit(next, items, None)
             yield item
-
-
-_Piece = tuple[Any, int, int | None]
-"""A `pa.Table`; bytes of the file that were read; the record whose line has no end."""
 
 
 def _blocks(file: StoredFile, columns: list[str], dialect: Dialect, rows: int | None, before: int) -> Iterator[_Piece]:

@@ -123,9 +123,13 @@ def _require_rows_of_their_own(job: Job, party: str, config: ModelConfig, place:
     """Raise unless the rows of a party's table can be updated each on its own, where they are."""
     optimizer = _optimizer_of(job, party)
     if config.embedding_updates != "lazy":
-        raise ExtensionError(f"the table of {party} has dense updates: set model.embedding_updates to lazy to shard it")
+        raise ExtensionError(
+            f"the table of {party} has dense updates, a sharded one has lazy ones: "
+            "set model.embedding_updates to lazy, or tables to replicated"
+        )
     if not optimizer.is_tested:
-        raise ExtensionError(f"sharded tables are updated by sgd, adagrad or adam as they are, not by {optimizer.name}")
+        name = f"{optimizer.name}{' with arguments' if optimizer.arguments else ''}"
+        raise ExtensionError(f"sharded tables are updated by sgd, adagrad or adam as they are, not by {name}")
     if job.training.pretrain is not None and party != LABEL_PARTY:
         raise ExtensionError(f"with training.pretrain one worker of {party} needs the whole table: do not shard it")
     if not has_loops(place.device.type if place.device else "cpu"):

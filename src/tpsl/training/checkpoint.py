@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tpsl.files import draft_of, make_private_folder, replaced, sync_folder, write_durably
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.sharded_table import shards_of
-from tpsl.training.tensor_file import Piece, ShardOf, is_intact, read_tensors, write_tensors
+from tpsl.training.tensor_file import Piece, ShardOf, is_intact, read_tensors, whole, write_tensors
 from tpsl.workers import ALONE, Workers
 
 BEST = "best"
@@ -146,7 +146,7 @@ def write_weights(path: Path, half: nn.Module, workers: Workers = ALONE) -> None
         write_tensors(draft, weights, shards.get, workers)
 
 
-def read_weights(path: Path, error: type[ValueError], shard_of: ShardOf = {}.get) -> dict[str, Tensor]:
+def read_weights(path: Path, error: type[ValueError], shard_of: ShardOf = whole) -> dict[str, Tensor]:
     """Return the tensors of a file of weights; one that cannot be read, or is damaged, is this error."""
     try:
         return read_tensors(path, shard_of)

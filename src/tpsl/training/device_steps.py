@@ -3,12 +3,16 @@
 Features, noisy labels and the order of an epoch lie on the device. Several steps (gathering, both halves, perturbation,
 updates) are captured once as a CUDA graph, which is then only replayed. Captured or not, a step runs the same kernels
 on the same memory: the parties' own weights and states. So a resumed run has the weights of an unbroken one to the bit.
+
+A half that a party brings itself may do what no graph can hold: look at numbers that are on the device. It is tried
+before a graph is captured, and if so one notice says it and steps are launched one by one.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,7 +27,7 @@ from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.transport.checks import NOT_FINITE, BadMessage
 from tpsl.transport.rounding import rounded
 
-_AT_ONCE = 16
+STEPS_AT_ONCE = 16
 """Steps in the largest graph; from one graph to the next the device idles for some microseconds."""
 _AHEAD = 4
 """Graphs that may wait for the device; with more of them, progress would be shown long before there is any."""
@@ -42,6 +46,9 @@ class DeviceSteps:
         self._sizes: set[int] = set()
         """Batches of these sizes have been trained on: what they need is compiled and loaded."""
         self._prepared, self._untimed = 0.0, 0
+        brings_halves = any(role.own.bottom or role.own.top for role in (label, *features))
+        self._can_capture: bool | None = None if brings_halves else True
+        """None: it has to be tried."""
 
     def close(self) -> None:
         """Free the graphs, and let nothing be sorted any more."""
@@ -81,7 +88,8 @@ class DeviceSteps:
         epoch_end = start - start % plan.batches_per_epoch + plan.batches_per_epoch
         full = min(stretch.stop, epoch_end - (1 if plan.rows % plan.batch_size else 0))
         while start < stretch.stop:
-            count = _AT_ONCE if plan.batch_size in self._sizes and start + _AT_ONCE <= full else 1
+            at_once = self._can_capture and plan.batch_size in self._sizes and start + STEPS_AT_ONCE <= full
+            count = STEPS_AT_ONCE if at_once else 1
             yield range(start, start + count)
             start += count
 
@@ -96,6 +104,12 @@ class DeviceSteps:
             self._sizes.add(len(given))
             self._untimed += len(given)
             return
+        if self._can_capture is None:
+            self._try_out(given)
+            return
+        if not self._can_capture:
+            self._compute([given])
+            return
         if (kind := (len(steps), len(given))) not in self._graphs:
             with self._preparing():
                 self._graphs[kind] = self._captured(len(steps), given)
@@ -104,6 +118,22 @@ class DeviceSteps:
         graph.replay()
         for optimizer in self._optimizers:
             optimizer.count(len(steps))
+
+    def _try_out(self, given: Records) -> None:
+        """Take a step without a graph, and find out whether any half waits for the device in it."""
+        with self._preparing(), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                self._compute([given])
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            self._stream.synchronize()
+        self._untimed += len(given)
+        self._can_capture = not any("synchronizing CUDA operation" in str(each.message) for each in said)
+        if not self._can_capture:
+            reason = "a half of a party's own waits for the device in its forward or backward pass"
+            self._label.setup.watching.notice(f"a step on the GPU takes longer than it could: {reason}")
 
     def _captured(self, steps: int, like: Records) -> tuple[torch.cuda.CUDAGraph, Records]:
         """Return a graph of n steps, and the memory from which it reads their records; nothing is computed yet."""

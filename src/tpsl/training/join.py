@@ -60,7 +60,10 @@ def join(
     if job.hands_over:
         require_alone(job, start)
         own = parts_of_both(party, local.own_parts())
-    setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching, search, start, workers=workers)
+    run = RunFolder(run_path)
+    setup = RunSetup(
+        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
+    )
     with setup.held(list(own), moved=True):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tpsl.data.config import AvazuData, CriteoData, DataPath, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
+from tpsl.models.config import Precision
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns
 from tpsl.training.own_parts import Factory, OwnParts
@@ -141,9 +142,13 @@ class Local(BaseModel):
     )
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
-    precision: Literal["float32", "tf32"] = Field(
+    precision: Precision = Field(
         "float32",
-        description="On a GPU, 'tf32' rounds the factors of matrix products to 11 significant bits: twice as fast.",
+        description="Matrix products: 'bf16' rounds their factors to 8 significant bits, 'tf32', on a GPU, to 11. Both "
+        "are about twice as fast as 'float32'.",
+    )
+    compile: bool = Field(
+        False, description="Have PyTorch compile this party's own halves, which takes some seconds at the start."
     )
     tables: Literal["replicated", "sharded"] = Field(
         "replicated",
@@ -177,9 +182,16 @@ class Local(BaseModel):
         """Return the parts that this party brings itself."""
         return OwnParts(inputs=self.inputs, bottom=self.bottom, top=self.top)
 
-    def metrics_address(self) -> tuple[str, int] | None:
-        """Return where metrics are served: host and port; None: nowhere."""
-        return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
+    def metrics_address(self, workers: Workers) -> tuple[str, int] | None:
+        """Return where a worker serves metrics, host and port; None: nowhere. Of those on a machine the first does."""
+        if self.metrics_port is None or workers.number_on_machine:
+            return None
+        return self.metrics_host, self.metrics_port
+
+    @property
+    def shards_tables(self) -> bool:
+        """Whether the rows of this party's embedding table are divided over its workers."""
+        return self.tables == "sharded"
 
     def starting_point(self) -> StartingPoint | None:
         """Return what training begins with; None: weights from the job's seed."""

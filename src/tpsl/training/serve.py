@@ -57,7 +57,9 @@ def serve(
         records = load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records
         job = settled(job, len(records.train), watching.notice)
     device, start, run = torch.device(local.device), local.starting_point(), RunFolder(run_path)
-    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
+    setup = RunSetup(
+        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
+    )
     if not job.hands_over:
         return _serve(setup, local, _Port(setup, local, insecure_loopback))
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others

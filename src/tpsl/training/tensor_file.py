@@ -36,6 +36,10 @@ _AT_ONCE = 1 << 24
 """Bytes."""
 
 
+def whole(name: str) -> None:
+    """Return that a worker has all rows, whatever the tensor."""
+
+
 class Piece(NamedTuple):
     """Bytes of a file, from `start` to before `stop`, that one worker has written, and their SHA-256."""
 
@@ -52,7 +56,7 @@ class _Placed(NamedTuple):
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], shard_of: ShardOf = {}.get, workers: Workers = ALONE
+    path: Path, tensors: Mapping[str, Tensor], shard_of: ShardOf = whole, workers: Workers = ALONE
 ) -> list[Piece]:
     """Write a file durably, by all workers together; return the pieces that make it up, in their order.
 
@@ -75,7 +79,7 @@ def write_tensors(
     return _of_all(pieces, workers) if shards else pieces
 
 
-def read_tensors(path: Path, shard_of: ShardOf = {}.get) -> dict[str, Tensor]:
+def read_tensors(path: Path, shard_of: ShardOf = whole) -> dict[str, Tensor]:
     """Return the tensors of a file, of shards only their rows; the others are not read.
 
     Tensors of another number of rows than the whole that a shard is of are a RuntimeError, as when PyTorch loads them.

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from tpsl.data.dataset import Dataset
+from tpsl.models.computing import Computing, compute, computing
 from tpsl.processes import end_with_parent
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
@@ -88,7 +89,9 @@ class ProcessesHere:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_IMPORTED_ONCE)
         given = SharedObjects(list(runs))
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_start_worker, initargs=(given,))
+        pool = ProcessPoolExecutor(
+            self.workers, mp_context=context, initializer=_start_worker, initargs=(given, computing())
+        )
         try:
             yield lambda number: pool.submit(_run, number)
         finally:
@@ -121,8 +124,9 @@ _given: list[Callable[[], object]] = []
 """What this process is given to do, if it is a worker: all tasks in their order."""
 
 
-def _start_worker(given: Any) -> None:
+def _start_worker(given: Any, how: Computing) -> None:
     torch.set_num_threads(1)
+    compute(how)
     _given[:] = given
     end_with_parent()
 

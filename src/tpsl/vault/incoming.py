@@ -22,13 +22,21 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from tpsl.files import make_private_folder, open_private, remove_drafts, sync_folder
+from tpsl.files import (
+    DiskFull,
+    make_private_folder,
+    naming_what_does_not_fit,
+    open_private,
+    remove_drafts,
+    sync_folder,
+)
 from tpsl.processes import end_with_parent
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.locations import Location, StoredFile, Url, files_of
 from tpsl.vault.blocks import Block
-from tpsl.vault.errors import VaultBusy, VaultError
+from tpsl.vault.errors import VaultBusy, VaultError, disk_full
+from tpsl.vault.file_system import require_local
 from tpsl.vault.portions import Portion, Stretch, portions_of
 from tpsl.vault.storage import INCOMING
 from tpsl.vault.tables import Batch, LabelTable
@@ -63,8 +71,12 @@ class Incoming:
                 self._sizes[path] = file.size
 
     def __enter__(self) -> Self:
+        require_local(self._vault)
         self._is_new = not self._vault.exists()
-        make_private_folder(self._folder)
+        try:
+            make_private_folder(self._folder)
+        except OSError as error:
+            raise VaultError(f"nothing can be stored at {self._vault}: {error.strerror}") from error
         self._lock = os.open(self._folder, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,7 +108,7 @@ class Incoming:
         """
         missing, total = self.missing(), sum(self._sizes.values())
         done = total - sum(self._sizes[table.path] for table in missing)
-        processes = min(processes or len(os.sched_getaffinity(0)), len(missing))
+        processes = min(processes or os.cpu_count() or 1, len(missing))
         for table in self._read_here(missing) if processes < 2 else self._read_side_by_side(missing, processes):
             done += self._sizes[table.path]
             self._progress(done, total, f"reading {table.path.name}")
@@ -162,7 +174,7 @@ def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes
     """Write the records of a file, checked and in canonical form; a part is there whole or not at all."""
     draft = part.with_name(f".{part.name}.{os.getpid()}.new")
     try:
-        with open_private(draft, "wb") as file:
+        with naming_what_does_not_fit(part), open_private(draft, "wb") as file:
             with pa.ipc.new_stream(file, _COLUMNS) as stream:
                 for portion in portions_of(batches, classes, str(table.path)):
                     records = portion.records
@@ -178,6 +190,8 @@ def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes
             os.fsync(file.fileno())
         draft.replace(part)
         sync_folder(part.parent)
+    except DiskFull as error:
+        raise disk_full(part.parent.parent) from error
     finally:
         draft.unlink(missing_ok=True)
 

@@ -18,12 +18,13 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
-from tpsl.vault import blocks, id_index, lookalikes
+from tpsl.vault import blocks, id_index, lookalikes, witness
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
+from tpsl.vault.file_system import require_local
 
 DATABASE = "vault.sqlite"
 INCOMING = "incoming"
@@ -67,6 +68,7 @@ _TABLES = {
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
     "lookalikes": lookalikes.SCHEMA,
+    "witness": witness.SCHEMA,
 }
 
 
@@ -75,6 +77,7 @@ def require_free(folder: Path) -> None:
 
     A folder with nothing but an unfinished creation in it (a killed process) is taken over.
     """
+    require_local(folder)
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -107,6 +110,7 @@ def connect(folder: Path) -> sqlite3.Connection:
         raise VaultError(f"there is no vault at {folder}: no such folder")
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
+    require_local(folder)
     with sqlite_errors(folder):
         connection = sqlite3.connect(
             f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
@@ -120,6 +124,19 @@ def connect(folder: Path) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
+    """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing."""
+    if copy.exists() and (not copy.is_dir() or any(copy.iterdir())):
+        raise VaultError(f"{copy} exists and is not empty, so no vault can be copied there")
+    create_file(copy)
+    try:
+        with sqlite_errors(folder), closing(connect(copy)) as target:
+            connection.backup(target)
+    except BaseException:
+        (copy / DATABASE).unlink(missing_ok=True)
+        raise
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:

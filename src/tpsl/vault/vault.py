@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying
+from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying, witness
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
@@ -104,14 +104,20 @@ class Vault:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Self:
+    def open(cls, path: str | PathLike[str], *, of_any_age: bool = False) -> Self:
         """Open an existing vault; what a killed process left unfinished is undone first.
 
-        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases.
+        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases. One that is
+        older than its witness (`witness`) is a `VaultError`, unless it may be `of_any_age`, to be verified.
         """
         connection = storage.connect(Path(path))
         try:
-            return cls(Path(path), connection)
+            opened = cls(Path(path), connection)
+            if not of_any_age:
+                with storage.reading(connection, Path(path)):
+                    witness.require_newest(connection)
+                    witness.attest(connection)
+            return opened
         except BaseException:
             connection.close()
             raise
@@ -156,6 +162,14 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._find(ids) >= 0
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """All or nothing; when it ends, what was done is durable, and the witness knows of it."""
+        with storage.writing(self._connection, self.path):
+            yield
+        with storage.reading(self._connection, self.path):
+            witness.attest(self._connection)
+
     def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
         with storage.reading(self._connection, self.path):
@@ -178,7 +192,7 @@ class Vault:
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
-        with storage.writing(self._connection, self.path):
+        with self._writing():
             added = adding.add(self._connection, self.path, self.classes, _portions(batches, self.classes))
         if isinstance(batches, Incoming):
             batches.clear()
@@ -204,7 +218,7 @@ class Vault:
         before anything is drawn: by default a δ above 1/records, and a draw for an id that looks like another one.
         """
         planned = self._planned(mechanism, draws, seed)
-        with storage.writing(self._connection, self.path):
+        with self._writing():
             positions = None if ids is None else self._positions(ids)
             policy.check(self._total(positions, planned), count_records(self._connection))
             return releasing.release(
@@ -267,7 +281,7 @@ class Vault:
         anything is drawn. A plan of several releases is asked for as a whole with the first one.
         """
         planned = PlannedStatistic(plan, self.classes)
-        with storage.writing(self._connection, self.path):
+        with self._writing():
             request = StatisticRequest(self._connection, planned, self._positions(ids))
             return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
 
@@ -422,6 +436,15 @@ class Vault:
             return total_of_people(self._connection, at, planned)
         wanted = releasing.wanted_positions(count_records(self._connection), positions)
         return totals.total_spent(self._connection, wanted, planned)
+
+    def appoint_witness(self, path: str | PathLike[str]) -> None:
+        """Have a file elsewhere know from now on how far the ledger has come: an older copy is then not opened."""
+        with self._writing():
+            witness.appoint(self._connection, Path(path))
+
+    def back_up(self, folder: str | PathLike[str]) -> None:
+        """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
+        storage.back_up(self._connection, self.path, Path(folder))
 
     def verify(self, progress: Progress = no_progress) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.

@@ -10,6 +10,7 @@ import torch
 
 from tpsl.bench.contenders.turns import Turns
 from tpsl.bench.shape import Shape
+from tpsl.models.computing import Computing, compute
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train
 
@@ -31,7 +32,9 @@ def main() -> None:
     """Train the job in turns, in a run in the working directory."""
     shape = Shape.read(Path(sys.argv[1]))
     torch.set_num_threads(shape.threads)
-    job = shape.job(**json.loads(sys.argv[2]))
+    settings = json.loads(sys.argv[2])
+    compute(Computing(settings.pop("precision", "float32")))
+    job = shape.job(**settings)
     device = torch.device(shape.device)
     train(job, Path("run"), data=shape.records(), device=device, watching=Watching(TakesTurns(device)))
 

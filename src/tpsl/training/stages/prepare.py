@@ -8,8 +8,10 @@ from torch import Tensor
 from tpsl.data.features import Features
 from tpsl.data.source import Inputs
 from tpsl.files import write_atomically
+from tpsl.models.computing import computing
+from tpsl.models.members import Members
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import wide
 from tpsl.training.stages.early_stopping import epochs_of_network
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
@@ -27,6 +29,7 @@ async def label(role: LabelRole) -> None:
     role.party = role.make_party(
         role.job, list(role.channels), role.records.classes, role.noisy(), features, role.own, role.setup.place
     )
+    compile_own_halves(role)
     role.restore()
     if role.workers.is_first:
         role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
@@ -41,6 +44,7 @@ async def feature(role: FeatureRole) -> None:
     role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.place)
     if not role.done and role.setup.start is None and role.job.training.pretrain is not None:
         load_pretrained(role.party.bottom, pretrained(role))
+    compile_own_halves(role)
     role.restore()
     role.close()
     if recorded := role.setup.record_steps:
@@ -51,6 +55,14 @@ async def feature(role: FeatureRole) -> None:
             steps_before=steps,
             records_before=role.schedule.records(steps),
         )
+
+
+def compile_own_halves(role: Role) -> None:
+    """Have the halves compiled that a party brings itself, if this process is to compile."""
+    brought = {"top": role.own.top, "bottom": role.own.bottom}
+    for name, (half, _) in role.halves.items():
+        if computing().compiled and brought[name] is not None and isinstance(half, Members):
+            half.compile_when_learning(role.setup.watching.notice)
 
 
 def pretrained(role: FeatureRole) -> dict[str, Tensor]:

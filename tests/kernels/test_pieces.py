@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tpsl.models.pieces import PlainSGD, pieces
+from tpsl.kernels.pieces import PlainSGD, pieces
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
