@@ -46,6 +46,7 @@ def taken(values: Column, rows: Rows) -> Column:
     found = empty(len(rows), values.dtype)
     for part in parts(len(rows)):
         found[part] = values[rows[part]]
+    _release(found, values, rows)
     return found
 
 
@@ -54,6 +55,7 @@ def counting(rows: int) -> Rows:
     found = empty(rows, np.int64)
     for part in parts(rows):
         found[part] = np.arange(part.start, part.stop)
+    _release(found)
     return found
 
 
@@ -73,7 +75,14 @@ def others(rows: int, left_out: Rows) -> Rows:
         here = np.flatnonzero(~left[part]) + part.start
         found[done : done + len(here)] = here
         done += len(here)
+    _release(found)
     return found
+
+
+def _release(*columns: Column) -> None:
+    """Take columns in files out of this process's memory until they are needed again."""
+    for column in columns:
+        arrays.release_pages(column)
 
 
 class TextStack:
@@ -106,6 +115,7 @@ class TextStack:
         narrow, begins = empty(self._count + 1, np.int32), np.frombuffer(wide, np.int64)
         for part in parts(self._count + 1):
             narrow[part] = begins[part]
+        _release(narrow)
         return pa.Array.from_buffers(pa.string(), self._count, [None, pa.py_buffer(narrow), content])
 
     def _write(self) -> None:
