@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -29,23 +30,26 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
+from tpsl.cli.main import main as tpsl
+from tpsl.data import arrays
 from tpsl.transport.certificates import create_authority, issue
 
 NUMBERS, CATEGORIES, FILES = 13, 26, 16
 CHUNK_ROWS = 1 << 18
 BATCH = 8192
 
-PROGRAM = """
-import resource, sys
-cap, in_memory = int(float(sys.argv.pop(1))), sys.argv.pop(1) == "in memory"
-if cap:
-    resource.setrlimit(resource.RLIMIT_DATA, (cap, cap))
-from tpsl.data import arrays
-if in_memory:
-    arrays.LARGE_BYTES = 1 << 50
-from tpsl.cli.main import main
-main()
-"""
+PARTY = "party"
+"""What the arguments of a process begin with that is one of the parties."""
+
+
+def be_a_party(cap: str, where: str, *command: str) -> None:
+    """Run a command of `tpsl` with a limit on memory (0: none)."""
+    if float(cap):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(float(cap)),) * 2)
+    if where == "in memory":
+        arrays.LARGE_BYTES = 1 << 50
+    sys.argv = ["tpsl", *command]
+    tpsl()
 
 
 def generate(folder: Path, rows: int) -> None:
@@ -106,14 +110,14 @@ class Watched:
         party = role.split()[0]
         self.run = folder / f"run-{party}-{where.replace(' ', '-')}"
         common = ["--certs", folder / f"certs-{party}", "--out", self.run, "--log", "none"]
-        command = [PROGRAM, cap, where, *role.split(), job, *common, *options]
+        command = [__file__, PARTY, cap, where, *role.split(), job, *common, *options]
         environment = os.environ | {
             "TPSL_CACHE": str(folder / "cache"),
             "TPSL_VAULTS": str(folder / f"vaults-{where.replace(' ', '-')}"),
             "ARROW_DEFAULT_MEMORY_POOL": "system",  # others take address space ahead, which RLIMIT_DATA counts
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-c", *map(str, command)], env=environment, stdout=subprocess.DEVNULL
+            [sys.executable, *map(str, command)], env=environment, stdout=subprocess.DEVNULL
         )
         self.own = self.all = 0
         self._watching = threading.Thread(target=self._watch)
@@ -191,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    be_a_party(*sys.argv[2:]) if sys.argv[1:2] == [PARTY] else main()

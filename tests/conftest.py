@@ -7,6 +7,7 @@ says that skipping is not acceptable.
 import base64
 import functools
 import gc
+import itertools
 import json
 import logging
 import multiprocessing
@@ -283,16 +284,16 @@ def tcp_proxy() -> Iterator[Callable[[str], TcpProxy]]:
 class ObjectStorage:
     """An S3-compatible server on this machine; PyArrow, fsspec and other processes find it by the environment."""
 
+    _numbers = itertools.count(1)  # all servers of a process have the same buckets
+
     def __init__(self, endpoint: str) -> None:
         from pyarrow import fs
 
         self._files = fs.S3FileSystem(endpoint_override=endpoint, region="us-east-1", allow_bucket_creation=True)
-        self._buckets = 0
 
     def put(self, content: dict[str, bytes]) -> str:
         """Put objects, by their names, into a new bucket and return its URL."""
-        self._buckets += 1
-        bucket = f"bucket-{self._buckets}"
+        bucket = f"bucket-{next(self._numbers)}"
         self._files.create_dir(bucket)
         for name, data in content.items():
             with self._files.open_output_stream(f"{bucket}/{name}") as file:

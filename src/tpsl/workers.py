@@ -19,8 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpsl.files import shortened
-
 _PATIENCE = timedelta(days=30)
 """How long a worker waits for another: it may be waiting for a peer. One that has died is noticed at once."""
 _BETWEEN_LOOKS = 0.005
@@ -61,7 +59,7 @@ class Workers:
         if not group.is_initialized():
             if int(os.environ.get("WORLD_SIZE", "1")) == 1:
                 return ALONE
-            group.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=_PATIENCE)
+            _meet("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
         if device == "cuda":
             torch.cuda.set_device(on_machine)
         return cls(group.get_rank(), group.get_world_size(), on_machine)
@@ -183,6 +181,42 @@ ALONE = Workers(0, 1)
 """A party of one process: nothing is exchanged, and `torch.distributed` is not used."""
 
 
+def _meet(backend: str) -> None:
+    """Begin the process group of the workers that were started together.
+
+    The store at which they meet is that of `torchrun` and outlives them: what was written there before a restart is
+    not for those that were started after it. So each group writes under the number of its start.
+    """
+    import torch.distributed as group
+    from torch.distributed.rendezvous import rendezvous
+
+    store, number, count = next(rendezvous("env://", timeout=_PATIENCE))
+    start = _number_of_start(group.PrefixStore("tpsl starts", store), number, count)
+    own = group.PrefixStore(f"tpsl start {start}", store)
+    group.init_process_group(backend, store=own, rank=number, world_size=count, timeout=_PATIENCE)
+
+
+def _number_of_start(store: Any, number: int, count: int) -> int:
+    """Return how often the workers were started, the same at all that were started together.
+
+    The first worker counts. Another one joins a start that it has not joined before, in an earlier life, and goes with
+    it when the first worker has seen all others there.
+    """
+    if number == 0:
+        start: int = store.add("number", 1)
+        while not all(store.add(f"{start}: {other} is there", 0) for other in range(1, count)):
+            time.sleep(_BETWEEN_LOOKS)
+        store.set(f"{start}: all are there", "yes")
+        return start
+    start, is_mine = 0, False
+    while not (is_mine and store.check([f"{start}: all are there"])):
+        time.sleep(_BETWEEN_LOOKS)
+        newest = store.add("number", 0)
+        if newest > start:
+            start, is_mine = newest, store.add(f"{newest}: {number} is there", 1) == 1
+    return start
+
+
 @contextmanager
 def _together() -> Iterator[Any]:
     """Give what talks to the other workers, whose loss is said in a sentence."""
@@ -191,7 +225,7 @@ def _together() -> Iterator[Any]:
     try:
         yield group
     except RuntimeError as error:
-        raise WorkerLost(f"another worker of this party has ended: {shortened(str(error))}") from error
+        raise WorkerLost("another worker of this party has ended, or cannot be reached") from error
 
 
 def _as_bytes(rows: Tensor) -> Tensor:

@@ -90,6 +90,18 @@ def test_a_json_log_ends_with_the_error() -> None:
     assert objects(written)[-1]["reason"] == "interrupted"
 
 
+def test_a_worker_that_is_not_the_first_tells_only_what_ends_it() -> None:
+    live, written = log(log_json=True, only_errors=True, every=0.01)
+    with pytest.raises(ValueError, match="broken"), live:
+        live.notice("nobody reads this")
+        live.event("epoch", epoch=1)
+        live.at_step(3, 10, 30)
+        wait_until(lambda: live.state.progress[0] == 3)
+        raise ValueError("broken")
+    (told,) = objects(written)
+    assert (told["event"], told["reason"]) == ("error", "broken")
+
+
 def test_progress_comes_every_few_seconds_and_only_if_there_is_any() -> None:
     live, written = log(log_json=True, every=0.01)
     with live:

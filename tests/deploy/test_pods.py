@@ -1,7 +1,8 @@
 """The pods as processes: commands, environment, mounts, probes and signals are those of the manifests.
 
 What a cluster does is done here: volumes are folders, whose paths take the place of the mount paths, services are
-ports of this machine, and what watches over pods is the test.
+ports of this machine, and what watches over pods is the test. `torchrun` and `tpsl` are the installed programs, forked
+from a process that has imported PyTorch already.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import csv
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import socket
@@ -36,8 +38,10 @@ Manifest = dict[str, Any]
 class Cluster:
     """One party's cluster: its claims and Secrets are folders, its network is this machine."""
 
-    def __init__(self, folder: Path, certificates: Path, addresses: dict[str, str]) -> None:
+    def __init__(self, folder: Path, certificates: Path, addresses: dict[str, str], second: str) -> None:
         self.folder, self.certificates, self.addresses = folder, certificates, addresses
+        self.second = second
+        """The port for metrics of a second pod: in a cluster it would have an address of its own."""
         self.claims = folder / "claims"
 
     def claim(self, name: str) -> Path:
@@ -50,11 +54,13 @@ class Cluster:
 class Pod:
     """What a workload's template describes, as a process."""
 
-    def __init__(self, cluster: Cluster, manifests: list[Manifest], programs: str, name: str) -> None:
+    def __init__(
+        self, cluster: Cluster, manifests: list[Manifest], programs: list[Path], name: str, number: int = 0
+    ) -> None:
         (workload,) = [one for one in manifests if one["kind"] in ("Job", "Deployment")]
         self._spec = workload["spec"]["template"]["spec"]
         (self._container,) = self._spec["containers"]
-        self._name = name
+        self._name, self._number = name, number
         self._ports = {port["name"]: str(port["containerPort"]) for port in self._container.get("ports", ())}
         self._cluster, self._folder = cluster, cluster.folder / name
         config = {one["metadata"]["name"]: one["data"] for one in manifests if one["kind"] == "ConfigMap"}
@@ -65,8 +71,8 @@ class Pod:
         for file in [file for path in self._places.values() if path.name == "files" for file in path.iterdir()]:
             file.write_text(self._here(file.read_text()))
         self.environment = {
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+            "PYTHON_EXEC": str(programs[0] / "worker"),  # what torchrun starts
             "OMP_NUM_THREADS": "1",
             **{one["name"]: self._here(self._value(one)) for one in self._container.get("env", ())},
         }
@@ -98,7 +104,7 @@ class Pod:
     def _value(self, variable: Manifest) -> str:
         """Return what an environment variable says; what is asked of the cluster is the name or number of the pod."""
         asked = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        return {None: variable.get("value", ""), "metadata.name": self._name}.get(asked, "0")
+        return {None: variable.get("value", ""), "metadata.name": self._name}.get(asked, str(self._number))
 
     def _words(self, container: Manifest) -> list[str]:
         """Return the command of a container; the cluster puts its variables in."""
@@ -109,7 +115,8 @@ class Pod:
         """Return a text in which paths of mounts, names of services and ports are those of this machine."""
         paths = "|".join(map(re.escape, sorted(self._places, key=len, reverse=True)))
         text = re.sub(rf"(?<![\w/.])({paths})(?![\w.])", lambda found: str(self._places[found[1]]), text)
-        for there, here in self._cluster.addresses.items():
+        addresses = self._cluster.addresses | ({"9101": self._cluster.second} if self._number else {})
+        for there, here in addresses.items():
             text = re.sub(rf"(?<![\w.]){re.escape(there)}(?![\w.])", here, text)
         return text
 
@@ -161,25 +168,29 @@ def free_ports(count: int) -> list[str]:
 class Companies:
     """A bank with labels and a shop with features, each with a cluster of its own."""
 
-    def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: str) -> None:
+    def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: list[Path]) -> None:
         self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
         party_folders(folder / "certs", ["label", "shop"], 1)
         names = dict.fromkeys(("label.example", "scores.label.example", "tpsl-0.tpsl"), "127.0.0.1")
-        door, *others = free_ports(7)
+        door, *others = free_ports(9)
         self.clusters = {}
         for role, party in (("label", "label"), ("feature", "shop")):
             ports = {"7443": door} | {port: others.pop() for port in ("9101", "29500", "8080")}
-            self.clusters[role] = Cluster(folder / role, folder / "certs" / party, names | ports)
+            self.clusters[role] = Cluster(folder / role, folder / "certs" / party, names | ports, others.pop())
 
-    def start(self, folder: str, **training: int) -> Pod:
-        """Start the pod of a folder of deploy/kubernetes; `training` is what the parties agree on instead."""
-        manifests = self._kustomized(folder)
+    def start(self, folder: str, number: int = 0, **agreed: int) -> Pod:
+        """Start a pod of a folder of deploy/kubernetes; `agreed` is what the job says of training instead."""
+        return self.start_changed(folder, lambda file: file, number, **agreed)
+
+    def start_changed(self, folder: str, change: Callable[[str], str], number: int = 0, **agreed: int) -> Pod:
+        """The same, after a change of the text of the manifests."""
+        manifests: list[Manifest] = json.loads(change(json.dumps(self._kustomized(folder))))
         for one in manifests:
             if one["metadata"]["name"] == "tpsl-job":
                 job = yaml.safe_load(one["data"]["job.yaml"])
-                one["data"]["job.yaml"] = yaml.safe_dump(job | {"training": job["training"] | training})
-        name = f"{folder.replace('/', '-')}-{len(self._pods)}"
-        self._pods.append(Pod(self.clusters[folder.rpartition("/")[2]], manifests, self._programs, name))
+                one["data"]["job.yaml"] = yaml.safe_dump(job | {"training": job["training"] | agreed})
+        cluster, name = self.clusters[folder.rpartition("/")[2]], f"{folder.replace('/', '-')}-{len(self._pods)}"
+        self._pods.append(Pod(cluster, manifests, self._programs, name, number))
         return self._pods[-1]
 
     def end(self) -> None:
@@ -194,10 +205,16 @@ def companies(
     tmp_path_factory: pytest.TempPathFactory, kustomized: Callable[[str], list[Manifest]], quick_programs: Path
 ) -> Iterator[Companies]:
     folder = tmp_path_factory.mktemp("companies")
-    (folder / "programs").mkdir()
-    (folder / "programs" / "tpsl").symlink_to(quick_programs / "tpsl")
-    programs = os.pathsep.join([str(folder / "programs"), str(Path(sys.executable).parent)])
-    made = Companies(folder, kustomized, programs)
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "tpsl").symlink_to(quick_programs / "tpsl")
+    installed = Path(sys.executable).parent
+    runpy.run_path(str(Path(__file__).parents[1] / "quick_start.py"))["write_client"](
+        programs / "torchrun", quick_programs / "address", [str(installed / "torchrun")]
+    )
+    (programs / "worker").write_text(f'#!/bin/sh\nshift 3 # -u -m tpsl\nexec "{programs}/tpsl" "$@"\n')
+    (programs / "worker").chmod(0o755)
+    made = Companies(folder, kustomized, [programs, installed])
     label, feature = (made.clusters[role].claim("tpsl-data") for role in ("label", "feature"))
     with (label / "bank.csv").open("w", newline="") as bank, (feature / "shop.csv").open("w", newline="") as shop:
         csv.writer(bank).writerows([["customer", "paid_back"], *([f"c{row}", row % 3 // 2] for row in range(1200))])
@@ -228,6 +245,27 @@ def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Compan
     files = {path.name for path in companies.clusters["feature"].claim("tpsl-runs").rglob("*") if path.is_file()}
     assert "bottom.safetensors" in files
     assert not files & {"top.safetensors", "vault.sqlite"}
+
+
+def test_two_pods_of_one_party_train_together(companies: Companies) -> None:
+    """The number of pods stands in one file of the manifests. Each pod has a probe."""
+
+    def another_run(file: str) -> str:
+        return file.replace("/runs/first", "/runs/second")
+
+    def two_pods(file: str) -> str:
+        changed, places = re.subn(r'("PET_NNODES", "value": )"1"', r'\1"2"', another_run(file))
+        assert places == 1
+        return changed
+
+    agreed = {"epochs": 10, "checkpoint_every": 50}
+    label = companies.start_changed("training/label", another_run, **agreed)
+    features = [companies.start_changed("training/feature", two_pods, number, **agreed) for number in (0, 1)]
+    for pod in features:
+        pod.wait_until(pod.is_alive, "alive")
+    assert label.result()["steps"] == features[0].result()["steps"] == 150
+    assert features[1].process.wait(PATIENCE) == 0
+    assert features[1].stdout.read_text() == "", "worker 0 speaks for the party"
 
 
 def test_a_backup_is_a_sound_copy(companies: Companies) -> None:

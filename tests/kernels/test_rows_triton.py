@@ -85,3 +85,17 @@ def test_an_empty_batch_counts_a_step_and_changes_nothing() -> None:
     update.apply(torch.empty(0, 2, dtype=torch.int32, device="cuda"), torch.empty(0, 8, device="cuda"))
     assert torch.equal(weight, torch.ones_like(weight))
     assert float(update._state["step"]) == 1
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_gradients_of_a_row_are_added_up(is_begun: bool) -> None:
+    from tpsl.kernels.rows import gather, summed
+    from tpsl.kernels.rows_triton import begin
+
+    torch.manual_seed(0)
+    categorical, gradient = look_ups(40, 5000, 3), torch.randn(5000, 50, device="cuda")
+    found = summed(categorical, gradient, 40, 16, begin(categorical) if is_begun else None)
+    expected = torch.zeros(40, 16, dtype=torch.float64, device="cuda")
+    expected.index_add_(0, categorical.reshape(-1), gradient[:, :48].reshape(-1, 16).double())
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-4)
+    assert gather(found, categorical[:0]).shape == (0, 48)

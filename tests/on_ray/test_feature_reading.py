@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def parts() -> dict[str, bytes]:
     """The table as files of different lengths, one of them without records."""
     found = {}
     ends = [0, 70, 70, 200, 340, ROWS]
-    for number, (start, stop) in enumerate(zip(ends, ends[1:], strict=False)):
+    for number, (start, stop) in enumerate(pairwise(ends)):
         sink = pa.BufferOutputStream()
         pq.write_table(WHOLE.slice(start, stop - start), sink)
         found[f"part-{number}.parquet"] = bytes(sink.getvalue())

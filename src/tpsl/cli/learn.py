@@ -97,7 +97,7 @@ def learn(
             _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
             return
         result = run(setup, side.party, side.local, labels, ca)
-    if side.speaks:
+    if workers.is_first:
         show_result(result, json)
 
 

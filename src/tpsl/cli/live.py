@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 
 from tpsl.cli.console import printable, stderr
-from tpsl.cli.live_displays import Display, Lines, LiveLine
+from tpsl.cli.live_displays import Display, Lines, LiveLine, OnlyErrors
 from tpsl.cli.live_state import LiveState
 from tpsl.training.observer import FEATURE_FACTS
 from tpsl.transport.peers import LABEL_PARTY
@@ -55,6 +55,7 @@ class Live:
         metrics: tuple[str, int] | None = None,
         console: Console = stderr,
         every: float = _EVERY,
+        only_errors: bool = False,
     ) -> None:
         self.state = LiveState(peers, epochs)
         self.endpoint: MetricsEndpoint | None = None
@@ -65,6 +66,8 @@ class Live:
         on_terminal = console.is_terminal and not console.is_dumb_terminal and not log_json
         lines = Lines(console, every, self.state, party if log_json else None)
         self._display: Display = LiveLine(console, self.state) if on_terminal else lines
+        if only_errors:
+            self._display = OnlyErrors(lines)
 
     def __enter__(self) -> Self:
         if self._metrics is not None:

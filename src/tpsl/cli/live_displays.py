@@ -1,4 +1,4 @@
-"""Two ways to show a running side on stderr: a live line, or lines in a log, in words or as JSON."""
+"""Ways to show a running side on stderr: a live line, or lines in a log, in words or as JSON; or only what ends it."""
 
 from __future__ import annotations
 
@@ -111,6 +111,24 @@ class Lines:
             with self._lock, suppress(OSError):
                 self._console.file.write(line + "\n")
                 self._console.file.flush()
+
+
+class OnlyErrors:
+    """What ends this process, and nothing else: the first worker of the party shows the rest."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def start(self) -> None:
+        """Show no progress."""
+
+    def stop(self) -> None:
+        """Show no progress."""
+
+    def event(self, name: str, facts: Mapping[str, Fact]) -> None:
+        """Show an error."""
+        if name == "error":
+            self._display.event(name, facts)
 
 
 def sentence(name: str, facts: Mapping[str, Fact]) -> str:

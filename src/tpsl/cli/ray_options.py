@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
 
-from tpsl.cli.settings import keyword, parameters_of
+from tpsl.cli.shared_options import with_options
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
@@ -69,16 +69,7 @@ _RESTARTS = 3
 
 def with_ray(command: type[TyperCommand] = TyperCommand) -> type[TyperCommand]:
     """Return the class of a command that takes the options of Ray too; its function asks `ray_workers` for them."""
-
-    class RayCommand(command):  # type: ignore[valid-type, misc]
-        def get_params(self, ctx: Any) -> list[Any]:
-            return [*parameters_of([keyword(*option) for option in _OPTIONS.items()]), *super().get_params(ctx)]
-
-        def invoke(self, ctx: Any) -> Any:
-            ctx.meta[_META] = {name: ctx.params.pop(name) for name in _OPTIONS}
-            return super().invoke(ctx)
-
-    return RayCommand
+    return with_options(_OPTIONS, _META, command)
 
 
 def ray_workers(context: typer.Context) -> RayWorkers | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl.training.observer import Watching
+    from tpsl.workers import Workers
 
 label_app = typer.Typer(
     no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients."
@@ -75,38 +76,43 @@ class Side:
         return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
     @property
-    def speaks(self) -> bool:
-        """Whether this process tells how the side runs and what comes out: of several workers the first does."""
+    def workers(self) -> Workers:
+        """The workers of this side. The first one tells how the side runs and what comes out."""
         from tpsl.workers import Workers
 
-        return Workers.of_this_process(self.local.device).is_first
+        return Workers.of_this_process(self.local.device)
 
     @contextmanager
     def watched(self, log: list[str] | None, log_json: bool, *, alone: bool = False) -> Iterator[Watching]:
         """Show how this side runs until the block ends, and tell the loggers; `alone`: it waits for no peer.
 
-        Of several workers the first shows it.
+        Of several workers the first shows it and tells the loggers; the others show what ends them.
         """
         from tpsl.cli.live import Live
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
         from tpsl.transport.peers import LABEL_PARTY
 
-        others = "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
-        epochs, metrics = self.job.training.epochs, self.local.metrics_address()
-        advice = f"the same command goes on where it stopped; the {others} for it"
-        if not self.speaks:
-            with stoppable(advice, log_json=True):
-                yield Watching()
-            return
+        workers, others = self.workers, "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
         with (
-            stoppable(advice, log_json=log_json),
+            stoppable(
+                f"the same command goes on where it stopped; the {others} for it",
+                log_json=log_json or not workers.is_first,
+            ),
             Live(
-                self.party, peers=[] if alone else self.peers, epochs=epochs, log_json=log_json, metrics=metrics
+                self.party,
+                peers=[] if alone else self.peers,
+                epochs=self.job.training.epochs,
+                log_json=log_json,
+                metrics=self.local.metrics_address(workers),
+                only_errors=not workers.is_first,
             ) as live,
-            run_logger(self.job, self.out, self.party, live.notice, log) as logger,
+            run_logger(self.job, self.out, self.party, live.notice, log)
+            if workers.is_first
+            else nullcontext() as logger,
         ):
-            live.loggers.append(logger)
+            if logger is not None:
+                live.loggers.append(logger)
             yield Watching(live, live.progress, live.notice, live.watch)
 
 
@@ -152,7 +158,7 @@ def serve(
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
-    if side.speaks:
+    if side.workers.is_first:
         show_result(result, json)
 
 
@@ -199,7 +205,7 @@ def join(
             record_steps=ALL_STEPS if record_transcript else 0,
             insecure_loopback=insecure_loopback,
         )
-    if not side.speaks:
+    if not side.workers.is_first:
         return
     if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
         show_result(trained, json)

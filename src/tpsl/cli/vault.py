@@ -11,55 +11,60 @@ import typer
 
 from tpsl.cli import hand_over, statement
 from tpsl.cli.console import JsonFlag, answer, complain, notice, print_json, progress_bar, say, warn
+from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import Settings
+from tpsl.cli.shared_options import with_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tpsl.vault import LabelTable, Ledger, Vault
+    from tpsl.vault import Incoming, LabelTable, Ledger, Vault
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
 VaultPath = Annotated[Path, typer.Argument(help="The vault's folder.")]
-IdOption = Annotated[str, typer.Option("--id", help="Column with the record id.")]
-LabelOption = Annotated[str, typer.Option("--label", help="Column with the label, 0 to classes-1.")]
-ClassValueOption = Annotated[
-    list[str] | None,
-    typer.Option("--class-value", help="A label that is a text; repeat it, in class order (a job's class_values)."),
-]
 TablesArgument = Annotated[
     list[str],
     typer.Argument(metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"),
 ]
 ProcessesOption = Annotated[int, typer.Option(help="How many files are read at a time; 0: as many as there are cores.")]
-UnitOption = Annotated[
-    str | None, typer.Option("--unit", help="Column with whom a record is about (a user id), for the ε per user.")
-]
+_COLUMNS = {
+    "id": Annotated[str | None, typer.Option(help="Column with the record id. Default: id.", show_default=False)],
+    "label": Annotated[
+        str | None, typer.Option(help="Column with the label, 0 to classes-1. Default: label.", show_default=False)
+    ],
+    "unit": Annotated[
+        str | None, typer.Option(help="Column with whom a record is about (a user id), for the ε per user.")
+    ],
+    "class_value": Annotated[
+        list[str] | None,
+        typer.Option(help="A label that is a text; repeat it, in class order (a job's class_values)."),
+    ],
+}
+_META = "tpsl.labels"
+_LABELS = with_ray(with_options(_COLUMNS, _META))
 
 
-@app.command()
+@app.command(cls=_LABELS)
 def create(
+    context: typer.Context,
     vault: VaultPath,
     tables: TablesArgument,
-    id: IdOption = "id",
-    label: LabelOption = "label",
-    unit: UnitOption = None,
-    class_value: ClassValueOption = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from files of labels; a fault in any of them leaves no vault behind.
 
-    After a kill the same command goes on with the files that were not read yet.
+    After a kill the same command goes on with the files that were not read yet. With --ray a cluster reads them.
     """
     from tpsl.vault import Incoming, Vault
 
-    classes = classes or len(class_value or ()) or 2
+    classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
     Vault.require_free(vault)
-    given = _tables(tables, id, label, unit, class_value)
+    given = _tables(context, tables)
     with progress_bar("storing labels") as progress, Incoming(vault, classes, given, progress) as incoming:
-        incoming.read(processes)
+        _read(context, incoming, processes)
         made = Vault.create(vault, classes=classes, batches=incoming)
     with made:
         records, alike = len(made), _lookalikes(made)
@@ -67,27 +72,25 @@ def create(
     answer(json, content, [f"{vault}: {records:,} labels stored, none released"])
 
 
-@app.command()
+@app.command(cls=_LABELS)
 def add(
+    context: typer.Context,
     vault: VaultPath,
     tables: TablesArgument,
-    id: IdOption = "id",
-    label: LabelOption = "label",
-    unit: UnitOption = None,
-    class_value: ClassValueOption = None,
     processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
     """Add records that arrived later; a released label never changes any more.
 
-    All files enter together. After a kill the same command goes on with those that were not read yet.
+    All files enter together. After a kill the same command goes on with those that were not read yet. With --ray a
+    cluster reads them.
     """
     from tpsl.vault import Incoming, Vault
 
-    given = _tables(tables, id, label, unit, class_value)
+    given = _tables(context, tables)
     with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
         with Incoming(vault, opened.classes, given, progress) as incoming:
-            incoming.read(processes)
+            _read(context, incoming, processes)
             added = opened.add(incoming)
         alike = _lookalikes(opened)
     if added.changed_after_release:
@@ -100,16 +103,34 @@ def add(
     answer(json, content, [known])
 
 
-def _tables(
-    tables: list[str], id: str, label: str, unit: str | None, class_values: list[str] | None
-) -> list[LabelTable]:
+def _tables(context: typer.Context, tables: list[str]) -> list[LabelTable]:
     from tpsl.tables.locations import location_of
     from tpsl.vault import LabelTable
 
+    named = context.meta[_META]
     return [
-        LabelTable(path=location_of(table), id=id, label=label, unit=unit, class_values=class_values or None)
+        LabelTable(
+            path=location_of(table),
+            id=named["id"] or "id",
+            label=named["label"] or "label",
+            unit=named["unit"],
+            class_values=named["class_value"] or None,
+        )
         for table in tables
     ]
+
+
+def _read(context: typer.Context, incoming: Incoming, processes: int) -> None:
+    """Read the files that are missing: in processes of this machine, or of a Ray cluster."""
+    share = ray_workers(context)
+    if share is None:
+        incoming.read(processes)
+        return
+    from tpsl.on_ray.cluster import connected
+    from tpsl.on_ray.label_reading import read_labels
+
+    with connected() as ray:
+        read_labels(ray, share, incoming)
 
 
 @app.command(cls=hand_over.COMMAND)

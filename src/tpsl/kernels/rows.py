@@ -87,7 +87,8 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Te
     """
     if out is None:
         out = weight.new_empty(categorical.shape[0], categorical.shape[1] * weight.shape[1])
-    loops(weight.device.type).gather(weight, categorical.contiguous(), out)
+    if categorical.numel():
+        loops(weight.device.type).gather(weight, categorical.contiguous(), out)
     return out
 
 

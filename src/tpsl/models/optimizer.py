@@ -79,6 +79,7 @@ class HalfOptimizer:
         self._schedule_name = config.schedule.name if config.schedule else ""
         by_gradient = [part for part in self._parts if not isinstance(part, RowOptimizer)]
         self._gradient_steps = [plain_step(part) for part in by_gradient]
+        self._row_steps = [(part, plain_step(part)) for part in self._parts if isinstance(part, RowOptimizer)]
         self._workers, self._buffers = workers, list(half.buffers())
         self._dense = [p for p in self.parameters if id(p) not in lazy]
         self._sparse = [p for part in by_gradient for p in part.param_groups[0]["params"] if id(p) in lazy]
@@ -94,11 +95,10 @@ class HalfOptimizer:
         beside, gradients = side_stream(self._device), [p.grad for p in self.parameters if p.grad is not None]
         with beside.running(*gradients):
             self._step_by_gradient(gradients, records)
-        for part in self._parts:
-            if isinstance(part, RowOptimizer):
-                part.take_from_all(self._workers)
-                part.divide(records)
-                part.step()
+        for part, step in self._row_steps:
+            part.take_from_all(self._workers)
+            part.divide(records)
+            step()
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
@@ -225,7 +225,7 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments) and parameters[0].is_cuda:
+    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments):
         make = PlainSGD
     # In one pass over the weights and their moments, where PyTorch has eight.
     fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}

@@ -22,12 +22,12 @@ for _method in list(vars(Optimizer).values()):
 
 
 def plain_step(optimizer: Optimizer) -> Callable[[], object]:
-    """Return what takes a step of an optimiser: if it is PyTorch's, the function that computes and nothing around it.
+    """Return what takes a step of an optimiser: if it is no user's own, the function that computes and nothing else.
 
     A schedule, if there is one, has put its own function around the step by then, and expects it to be called.
     """
     computes = inspect.unwrap(type(optimizer).step)
-    is_own = type(optimizer).__module__.partition(".")[0] != "torch"
-    if is_own or "step" in vars(optimizer) or optimizer.defaults.get("differentiable"):
+    is_a_users_own = type(optimizer).__module__.partition(".")[0] not in ("torch", "tpsl")
+    if is_a_users_own or "step" in vars(optimizer) or optimizer.defaults.get("differentiable"):
         return optimizer.step
     return torch.no_grad()(lambda: computes(optimizer))

@@ -6,6 +6,7 @@ belongs to one party, as its machines do: nothing of another party's is ever han
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,15 @@ def require_ray() -> ModuleType:
     except ImportError:
         raise RayError("--ray needs Ray: `pip install 'tpsl[ray]'` gets it") from None
     found: ModuleType = ray
+    return found
+
+
+def ray_data() -> ModuleType:
+    """Return Ray Data, which says nothing here: what matters of it is raised."""
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    found: ModuleType = ray.data
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.learners.record_scoring import RecordScorer
-from tpsl.on_ray.cluster import RayError, RayWorkers, Surroundings
+from tpsl.on_ray.cluster import RayError, RayWorkers, Surroundings, ray_data
 from tpsl.prediction.scores import place_of_scores
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.locations import StoredFile, files_of, is_url, location_of
@@ -47,12 +47,12 @@ class FilePrediction:
         progress(done, len(files), "")
         if missing:
             rows = [{"sources": json.dumps(self._sources(files[name])), "place": str(places[name])} for name in missing]
-            workers = min(share.count_in(ray), len(missing))
-            scored = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+            data, workers = ray_data(), min(share.count_in(ray), len(missing))
+            scored = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 _Scorer,
                 fn_constructor_args=(Surroundings.of_this_process(), self.model.absolute(), self.local_head),
                 batch_size=1,
-                compute=ray.data.ActorPoolStrategy(size=workers),
+                compute=data.ActorPoolStrategy(size=workers),
                 **share.resources,
             )
             for each in scored.iter_rows():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tpsl.on_ray.cluster import RayWorkers, Surroundings
+from tpsl.on_ray.cluster import RayWorkers, Surroundings, ray_data
 
 _NUMBER = "number of the item"
 
@@ -22,9 +22,9 @@ def stream_tables(
     Items are read side by side, a few ahead of what is taken, and again if a process is lost: whoever takes the tables
     gets each row once. How the rows of an item are divided into tables is not that of `read`.
     """
-    context = ray.data.DataContext.get_current()
-    context.execution_options.preserve_order = True
-    numbers = ray.data.from_items([{_NUMBER: number} for number in range(len(items))], override_num_blocks=len(items))
+    data = ray_data()
+    data.DataContext.get_current().execution_options.preserve_order = True
+    numbers = data.from_items([{_NUMBER: number} for number in range(len(items))], override_num_blocks=len(items))
     tables = numbers.map_batches(
         _read,
         fn_kwargs={"here": Surroundings.of_this_process(), "read": read, "given": [ray.put(list(items))]},

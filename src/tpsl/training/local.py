@@ -182,9 +182,11 @@ class Local(BaseModel):
         """Return the parts that this party brings itself."""
         return OwnParts(inputs=self.inputs, bottom=self.bottom, top=self.top)
 
-    def metrics_address(self) -> tuple[str, int] | None:
-        """Return where metrics are served: host and port; None: nowhere."""
-        return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
+    def metrics_address(self, workers: Workers) -> tuple[str, int] | None:
+        """Return where a worker serves metrics, host and port; None: nowhere. Of those on a machine the first does."""
+        if self.metrics_port is None or workers.number_on_machine:
+            return None
+        return self.metrics_host, self.metrics_port
 
     @property
     def shards_tables(self) -> bool:
