@@ -135,7 +135,7 @@ def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
     assert ran.carried is not None
     yield "time", prediction.seconds_here, ran.seconds, _time
     for what, predicted, measured in zip(
-        ("to the label party", "from the label party"),
+        ("to label party", "from label party"),
         (prediction.to_label, prediction.from_label),
         ran.carried,
         strict=True,
@@ -183,8 +183,8 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
         yield f"  {phase}", lambda each, phase=phase: _time(each.phases[phase]), because  # type: ignore[misc]
     for party in first.memory:
         yield f"work of {party}", lambda each, party=party: _work(each, party), "processor, a step"  # type: ignore[misc]
-    yield "to the label party", lambda each: _size(each.to_label), "with TLS"
-    yield "from the label party", lambda each: _size(each.from_label), "with TLS"
+    yield "to label party", lambda each: _size(each.to_label), "with TLS"
+    yield "from label party", lambda each: _size(each.from_label), "with TLS"
     for party in first.memory:
         yield f"memory of {party}", lambda each, party=party: _size(each.memory[party]), "a process"  # type: ignore[misc]
     if assumed.hour or assumed.gigabyte:
