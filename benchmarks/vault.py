@@ -171,12 +171,8 @@ def measured(records: int, options: argparse.Namespace) -> dict[str, dict[str, f
             *remarks, last = told.splitlines()
             taken = found[stage] = json.loads(last)
             speed = "" if stage == "import" else f"{records / taken['seconds']:14,.0f} records/s"
-            print(
-                f"{stage:17s} peak {taken['peak']:6.0f} MB {taken['seconds']:9.1f} s (CPU {taken['cpu']:.1f} s) {speed}",
-                *remarks,
-                sep="\n  ",
-                flush=True,
-            )
+            time_taken = f"{taken['seconds']:9.1f} s (CPU {taken['cpu']:.1f} s)"
+            print(f"{stage:17s} peak {taken['peak']:6.0f} MB {time_taken} {speed}", *remarks, sep="\n  ", flush=True)
         size = sum(file.stat().st_size for file in path.iterdir())
         print(f"vault {size / 1e6:,.0f} MB, {size / records:.1f} bytes for each record\n", flush=True)
     return found

@@ -45,6 +45,7 @@ FLAGS = (
 LONGEST = (
     "test_docs.py",
     "cli/test_two_parties.py",
+    "on_ray/test_train_job.py",
     "test_benchmarks.py",
     "cli/test_examples.py",
     "cli/test_life_cycle.py",

@@ -19,7 +19,7 @@ SHORT = {
         "--json",
     ],
     "hand_over.py": ["--rows", "1000"],
-    "large_data.py": ["--rows", "2000", "--json"],
+    "large_data.py": ["--rows", "2000", "--turns", "1", "--json"],
     "many_classes.py": ["--classes", "3", "--rows", "900", "--seeds", "2", "--epochs", "1", "--rates", ".01", "--json"],
     "network.py": [
         *("--batch", "64", "--fields", "3", "--largest-vocabulary", "50", "--wire", "bfloat16", "--rounds", "2"),

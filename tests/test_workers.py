@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,3 +87,34 @@ def test_a_worker_alone_gets_back_what_it_gave() -> None:
     assert ALONE.gathered(tensor) is tensor and ALONE.exchanged([tensor])[0] is tensor
     assert ALONE.from_first({"a": 1}) == {"a": 1} and ALONE.tensor_from_first(tensor) is tensor
     ALONE.wait_for_all()
+
+
+LIFE = """
+import os, signal
+import torch
+from tpsl.workers import Workers
+
+workers, life = Workers.of_this_process(), os.environ["TORCHELASTIC_RESTART_COUNT"]
+workers.wait_for_all()
+if life == "0" and not workers.is_first:
+    os.kill(os.getpid(), signal.SIGKILL)
+total = torch.tensor([1.0 + workers.number])
+workers.add_up([total])
+print(f"life {life}: {total.item()}")
+"""
+
+
+def test_workers_that_torchrun_starts_again_meet_again(tmp_path: Path) -> None:
+    """Its store outlives them, with the addresses of those that are dead."""
+    (tmp_path / "life.py").write_text(LIFE)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [*torchrun, "--max-restarts", "1", "--monitor-interval", "0.1", tmp_path / "life.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == ["life 1: 3.0"] * 2

@@ -131,8 +131,8 @@ class Site:
         self.folder, self.log, self.port = folder, folder / "log.txt", free_ports(3)
         common = (job, folder, self.log)
         self.crews = {"label": Crew("label", *common, listen=f"127.0.0.1:{self.port}")}
-        for name in ("airport", "weather"):
-            self.crews[name] = Crew(name, *common)
+        self.crews["airport"] = Crew("airport", *common, tables="sharded")
+        self.crews["weather"] = Crew("weather", *common)
 
     def begin(self, **workers: int) -> None:
         addresses = ",".join(f"127.0.0.1:{self.port + number}" for number in range(workers["label"]))
@@ -182,7 +182,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def three_parties(folder: Path) -> Job:
-    """Two feature parties and a label party with features; an epoch has 15 steps."""
+    """Two feature parties, one of them with a sharded table, and a label party with features; 15 steps an epoch."""
     rows, draw = 750, random.Random(7)
     columns: dict[str, dict[str, list[Any]]] = {
         "airport": {"origin": [draw.choice("abcdefg") for _ in range(rows)]},
@@ -204,7 +204,7 @@ def three_parties(folder: Path) -> Job:
             "label": {"path": str(folder / "label.csv"), "categorical": ["carrier"]},
         },
         "privacy": {"mechanism": "laplace", "epsilon": 1.0, "noise_seed": 3},
-        "model": {"embedding_dim": 3, "bottom": [6], "top": [5], "wide": True},
+        "model": {"embedding_dim": 3, "bottom": [6], "top": [5], "wide": True, "embedding_updates": "lazy"},
         "training": {"batch_size": 40, "epochs": 2, "checkpoint_every": 4, "staleness": 1, "validation": 0.1},
     }
     return make_job(content, {}, "test")

@@ -71,12 +71,12 @@ async def feature(role: FeatureRole) -> None:
         await role.channel.send(Position(rounds[0], offered))
     while len(starts) < len(peers):
         number, message = await receive_from_any(role.channel)
-        due: Rewind | Start = checked_message(role.channel.peer, message, Rewind, Start)
+        due = checked_message(role.channel.peer, message, Rewind, Start)
         if isinstance(due, Rewind):
             rounds[number] = due.round
             starts.pop(number, None)
             await peers[number].send(Position(due.round, offered))
-        else:
+        elif isinstance(due, Start):
             starts[number] = _checked_start(role, due, rounds.get(number), offered)
     role.wait_until_ready(peers.values())
     decided = [[start.step, start.division] for start in starts.values()]
