@@ -50,6 +50,7 @@ LONGEST = (
     "cli/test_examples.py",
     "cli/test_life_cycle.py",
     "training/test_network_drill.py",
+    "training/test_workers_drill.py",
     "export/test_half.py",
     "research/test_frontier.py",
 )
