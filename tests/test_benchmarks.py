@@ -15,7 +15,7 @@ SHORT = {
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],
     "fuzz_frames.py": ["--inputs", "20000", "--json"],
     "growth.py": [
-        *("--rows", "600", "--times", "1", "2", "--parties", "2", "--workers", "1", "--fields", "6", "--batch", "64"),
+        *("--rows", "600", "--times", "1", "--parties", "2", "--workers", "1", "--fields", "6", "--batch", "64"),
         "--json",
     ],
     "hand_over.py": ["--rows", "1000"],

@@ -197,13 +197,28 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     for party in parties:
         yield f"work of {party}", [_work(each, party) for each in found], "processor, a step"
     yield "to label party", [_size(each.to_label) for each in found], "with TLS"
+    yield from _topics(found, to_label=True)
     yield "from label party", [_size(each.from_label) for each in found], "with TLS"
+    yield from _topics(found, to_label=False)
     for party in parties:
         yield f"memory of {party}", [_size(each.memory[party]) for each in found], "a process"
     if assumed.hour or assumed.gigabyte:
         machines = assumed.deployment.machines(len(parties) - 1)
         yield "machines", [f"{each.machine_cost:,.2f}" for each in found], f"{machines} at {assumed.hour:g} an hour"
         yield "traffic", [f"{each.traffic_cost:,.2f}" for each in found], f"{assumed.gigabyte:g} a gigabyte"
+
+
+def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
+    """Yield what crosses in one direction, topic by topic."""
+    crossing = [[each for each in prediction.crossing if each.to_label == to_label] for prediction in found]
+    for topic in dict.fromkeys(each.topic for exchanges in crossing for each in exchanges):
+        alike = [[each for each in exchanges if each.topic == topic] for exchanges in crossing]
+        sizes = [_size(sum(each.bytes for each in exchanges)) if exchanges else "–" for exchanges in alike]
+        yield (
+            f"  {topic}",
+            sizes,
+            f"{max(sum(each.messages for each in exchanges) for exchanges in alike):,} message(s)",
+        )
 
 
 def _work(prediction: Prediction, party: str) -> str:
