@@ -4,7 +4,11 @@ Writes Parquet files, 16 for each party (13 numbers and 26 categories; whole num
 that of the files), and trains on them for an epoch in two processes, over mutual TLS on loopback: with all data in
 memory, if they are few enough (`--most-in-memory`), and from disk in the order `blockwise`, where each process may have
 `--cap` bytes of memory of its own (RLIMIT_DATA: what is allocated, not what is mapped from files). Prints, for each
-process, the peak of its own memory and that of all its pages, and samples per second of both ways side by side.
+process, the peak of its own memory and that of all its pages, and samples per second.
+
+Then a feature party alone takes its steps on the same records, from memory in the order `shuffled` and from disk in the
+order `blockwise`, in turns of a window each: the median ratio says what reading from disk costs, also on a machine that
+has other things to do.
 """
 
 from __future__ import annotations
@@ -21,22 +25,32 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import torch
 import yaml
 
 from tpsl.cli.main import main as tpsl
 from tpsl.data import arrays
+from tpsl.data.blockwise import BLOCK_ROWS, WINDOW_BLOCKS
+from tpsl.data.dataset import load_feature_party
+from tpsl.data.source import table_features
+from tpsl.training.build import build_feature_party
+from tpsl.training.job import load_job
+from tpsl.training.schedule import Schedule
 from tpsl.transport.certificates import create_authority, issue
 
 NUMBERS, CATEGORIES, FILES = 13, 26, 16
 CHUNK_ROWS = 1 << 18
 BATCH = 8192
+ORDERS = {"in memory": "shuffled", "from disk": "blockwise"}
 
 PARTY = "party"
 """What the arguments of a process begin with that is one of the parties."""
@@ -145,12 +159,12 @@ class Watched:
             time.sleep(0.05)
 
 
-def train(folder: Path, where: str, order: str, cap: float) -> dict[str, float]:
+def train(folder: Path, where: str, cap: float) -> dict[str, float]:
     """Train in two processes; return what each took."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    job, begun = write_job(folder, order), time.perf_counter()
+    job, begun = write_job(folder, ORDERS[where]), time.perf_counter()
     parties = [
         Watched(folder, job, "label serve", cap, where, "--listen", address),
         Watched(folder, job, "feature join", cap, where, "--connect", address),
@@ -164,27 +178,58 @@ def train(folder: Path, where: str, order: str, cap: float) -> dict[str, float]:
     return found | {"test_auc": told["test_auc"]}
 
 
+def turns(folder: Path, rounds: int) -> dict[str, float]:
+    """Return samples per second of a feature party from memory and from disk, in turns, and the median ratio."""
+    os.environ["TPSL_CACHE"] = str(folder / "cache")
+    jobs = {where: load_job(write_job(folder, order)) for where, order in ORDERS.items()}
+    held = load_feature_party(jobs["from disk"].data)
+    on_disk = table_features(held.features, "this benchmark")
+    in_memory = replace(on_disk, categorical=np.array(on_disk.categorical), numeric=np.array(on_disk.numeric))
+    sources = {"in memory": in_memory, "from disk": on_disk}
+    parties = {where: build_feature_party(jobs[where], held.party, sources[where]) for where in ORDERS}
+    schedules = {where: Schedule(jobs[where], held.train, held.test) for where in ORDERS}
+    gradients = torch.randn(BATCH, parties["from disk"].bottom.width)
+    steps = max(1, min(WINDOW_BLOCKS * BLOCK_ROWS, len(held.train)) // BATCH)
+    speeds: dict[str, list[float]] = {where: [] for where in ORDERS}
+    for turn in range(rounds + 1):
+        for where, party in parties.items():
+            begun = time.perf_counter()
+            for step in range(turn * steps, (turn + 1) * steps):
+                rows, following = (held.train[schedules[where].batch(at)] for at in (step, step + 1))
+                cut = party.forward(rows)
+                party.expect(following)
+                party.backward(gradients[: len(cut)], len(cut))
+                party.update()
+            speeds[where].append(steps * BATCH / (time.perf_counter() - begun))
+    found = {where: median(speed[1:]) for where, speed in speeds.items()}  # the first turn warms up
+    pairs = zip(speeds["from disk"][1:], speeds["in memory"][1:], strict=True)
+    return {**found, "ratio": median(disk / memory for disk, memory in pairs)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=float, nargs="+", default=[5e6])
     parser.add_argument("--cap", type=float, default=3e9, help="most memory of a process that trains from disk, bytes")
     parser.add_argument("--most-in-memory", type=float, default=1e7, help="more rows are trained on from disk alone")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a feature party alone, from memory and disk")
     parser.add_argument("--folder", type=Path, help="where files go, and stay; a temporary folder if not given")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     table: dict[str, dict[str, float]] = {}
+    alone: dict[str, dict[str, float]] = {}
     for rows in map(int, arguments.rows):
         place = arguments.folder or Path(tempfile.mkdtemp())
         folder = place / str(rows)
         if not folder.exists():
             generate(folder, rows)
         if rows <= arguments.most_in_memory:
-            table[f"{rows:,} in memory"] = train(folder, "in memory", "shuffled", 0)
-        table[f"{rows:,} from disk"] = train(folder, "from disk", "blockwise", arguments.cap)
+            table[f"{rows:,} in memory"] = train(folder, "in memory", 0)
+            alone[f"{rows:,}"] = turns(folder, arguments.turns)
+        table[f"{rows:,} from disk"] = train(folder, "from disk", arguments.cap)
         if arguments.folder is None:
             shutil.rmtree(place)
     if arguments.json:
-        print(json.dumps(table))
+        print(json.dumps({"training": table, "feature party alone": alone}))
         return
     heads = "", "label own", "all", "feature own", "all", "seconds", "samples/s", "AUC"
     print("{:26} {:>10} {:>7} {:>12} {:>7} {:>8} {:>10} {:>7}".format(*heads))
@@ -192,6 +237,9 @@ def main() -> None:
         memory = (row[f"{party}_{kind}_bytes"] / 1e6 for party in ("label", "feature") for kind in ("own", "all"))
         print("{:26} {:7,.0f} MB {:7,.0f} {:9,.0f} MB {:7,.0f}".format(name, *memory), end=" ")
         print(f"{row['seconds']:8,.1f} {row['samples_per_second']:10,.0f} {row['test_auc']:7.4f}")
+    for rows_text, found in alone.items():
+        speeds = f"{found['in memory']:,.0f} samples/s in memory, {found['from disk']:,.0f} from disk"
+        print(f"{rows_text}, feature party alone: {speeds}, ratio {found['ratio']:.2f}")
 
 
 if __name__ == "__main__":

@@ -45,10 +45,12 @@ FLAGS = (
 LONGEST = (
     "test_docs.py",
     "cli/test_two_parties.py",
+    "on_ray/test_train_job.py",
     "test_benchmarks.py",
     "cli/test_examples.py",
     "cli/test_life_cycle.py",
     "training/test_network_drill.py",
+    "training/test_workers_drill.py",
     "export/test_half.py",
     "research/test_frontier.py",
 )

@@ -15,11 +15,11 @@ SHORT = {
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],
     "fuzz_frames.py": ["--inputs", "20000", "--json"],
     "growth.py": [
-        *("--rows", "600", "--times", "1", "2", "--parties", "2", "--workers", "1", "--fields", "6", "--batch", "64"),
+        *("--rows", "600", "--times", "1", "--parties", "2", "--workers", "1", "--fields", "6", "--batch", "64"),
         "--json",
     ],
     "hand_over.py": ["--rows", "1000"],
-    "large_data.py": ["--rows", "2000", "--json"],
+    "large_data.py": ["--rows", "2000", "--turns", "1", "--json"],
     "many_classes.py": ["--classes", "3", "--rows", "900", "--seeds", "2", "--epochs", "1", "--rates", ".01", "--json"],
     "network.py": [
         *("--batch", "64", "--fields", "3", "--largest-vocabulary", "50", "--wire", "bfloat16", "--rounds", "2"),

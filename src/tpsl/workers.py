@@ -36,9 +36,9 @@ class WorkerLost(PartyInterrupted):
 class Workers:
     """This process among the workers of its party.
 
-    Each method but `of_this_process` is called by all workers of the party, in the same order. What a method returns
-    or leaves in place is equal at all of them to the last bit, unless it says otherwise; for a given number of workers
-    it is the same in every run. A worker alone gets back what it gave.
+    What workers exchange they do together: all of them call the same methods in the same order. What is returned, or
+    left in place, is equal at all of them to the last bit, and for a given number of workers it is the same in every
+    run; only `exchanged` returns to each what is for it. A worker alone gets back what it gave.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Workers:
     def of_this_process(cls, device: str = "cpu") -> Workers:
         """Return the workers of the process group, or those that `torchrun` describes, or `ALONE`.
 
-        With the device "cuda" each worker of a machine has a GPU of its own, in the order of their numbers.
+        `device` is the kind of device that they compute on: a GPU becomes the current one.
         """
         import torch.distributed as group
 
@@ -60,9 +60,16 @@ class Workers:
             if int(os.environ.get("WORLD_SIZE", "1")) == 1:
                 return ALONE
             _meet("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
-        if device == "cuda":
-            torch.cuda.set_device(on_machine)
-        return cls(group.get_rank(), group.get_world_size(), on_machine)
+        workers = cls(group.get_rank(), group.get_world_size(), on_machine)
+        if device == "cuda" and workers.are_several:
+            torch.cuda.set_device(workers.device(device))  # of this thread; kernels are started there
+        return workers
+
+    def device(self, kind: str) -> torch.device:
+        """Return the device of this worker; each of several on a machine has a GPU of its own, as far as they go."""
+        if self.are_several and kind == "cuda":
+            return torch.device(kind, self.number_on_machine % torch.cuda.device_count())
+        return torch.device(kind)
 
     @property
     def is_first(self) -> bool:
@@ -102,20 +109,27 @@ class Workers:
         everything = torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
         return _from_bytes(everything, rows)
 
-    def exchanged(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Give part i to worker i; return what every worker gave this one, in order of their numbers.
+    def numbers_for_this(self, given: Sequence[int]) -> list[int]:
+        """Return the number that each worker has for this one, if each has one for every worker."""
+        if not self.are_several:
+            return list(given)
+        received = torch.empty(self.count, dtype=torch.int64)
+        with _together() as group:
+            group.all_to_all_single(received, torch.tensor(given))
+        return [int(each) for each in received]
 
-        Parts have any number of rows, all of the same shape and type.
+    def exchanged(self, rows: Tensor, given: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Give the first `given[0]` rows to worker 0, the next `given[1]` to worker 1 and so on; return what they give.
+
+        That are `received[i]` rows of worker i, in order of their numbers (`numbers_for_this`).
         """
         if not self.are_several:
-            return list(parts)
-        given = [len(part) for part in parts]
-        received = self._column(given)
-        own = _as_bytes(torch.cat(list(parts)))
+            return rows
+        own = _as_bytes(rows)
         everything = own.new_empty((sum(received), own.shape[1]))
         with _together() as group:
-            group.all_to_all_single(everything, own, received, given)
-        return list(torch.split(_from_bytes(everything, parts[0]), received))
+            group.all_to_all_single(everything, own, list(received), list(given))
+        return _from_bytes(everything, rows)
 
     def from_first(self, value: Any) -> Any:
         """Return what the first worker says, as JSON holds it; what the others say does not matter."""
@@ -169,13 +183,6 @@ class Workers:
             group.all_gather(received, torch.tensor([length]))
         return [int(each) for each in received]
 
-    def _column(self, row: list[int]) -> list[int]:
-        """Return the number that each worker gives to this one, if each gives a row of them."""
-        out = torch.empty(self.count, dtype=torch.int64)
-        with _together() as group:
-            group.all_to_all_single(out, torch.tensor(row))
-        return [int(each) for each in out]
-
 
 ALONE = Workers(0, 1)
 """A party of one process: nothing is exchanged, and `torch.distributed` is not used."""
@@ -188,11 +195,12 @@ def _meet(backend: str) -> None:
     not for those that were started after it. So each group writes under the number of its start.
     """
     import torch.distributed as group
+    from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     store, number, count = next(rendezvous("env://", timeout=_PATIENCE))
-    start = _number_of_start(group.PrefixStore("tpsl starts", store), number, count)
-    own = group.PrefixStore(f"tpsl start {start}", store)
+    start = _number_of_start(PrefixStore("tpsl starts", store), number, count)
+    own = PrefixStore(f"tpsl start {start}", store)
     group.init_process_group(backend, store=own, rank=number, world_size=count, timeout=_PATIENCE)
 
 

@@ -31,11 +31,11 @@ def test_a_job_is_predicted_and_checked(tpsl: Any, small_job: Path) -> None:
     assert split["bytes_to_label"] > 2 * handed_over["bytes_to_label"]
     checked = {row["what"]: (row["predicted"], row["measured"]) for row in found["check"]}
     assert list(checked) == [
-        *("time", "to the label party", "from the label party"),
+        *("time", "to label party", "from label party"),
         *("memory of label", "memory of feature"),
     ]
     assert checked["time"][0] == split["seconds_here"] < split["seconds"] - 32
-    predicted, measured = checked["to the label party"]
+    predicted, measured = checked["to label party"]
     assert predicted == pytest.approx(measured, rel=0.02, abs=1500)
 
 

@@ -24,9 +24,8 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_TRAIN_V2_ENABLED", "1")
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
-        found = ray.init(
-            num_cpus=4, include_dashboard=False, _temp_dir=folder, logging_level="error", log_to_driver=False
-        )
+        options: dict[str, Any] = {"include_dashboard": False, "logging_level": "error", "log_to_driver": False}
+        found = ray.init("local", num_cpus=4, _temp_dir=folder, **options)
         patch.setenv("RAY_ADDRESS", found.address_info["gcs_address"])
         yield ray
         ray.shutdown()

@@ -11,6 +11,7 @@ import pytest
 from tpsl.planning.phases import Phases, step_work
 from tpsl.planning.rehearsal import Deployment, RehearsalFailed, rehearse
 from tpsl.planning.traffic import exchanges, total
+from tpsl.registry import use
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 
@@ -60,10 +61,24 @@ def test_a_command_that_fails_says_why_and_ends_the_others(tmp_path: Path) -> No
     assert not (tmp_path / "rehearsal" / "run-label" / "result.json").exists()
 
 
-def test_nothing_is_left_in_the_users_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+OWN_PART = """
+from torch.optim import SGD
+from tpsl.models.optimizer import OPTIMIZERS
+
+OPTIMIZERS.register("planned_sgd", SGD)
+"""
+
+
+def test_own_modules_are_used_and_nothing_is_left_in_the_users_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vaults = tmp_path / "vaults of the user"
     monkeypatch.setenv("TPSL_VAULTS", str(vaults))
     monkeypatch.chdir(tmp_path)
-    rehearse(job(epochs=1), Deployment({"label": Local(vault=vaults / "mine", max_epsilon=0.1)}), tmp_path / "here")
+    (tmp_path / "planned_parts.py").write_text(OWN_PART)
+    monkeypatch.setattr("tpsl.registry._used", {})
+    use(["planned_parts"])
+    own = job(epochs=1, feature_optimizer={"name": "planned_sgd"})
+    rehearse(own, Deployment({"label": Local(vault=vaults / "mine", max_epsilon=0.1)}), tmp_path / "here")
     assert not vaults.exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "planned_parts.py"}

@@ -9,7 +9,15 @@ import pytest
 import yaml
 
 from tpsl.training.job import Job, make_job
-from tpsl.training.local import Local, LocalError, load_local, own_data
+from tpsl.training.local import (
+    Local,
+    LocalError,
+    connect_address,
+    connect_addresses,
+    load_local,
+    own_data,
+    worker_address,
+)
 from tpsl.workers import ALONE, Workers
 
 
@@ -46,6 +54,9 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("listen: localhost", "local.yaml: listen: an address is HOST:PORT, as in 127.0.0.1:7443 or [::1]:7443, got"),
         ("connect: ':7443'", "local.yaml: connect: an address is HOST:PORT"),
         ("connect: 'host:'", "local.yaml: connect: an address is HOST:PORT"),
+        ("connect: 'host:7443,'", "local.yaml: connect: an address is HOST:PORT"),
+        ("connect: 'host:7443, host:7444'", "local.yaml: connect: an address is HOST:PORT"),
+        ("connect: 'host:7443,host:0'", "local.yaml: connect: nobody can be reached at port 0"),
         ("connect: host:65536", "local.yaml: connect: an address is HOST:PORT"),
         ("connect: host:0", "local.yaml: connect: nobody can be reached at port 0, got 'host:0'"),
         ("connect: '::1:7443'", "local.yaml: connect: an address is HOST:PORT, as in 127.0.0.1:7443 or [::1]:7443"),
@@ -177,3 +188,16 @@ def test_of_the_workers_on_a_machine_the_first_serves_metrics() -> None:
     assert local.metrics_address(ALONE) == local.metrics_address(Workers(2, 4, 0)) == ("0.0.0.0", 9101)
     assert local.metrics_address(Workers(1, 4, 1)) is None
     assert Local().metrics_address(ALONE) is None
+
+
+def test_each_worker_of_the_label_party_has_an_address() -> None:
+    local = Local(listen="[::1]:7443", connect="one:7443,one:7444,other:7443")
+    assert [worker_address(local, Workers(number, 3, place)) for number, place in ((0, 0), (1, 1), (2, 0))] == [
+        "[::1]:7443",
+        "[::1]:7444",
+        "[::1]:7443",
+    ]
+    assert worker_address(Local(listen="0.0.0.0:0"), Workers(1, 2, 1)) == "0.0.0.0:0"
+    assert connect_addresses(local) == ["one:7443", "one:7444", "other:7443"]
+    with pytest.raises(LocalError, match="one address of the label party is needed, not 3: one:7443,one:7444"):
+        connect_address(local)

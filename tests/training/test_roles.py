@@ -192,6 +192,17 @@ def test_a_feature_party_starts_only_where_it_offered(tmp_path: Path, start: Sta
         feature_against(label, tmp_path)
 
 
+@pytest.mark.parametrize("division", [0, 4097, 1 << 31])
+def test_a_feature_party_divides_a_batch_among_no_impossible_number_of_workers(tmp_path: Path, division: int) -> None:
+    async def label(channel: Channel) -> None:
+        await channel.send(Rewind(1))
+        await channel.receive()
+        await channel.send(Start(1, 0, division))
+
+    with pytest.raises(BadMessage, match=f"wants to divide a batch among {division} workers, not a multiple of 1"):
+        feature_against(label, tmp_path)
+
+
 def test_a_feature_party_wants_an_agreement_first(tmp_path: Path) -> None:
     async def label(channel: Channel) -> None:
         await channel.send(Gradients(0, 0, tensor()))

@@ -8,6 +8,7 @@ import pytest
 
 from tpsl.training.job import make_job
 from tpsl.training.schedule import Schedule
+from tpsl.workers import Workers
 
 
 def schedule(rows: int = 1000, test_rows: int = 20_000, **training: Any) -> Schedule:
@@ -24,6 +25,21 @@ def test_parts_are_the_batch_in_order(micro_batches: int) -> None:
         assert all(0 < len(part) <= plan.largest_part for part in parts)
         assert len(parts) <= max(1, min(micro_batches, 96))
     assert len(plan.parts(0)) == min(micro_batches, 96)
+
+
+@pytest.mark.parametrize(("micro_batches", "division"), [(1, 6), (2, 2), (3, 4), (1, 200)])
+def test_the_workers_of_a_party_share_every_batch(micro_batches: int, division: int) -> None:
+    plan = schedule(micro_batches=micro_batches)
+    plan.division = division
+    for step in (0, plan.total_steps - 1):  # the last batch of an epoch is smaller
+        parts = plan.parts(step)
+        for count in (count for count in (1, 2, 3, 6) if division % count == 0):
+            shares = [plan.share(parts, Workers(number, count)) for number in range(count)]
+            assert len({len(share) for share in shares}) == 1  # all have equally many
+            assert all(part % count == number for number, share in enumerate(shares) for part, _ in share)
+            together = [rows for _, rows in sorted((pair for share in shares for pair in share), key=lambda p: p[0])]
+            assert np.array_equal(np.concatenate(together), plan.plan.batch(step))
+        assert all(0 < len(part) <= plan.part_rows <= plan.largest_part for part in parts)
 
 
 @pytest.mark.parametrize("start", [0, 1, 7, 10, 11, 21])

@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpsl.training.job import make_job
+from tpsl.training.job import JobError, make_job
 from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.workers import ALONE, Workers
@@ -79,3 +80,18 @@ def test_two_workers_compute_what_one_does(in_one_and_in_two: Path, kind: str) -
     # φ is rounded to integers, so that the least difference of an embedding may become one of the noisy statistic.
     for name, weight in ((name, weight) for name, weight in one.items() if "statistic_head" not in name):
         torch.testing.assert_close(two[name], weight, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"record_steps": 1}, "a transcript is recorded"),
+        ({"search": SearchStep(1, ())}, "it is one of a search"),
+        ({"training": {"epochs": 1, "order": "arrival", "labels": "arriving"}}, "labels arrive while it trains"),
+    ],
+)
+def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    job = make_job({"data": SYNTHETIC, "training": change.pop("training", {})}, {}, "test")
+    setup = RunSetup(job, RunFolder(tmp_path), workers=Workers(1, 2), **change)
+    with pytest.raises(JobError, match=f"^this run is for one worker, not for 2: {reason}"), setup.held(["feature"]):
+        pass

@@ -1,5 +1,7 @@
 """Both sides of the handshake against each other, and against what an honest side never says."""
 
+from dataclasses import replace
+
 import pytest
 
 from tpsl.transport import wire_pb2
@@ -7,6 +9,7 @@ from tpsl.transport.channel import Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, decode, encode_control
 from tpsl.transport.handshake import RECORD_IDS, Agreement, FeatureHandshake, LabelHandshake, LinkPosition, refusal
+from tpsl.transport.peers import WorkerPlace
 
 IDS = bytes(range(32))
 TERMS = {"protocol version": "1", "digest of the job": "abc", "width of the cut": "128"}
@@ -205,3 +208,22 @@ def test_an_agreement_that_the_other_side_could_not_read_is_an_error_here() -> N
         Agreement({"description": "x" * 5000}, IDS)
     with pytest.raises(ValueError, match="digest of the record ids"):
         Agreement(TERMS, b"")
+
+
+NO_WORKERS = {
+    "more than there can be": (WorkerPlace(0, 1_000_000, b"crew"), "has 1000000 workers, not 1 to 256"),
+    "none": (WorkerPlace(0, 0, b"crew"), "has 0 workers, not 1 to 256"),
+    "a number that is not there": (WorkerPlace(2, 2, b"crew"), "has 2 workers, and this is number 2, from 0"),
+    "no crew": (WorkerPlace(0, 1, b""), "sent a worker without the name of its crew"),
+}
+
+
+@pytest.mark.parametrize("name", NO_WORKERS)
+def test_a_worker_that_there_cannot_be_is_refused_by_both_sides(name: str) -> None:
+    place, sentence = NO_WORKERS[name]
+    feature, label = FeatureHandshake("airport", SAME), label_side()
+    proof = feature.proof(label.challenge(feature.hello(), "airport"), replace(NEW, worker=place))
+    with pytest.raises(BadMessage, match=f"^feature party 'airport' {sentence}"):
+        label.proven(proof)
+    with pytest.raises(BadMessage, match=f"^the label party {sentence}"):
+        feature.welcomed(label.welcome(replace(HERE, worker=place)))

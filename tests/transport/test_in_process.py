@@ -51,6 +51,21 @@ def test_three_parties_take_turns() -> None:
     assert log == [(step, name) for step in range(3) for name in ("airport", "airline")]
 
 
+def test_where_every_message_counts_the_same_a_sender_waits_by_their_number() -> None:
+    each = in_process.WINDOW // 4 - MESSAGE_OVERHEAD
+    for rows in (0, 1, 1000):
+        label, airport = pair(("label", "airport"), "float32", counted=each)
+
+        async def feature(channel: Channel = airport, rows: int = rows) -> int:
+            for part in range(5):
+                await channel.send(Embeddings(0, part, torch.zeros(rows, 2)))
+            return 5
+
+        with pytest.raises(RuntimeError, match="airport waits for label to take a message"):
+            run_together(feature())
+        assert label._waiting() == 4  # type: ignore[attr-defined]
+
+
 def test_who_waits_for_whom_is_said_when_nobody_can_go_on() -> None:
     label, airport = pair(("label", "airport"), "float32")
     with pytest.raises(

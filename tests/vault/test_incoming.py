@@ -195,6 +195,19 @@ def test_a_file_that_changed_is_read_again_and_what_was_given_up_is_removed(
         assert vault.add(incoming).unchanged == ROWS
 
 
+def test_a_file_that_changes_while_it_is_read_is_not_taken(folder: Path, files: Path) -> None:
+    def changing(table: LabelTable) -> Any:
+        yield from table
+        pq.write_table(pa.table(rows_of(1)), files / "part-0.parquet", compression="none")
+
+    with Incoming(folder, 2, [table(files)]) as incoming:
+        first = incoming.missing()[0]
+        with pytest.raises(VaultError, match=r"part-0\.parquet: the file was changed while it was read"):
+            incoming.put(first, changing(first))
+        assert len(incoming.missing()) == FILES
+    assert not folder.exists()
+
+
 def test_batches_that_others_have_read_are_kept_once(folder: Path, files: Path) -> None:
     with Incoming(folder, 2, [table(files)]) as incoming:
         for number, missing in enumerate(incoming.missing()):

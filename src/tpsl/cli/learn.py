@@ -63,8 +63,6 @@ def learn(
     if trains_on_ray(context, side):
         return
 
-    import torch
-
     from tpsl.handover.learning import learn as run
     from tpsl.learners.learning import AUTO, learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
@@ -82,9 +80,11 @@ def learn(
         stoppable("the same command goes on where it stopped"),
         watched_by_first(workers, side.job, side.out, log) as watching,
     ):
-        own, device = parts_of_both(side.party, side.local.own_parts()), torch.device(side.local.device)
-        start, run_folder = side.local.starting_point(), RunFolder(side.out)
-        setup = RunSetup(side.job, run_folder, own, device, watching=watching, start=start, workers=workers)
+        own, device = parts_of_both(side.party, side.local.own_parts()), workers.device(side.local.device)
+        start, run_folder, shards = side.local.starting_point(), RunFolder(side.out), side.local.shards_tables
+        setup = RunSetup(
+            side.job, run_folder, own, device, watching=watching, start=start, workers=workers, shards_tables=shards
+        )
         if learner in (NETWORK, TUNED):
             require_no_learner(setup.run, "choose another --out")
         if learner == TUNED:

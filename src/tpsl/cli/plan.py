@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,35 +12,53 @@ import typer
 
 from tpsl.bench.machine import machine
 from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
-from tpsl.cli.settings import ALL_PARTS, LOCAL, JobArgument, LocalsOption, Settings, settings_command
+from tpsl.cli.settings import (
+    ALL_PARTS,
+    LOCAL,
+    JobArgument,
+    LocalsOption,
+    Settings,
+    locals_by_party,
+    settings_command,
+)
+from tpsl.cli.shared_options import with_options
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tpsl.planning.plan import Assumptions, Prediction
-    from tpsl.planning.rehearsal import Deployment, Rehearsal
+    from tpsl.planning.rehearsal import Rehearsal
+    from tpsl.progress import Progress
+    from tpsl.training.job import Job
     from tpsl.training.local import Local
 
-COMMAND = settings_command(*(part for part in ALL_PARTS if part != LOCAL))
+_ASSUMED = "assumed"
+_ASSUMPTIONS = {
+    "rows": Annotated[
+        int | None, typer.Option(min=10, help="Records of the job, if not those that its files here have.")
+    ],
+    "workers": Annotated[
+        str | None, typer.Option(metavar="LxF", help="Workers of the label party and of each feature party, as 2x4.")
+    ],
+    "bandwidth": Annotated[
+        str | None, typer.Option(help="Of the line between the parties, each way, as 1Gb/s; else as on this machine.")
+    ],
+    "latency": Annotated[str | None, typer.Option(help="Round trip between the parties, as ping says it: 20ms.")],
+    "price_hour": Annotated[
+        float | None, typer.Option(min=0, help="Price of a machine for an hour; each worker has one.")
+    ],
+    "price_gb": Annotated[
+        float | None, typer.Option(min=0, help="Price of a gigabyte (10^9 bytes) between the parties.")
+    ],
+}
+COMMAND = with_options(_ASSUMPTIONS, _ASSUMED, settings_command(*(part for part in ALL_PARTS if part != LOCAL)))
 
 
 def plan(
     context: typer.Context,
     job: JobArgument,
     local: LocalsOption = None,
-    rows: Annotated[
-        int | None, typer.Option(min=10, help="Records of the job, if not those that its files here have.")
-    ] = None,
-    workers: Annotated[
-        str, typer.Option(metavar="LxF", help="Workers of the label party and of each feature party.")
-    ] = "1x1",
-    bandwidth: Annotated[
-        str | None, typer.Option(help="Of the line between the parties, each way, as 1Gb/s; else as on this machine.")
-    ] = None,
-    latency: Annotated[str | None, typer.Option(help="Round trip between the parties, as ping says it: 20ms.")] = None,
-    price_hour: Annotated[float, typer.Option(min=0, help="Price of a machine for an hour; each worker has one.")] = 0,
-    price_gb: Annotated[float, typer.Option(min=0, help="Price of a gigabyte (10^9 bytes) between the parties.")] = 0,
     seconds: Annotated[float, typer.Option(min=0, help="How long to rehearse, about.")] = 60,
     check: Annotated[bool, typer.Option("--check", help="Then run all of the job here, and compare.")] = False,
     json: JsonFlag = False,
@@ -52,57 +71,52 @@ def plan(
     import tempfile
 
     from tpsl.planning.counts import Counts
-    from tpsl.planning.network import Network, bandwidth_of, seconds_of
-    from tpsl.planning.plan import Assumptions, plan
     from tpsl.planning.plan import check as run_all
-    from tpsl.planning.stand_in import planned_job, records_of
+    from tpsl.planning.plan import plan
+    from tpsl.planning.stand_in import planned_job
     from tpsl.training.method import settled
 
-    parties = _locals(local)
-    asked = planned_job(Settings.of(context).load_job(job), parties)
-    network = Network(
-        *([bandwidth_of(bandwidth)] if bandwidth else []), **({"round_trip": seconds_of(latency)} if latency else {})
-    )
+    asked = Settings.of(context).load_job(job)
+    parties = locals_by_party(asked, local)
+    asked = planned_job(asked, parties)
     with (
         stoppable("a plan keeps nothing: the same command begins again"),
         tempfile.TemporaryDirectory(prefix="tpsl-plan-") as name,
         progress_bar("planning") as progress,
     ):
-        records = rows or records_of(asked, parties, progress)
+        assumed = _assumptions(context.meta[_ASSUMED], asked, parties, progress)
         if asked.method == "auto":
-            asked = settled(asked, Counts.of(asked, records).train, notice)
-        assumed = Assumptions(records, _deployment(workers, parties), network, price_hour, price_gb)
+            asked = settled(asked, Counts.of(asked, assumed.rows).train, notice)
         found = plan(asked, assumed, seconds, Path(name), progress)
         ran = run_all(found[0], assumed.deployment, Path(name) / "check", progress) if check else None
-    content: dict[str, Any] = {"machine": machine(), "predictions": [_as_dict(prediction) for prediction in found]}
     compared = [] if ran is None else list(_compared(found[0], ran))
-    if ran is not None:
+    content: dict[str, Any] = {"machine": machine(), "predictions": [_as_dict(prediction) for prediction in found]}
+    if compared:
         content["check"] = [
             {"what": what, "predicted": predicted, "measured": measured} for what, predicted, measured, _ in compared
         ]
     answer(json, content, _tables(found, assumed, compared))
 
 
-def _locals(files: Sequence[Path] | None) -> dict[str, Local]:
-    """Return the local files by party."""
-    from tpsl.training.local import load_local
-
-    found = {}
-    for file in files or ():
-        local = load_local(file)
-        if local.party is None:
-            raise ValueError(f"{file}: names no party; where one process plans for all, each file has `party`")
-        found[local.party] = local
-    return found
-
-
-def _deployment(workers: str, parties: Mapping[str, Local]) -> Deployment:
+def _assumptions(given: Mapping[str, Any], job: Job, parties: Mapping[str, Local], progress: Progress) -> Assumptions:
+    """Return what the options say; what they do not say is as it is here."""
+    from tpsl.planning.network import Network, bandwidth_of, seconds_of
+    from tpsl.planning.plan import Assumptions
     from tpsl.planning.rehearsal import Deployment
+    from tpsl.planning.stand_in import records_of
 
-    counts = re.fullmatch(r"([1-9]\d{0,3})[x×]([1-9]\d{0,3})", workers)
-    if counts is None:
-        raise ValueError(f"--workers: {workers!r} is not LxF, as 2x4 for 2 of the label party and 4 of a feature party")
-    return Deployment(parties, int(counts[1]), int(counts[2]))
+    workers = re.fullmatch(r"([1-9]\d{0,3})[x×]([1-9]\d{0,3})", given["workers"] or "1x1")
+    if workers is None:
+        raise ValueError(f"--workers: {given['workers']!r} is not LxF, as 2x4 for 2 and 4 workers")
+    bandwidth = bandwidth_of(given["bandwidth"]) if given["bandwidth"] else math.inf
+    latency = seconds_of(given["latency"]) if given["latency"] else 0.0
+    return Assumptions(
+        given["rows"] or records_of(job, parties, progress),
+        Deployment(parties, int(workers[1]), int(workers[2])),
+        Network(bandwidth, latency),
+        given["price_hour"] or 0.0,
+        given["price_gb"] or 0.0,
+    )
 
 
 def _as_dict(prediction: Prediction) -> dict[str, Any]:
@@ -135,7 +149,7 @@ def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
     assert ran.carried is not None
     yield "time", prediction.seconds_here, ran.seconds, _time
     for what, predicted, measured in zip(
-        ("to the label party", "from the label party"),
+        ("to label party", "from label party"),
         (prediction.to_label, prediction.from_label),
         ran.carried,
         strict=True,
@@ -151,8 +165,8 @@ def _tables(found: Sequence[Prediction], assumed: Assumptions, compared: Sequenc
     yield ", ".join(f"{name} {value}" for name, value in machine().items())
     names = {"gradients": "split training", "labels": "labels handed over"}
     table = Table("", *(names[prediction.job.training.exchange] for prediction in found), "because")
-    for what, value, because in _rows(found, assumed):
-        table.add_row(what, *(value(prediction) for prediction in found), because)
+    for what, values, because in _rows(found, assumed):
+        table.add_row(what, *values, because)
     yield table
     if compared:
         table = Table("", "predicted", "measured", "ratio", title="the job, run on this machine")
@@ -161,15 +175,14 @@ def _tables(found: Sequence[Prediction], assumed: Assumptions, compared: Sequenc
         yield table
 
 
-Row = tuple[str, Callable[["Prediction"], str], str]
+Row = tuple[str, list[str], str]
 
 
 def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
-    """Yield the rows of the table: what, its value for a prediction, and where it comes from."""
-    first = found[0]
-    counts = first.counts
-    yield "records", lambda each: f"{each.counts.rows:,}", f"{counts.train:,} to train on"
-    yield "time", lambda each: _time(each.seconds), ""
+    """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
+    parties, counts = list(found[0].memory), found[0].counts
+    yield "records", [f"{each.counts.rows:,}" for each in found], f"{counts.train:,} to train on"
+    yield "time", [_time(each.seconds) for each in found], ""
     reasons = {
         "programs": "start and end",
         "set-up": "by record",
@@ -180,17 +193,32 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
         "network": "beside the steps",
     }
     for phase, because in reasons.items():
-        yield f"  {phase}", lambda each, phase=phase: _time(each.phases[phase]), because  # type: ignore[misc]
-    for party in first.memory:
-        yield f"work of {party}", lambda each, party=party: _work(each, party), "processor, a step"  # type: ignore[misc]
-    yield "to the label party", lambda each: _size(each.to_label), "with TLS"
-    yield "from the label party", lambda each: _size(each.from_label), "with TLS"
-    for party in first.memory:
-        yield f"memory of {party}", lambda each, party=party: _size(each.memory[party]), "a process"  # type: ignore[misc]
+        yield f"  {phase}", [_time(each.phases[phase]) for each in found], because
+    for party in parties:
+        yield f"work of {party}", [_work(each, party) for each in found], "processor, a step"
+    yield "to label party", [_size(each.to_label) for each in found], "with TLS"
+    yield from _topics(found, to_label=True)
+    yield "from label party", [_size(each.from_label) for each in found], "with TLS"
+    yield from _topics(found, to_label=False)
+    for party in parties:
+        yield f"memory of {party}", [_size(each.memory[party]) for each in found], "a process"
     if assumed.hour or assumed.gigabyte:
-        machines = assumed.deployment.machines(len(first.memory) - 1)
-        yield "machines", lambda each: f"{each.machine_cost:,.2f}", f"{machines} at {assumed.hour:g} an hour"
-        yield "traffic", lambda each: f"{each.traffic_cost:,.2f}", f"{assumed.gigabyte:g} a gigabyte"
+        machines = assumed.deployment.machines(len(parties) - 1)
+        yield "machines", [f"{each.machine_cost:,.2f}" for each in found], f"{machines} at {assumed.hour:g} an hour"
+        yield "traffic", [f"{each.traffic_cost:,.2f}" for each in found], f"{assumed.gigabyte:g} a gigabyte"
+
+
+def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
+    """Yield what crosses in one direction, topic by topic."""
+    crossing = [[each for each in prediction.crossing if each.to_label == to_label] for prediction in found]
+    for topic in dict.fromkeys(each.topic for exchanges in crossing for each in exchanges):
+        alike = [[each for each in exchanges if each.topic == topic] for exchanges in crossing]
+        sizes = [_size(sum(each.bytes for each in exchanges)) if exchanges else "–" for exchanges in alike]
+        yield (
+            f"  {topic}",
+            sizes,
+            f"{max(sum(each.messages for each in exchanges) for exchanges in alike):,} message(s)",
+        )
 
 
 def _work(prediction: Prediction, party: str) -> str:

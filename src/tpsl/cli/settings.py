@@ -114,16 +114,11 @@ class Settings:
 
     def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
         """Return a job and all its parties, where one process is all of them; these settings are the label party's."""
-        from tpsl.training.local import Local, load_local, own_data, require_party
+        from tpsl.training.local import Local, own_data
         from tpsl.transport.peers import LABEL_PARTY
 
-        job, found = self.load_job(start), {LABEL_PARTY: Local()}
-        for file in files or ():
-            local = load_local(file)
-            if local.party is None:
-                raise ValueError(f"{file}: names no party; where one process is all of them, each file has `party`")
-            require_party(job, local.party)
-            found[local.party] = local
+        job = self.load_job(start)
+        found = {LABEL_PARTY: Local(), **locals_by_party(job, files)}
         found[LABEL_PARTY] = self._in_place(found[LABEL_PARTY])
         for party, local in found.items():
             job = own_data(job, party, local.data, local.alignment)
@@ -141,6 +136,20 @@ class Settings:
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
         compute(Computing(changed.precision, changed.compile))
         return changed
+
+
+def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
+    """Return the local files of several parties of a job, where one command is for all of them."""
+    from tpsl.training.local import load_local, require_party
+
+    found = {}
+    for file in files or ():
+        local = load_local(file)
+        if local.party is None:
+            raise ValueError(f"{file}: names no party; where one process is all of them, each file has `party`")
+        require_party(job, local.party)
+        found[local.party] = local
+    return found
 
 
 class SettingsCommand(TyperCommand):

@@ -48,8 +48,6 @@ def train(
 
     Example: tpsl train --data flights --mechanism laplace --epsilon 1 --epochs 1
     """
-    import torch
-
     from tpsl.training.one_process import ALL_STEPS, train_together
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
@@ -64,10 +62,17 @@ def train(
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         watched_by_first(workers, agreed, run, log) as watching,
     ):
-        device, record_steps = torch.device(at_label.device), ALL_STEPS if record_transcript else 0
-        start = at_label.starting_point()
+        device, record_steps = workers.device(at_label.device), ALL_STEPS if record_transcript else 0
         setup = RunSetup(
-            agreed, RunFolder(run), parties.own, device, record_steps, watching, start=start, workers=workers
+            agreed,
+            RunFolder(run),
+            parties.own,
+            device,
+            record_steps,
+            watching,
+            start=at_label.starting_point(),
+            workers=workers,
+            shards_tables=at_label.shards_tables,
         )
         result = train_together(setup, at_label.vault_choice())
     if workers.is_first:

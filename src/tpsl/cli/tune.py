@@ -33,7 +33,7 @@ def tune(
     job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
     space: SpaceOption = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time, in one thread each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time here, in one thread each.")] = 1,
     local: LocalsOption = None,
     json: JsonFlag = False,
 ) -> None:

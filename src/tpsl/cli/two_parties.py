@@ -140,7 +140,7 @@ def serve(
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
 
-    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl label serve …
+    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl label serve …
     """
     side = Side.of(context, job, local, "label")
     if trains_on_ray(context, side):
@@ -185,7 +185,7 @@ def join(
 
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
 
-    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m tpsl feature join …
+    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl feature join …
     """
     side = Side.of(context, job, local)
     if trains_on_ray(context, side):

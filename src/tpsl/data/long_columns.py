@@ -22,6 +22,7 @@ Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1 << 20
+_COLUMNS = 16
 
 
 def empty(rows: int, dtype: npt.DTypeLike) -> Column:
@@ -45,6 +46,7 @@ def taken(values: Column, rows: Rows) -> Column:
     found = empty(len(rows), values.dtype)
     for part in parts(len(rows)):
         found[part] = values[rows[part]]
+    _release(found, values, rows)
     return found
 
 
@@ -53,6 +55,7 @@ def counting(rows: int) -> Rows:
     found = empty(rows, np.int64)
     for part in parts(rows):
         found[part] = np.arange(part.start, part.stop)
+    _release(found)
     return found
 
 
@@ -72,7 +75,14 @@ def others(rows: int, left_out: Rows) -> Rows:
         here = np.flatnonzero(~left[part]) + part.start
         found[done : done + len(here)] = here
         done += len(here)
+    _release(found)
     return found
+
+
+def _release(*columns: Column) -> None:
+    """Take columns in files out of this process's memory until they are needed again."""
+    for column in columns:
+        arrays.release_pages(column)
 
 
 class TextStack:
@@ -105,6 +115,7 @@ class TextStack:
         narrow, begins = empty(self._count + 1, np.int32), np.frombuffer(wide, np.int64)
         for part in parts(self._count + 1):
             narrow[part] = begins[part]
+        _release(narrow)
         return pa.Array.from_buffers(pa.string(), self._count, [None, pa.py_buffer(narrow), content])
 
     def _write(self) -> None:
@@ -129,8 +140,8 @@ def taken_texts(values: Any, rows: Rows) -> Any:
 
 
 def _is_large(size: int) -> bool:
-    """Whether a column of this size goes into a file: a party holds several of them."""
-    return 4 * size > arrays.LARGE_BYTES
+    """Whether a column of this size goes into a file: a party has many of them at a time."""
+    return _COLUMNS * size > arrays.LARGE_BYTES
 
 
 def _bytes_of(texts: Any) -> int:

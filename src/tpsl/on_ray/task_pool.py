@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tpsl.models.computing import Computing, compute, computing
 from tpsl.on_ray.cluster import RayWorkers, Surroundings, surrounded
 
 
@@ -38,7 +39,7 @@ class RayTaskPool:
         begun: list[Any] = []
 
         def start(number: int) -> Future[object]:
-            begun.append(task.remote(here, _run, [given], number, self.share.cpus))
+            begun.append(task.remote(here, _run, [given], number, self.share.cpus, computing()))
             future: Future[object] = begun[-1].future()
             return future
 
@@ -52,11 +53,12 @@ _given: list[tuple[str, list[Callable[[], object]]]] = []
 """What this process was given last, if it is one of a cluster, and what it is called there."""
 
 
-def _run(given: list[Any], number: int, threads: int) -> None:
+def _run(given: list[Any], number: int, threads: int, how: Computing) -> None:
     import ray
 
     (reference,) = given
     if not _given or _given[0][0] != reference.hex():
         _given[:] = [(reference.hex(), ray.get(reference))]
     torch.set_num_threads(threads)
+    compute(how)
     _given[0][1][number]()

@@ -56,7 +56,9 @@ class TrainJob:
                 "command": self.command,
                 "arguments": self.arguments,
             }
-            return str(TorchTrainer(_work, train_loop_config=given, **self._configuration(folder)).fit().return_value)
+            make: Any = TorchTrainer  # its types are those of Ray Train's first version
+            result = make(_work, train_loop_config=given, **self._configuration(folder)).fit()
+            return str(result.return_value)
 
     def _configuration(self, folder: Path) -> dict[str, Any]:
         from ray.train import FailureConfig, RunConfig, ScalingConfig

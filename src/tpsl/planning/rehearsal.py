@@ -22,6 +22,7 @@ from tpsl.planning import stopwatch
 from tpsl.planning.counting_relay import CountingRelay, free_ports
 from tpsl.planning.counts import Counts
 from tpsl.planning.stopwatch import Stamp, stamps_in
+from tpsl.registry import used
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
@@ -170,7 +171,7 @@ class _Commands:
         torchrun = [sys.executable, *_TORCHRUN, "--nproc-per-node", str(workers), "--"]
         return [
             *(torchrun if workers > 1 else []),
-            *(str(Path(sys.executable).with_name("tpsl")), "--use", stopwatch.__name__),
+            *(str(Path(sys.executable).with_name("tpsl")), "--use", ",".join([*used(), stopwatch.__name__])),
             *(("label", "serve") if party == LABEL_PARTY else ("feature", "join")),
             *(str(self._job_file), "--local", str(file)),
             *("--log", f"{stopwatch.NAME}={self.stamps(party)}"),

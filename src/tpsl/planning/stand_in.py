@@ -1,4 +1,4 @@
-"""Records to rehearse with: those of the job where they are public or drawn anyway, made-up ones in place of tables.
+"""Records to rehearse with: those of the job where they are public or drawn anyway, invented ones in place of tables.
 
 The tables of a rehearsal have the columns of the job's, with values drawn from the first records of a party's file
 where that is within reach, and invented ones where it is not. Labels are always invented: a plan reads none.
@@ -29,8 +29,6 @@ INVENTED_CATEGORIES = 10_000
 """Values of each column of categories whose file is not here, the first ones more frequent, as in logs of clicks."""
 _RECORDS_OF_A_UNIT = 10
 _SECONDS_A_YEAR = 365 * 86_400
-
-Columns = Mapping[str, Any]
 
 
 def planned_job(job: Job, local: Mapping[str, Local]) -> Job:
@@ -87,13 +85,12 @@ def _records_in_files(data: TableData, progress: Progress) -> int:
 def _written(file: TableFile, data: TableData, rows: int, folder: Path, progress: Progress) -> TableFile:
     """Write the table of one party and return where it is."""
     path = folder / (f"{file.party}.parquet" if _is_parquet(file.path) else f"{file.party}.csv")
-    rng, draw = np.random.default_rng(0), _Values(file)
-    columns = _columns(file, data, rng, draw, 0, min(rows, BLOCK_ROWS))
-    schema = pa.table(dict(columns)).schema
+    rng, values = np.random.default_rng(0), _Values(file)
+    schema = pa.table(_columns(file, data, rng, values, range(1))).schema
     with new_table(path, schema) as writer:
         for start in range(0, rows, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows)
-            writer.write_table(pa.table(dict(_columns(file, data, rng, draw, start, stop)), schema))
+            writer.write_table(pa.table(_columns(file, data, rng, values, range(start, stop)), schema))
             progress(stop, rows, f"inventing records of {file.party}")
     changes: dict[str, Any] = {"path": path, "time": None, "keys": {}, "alignment": None}
     if isinstance(file, LabelFile):
@@ -106,10 +103,10 @@ def _is_parquet(location: Location) -> bool:
 
 
 def _columns(
-    file: TableFile, data: TableData, rng: np.random.Generator, values: _Values, start: int, stop: int
-) -> Columns:
-    """Return the columns of some records, by name."""
-    numbers = np.arange(start, stop)
+    file: TableFile, data: TableData, rng: np.random.Generator, values: _Values, records: range
+) -> dict[str, Any]:
+    """Return the columns of the records with these numbers, by name."""
+    numbers = np.array(records)
     ids = pa.array(np.char.zfill(numbers.astype("U12"), 12))
     columns = {file.id: ids, **values.drawn(rng, len(numbers))}
     if isinstance(file, LabelFile):
@@ -128,7 +125,7 @@ class _Values:
             **dict.fromkeys(file.numeric, _numbers),
             **dict.fromkeys(file.dates, _dates),
         }
-        self._first: Columns = {}
+        self._first: dict[str, Any] = {}
         if self._invented and is_there(file.path):
             with suppress(StopIteration):
                 block = next(read_blocks(file.path, list(self._invented), dialect_of(file.path)))

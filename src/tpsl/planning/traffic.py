@@ -29,8 +29,8 @@ _PIECE_OVERHEAD = 5 + 9
 """The prefix of a gRPC message, and the header of an HTTP/2 frame."""
 _TLS_RECORD, _TLS_OVERHEAD = 1 << 14, 22
 """The most that a record of TLS 1.3 holds, and its header, content type and tag."""
-_CONNECTION_BYTES = {"to label": 5_300, "from label": 6_500}
-"""What a connection takes before the first message: TLS and certificates, the two jobs compared."""
+_CONNECTING_TO_LABEL, _CONNECTING_FROM_LABEL = 5_300, 6_500
+"""What a connection takes in each direction before the first message: TLS, certificates, the two jobs compared."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def exchanges(job: Job, counts: Counts, pairs: int = 1) -> list[Exchange]:
 
 def total(found: Sequence[Exchange], *, to_label: bool, connections: int) -> int:
     """Return the bytes in one direction, those of making the connections included."""
-    connecting = _CONNECTION_BYTES["to label" if to_label else "from label"]
+    connecting = _CONNECTING_TO_LABEL if to_label else _CONNECTING_FROM_LABEL
     return connections * connecting + sum(each.bytes for each in found if each.to_label == to_label)
 
 

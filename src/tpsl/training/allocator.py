@@ -13,7 +13,8 @@ def keep_freed_memory() -> bool:
 
     By default large tensors are mapped, touched page by page and given back in each step: measured, two thousand page
     faults a step at batch 8192, up to a tenth of its time. The process stays as large as its largest step. Called
-    when data are loaded, so that what loading took is given back before.
+    when data are loaded, so that what loading took is given back before; what is larger than the tensors of a step, as
+    the positions of all records are, is still given back.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -21,5 +22,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    settings = ((_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, (1 << 31) - 1), (_M_TOP_PAD, 64 << 20))
+    settings = ((_M_MMAP_THRESHOLD, 1 << 27), (_M_TRIM_THRESHOLD, (1 << 31) - 1), (_M_TOP_PAD, 64 << 20))
     return all(mallopt(option, value) == 1 for option, value in settings)

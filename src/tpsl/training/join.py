@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.progress import Notice
@@ -56,7 +54,7 @@ def join(
         held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
         job = settled(job, len(held.train), watching.notice)
     exchange, workers = _Exchange(job, party, local, insecure_loopback), Workers.of_this_process(local.device)
-    own, device, start = {party: local.own_parts()}, torch.device(local.device), local.starting_point()
+    own, device, start = {party: local.own_parts()}, workers.device(local.device), local.starting_point()
     if job.hands_over:
         require_alone(job, start)
         own = parts_of_both(party, local.own_parts())
@@ -113,7 +111,7 @@ class _Exchange:
         has_finished = setup.run.party_result(self._party) is not None
         patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
         role = FeatureRole(setup, side)
-        tensors, device = limits(job, role.schedule), torch.device(local.device)
+        tensors, device = limits(job, role.schedule), role.workers.device(local.device)
         watch, place = watching.connections, place_of(role.workers)
         terms = Terms(tensors, job.wire_type, patience, watch, device, local.streams, place, MOST_WORKERS)
         origin = setup.run.origin(self._party)

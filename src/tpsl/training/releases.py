@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tpsl.data.long_columns import taken
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
@@ -147,7 +148,7 @@ def _what_was_released(report: ReleaseReport) -> str:
 
 def compared(vault: Vault, side: LabelSide) -> Overlap:
     """Return what a vault has in common with the training records and their labels."""
-    return vault.compare(side.records.training_ids, reveal(side.labels)[side.records.train])
+    return vault.compare(side.records.training_ids, taken(reveal(side.labels), side.records.train))
 
 
 def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> bool:
@@ -179,7 +180,7 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
     Stored labels stay as they are; a vault that has another label or unit of a record is an error.
     """
     ids, units = side.records.training_ids, side.records.training_units
-    labels = reveal(side.labels)[side.records.train]
+    labels = taken(reveal(side.labels), side.records.train)
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:

@@ -56,7 +56,7 @@ def serve(
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         records = load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records
         job = settled(job, len(records.train), watching.notice)
-    device, start, run = torch.device(local.device), local.starting_point(), RunFolder(run_path)
+    device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     setup = RunSetup(
         job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
     )
@@ -91,7 +91,8 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
             if vault is not None and finished is None and job.releases:
                 vault.store()  # before anybody could measure how long it takes
             workers.wait_for_all()
-            port.train(LabelRole(setup, side.records, vault or VaultOfFirst()), side.records.ids)
+            labels = VaultOfFirst() if vault is None else vault
+            port.train(LabelRole(setup, side.records, labels), side.records.ids)
             workers.wait_for_all()
 
         places = [run.path, *([vault.path.parent] if vault is not None else [])]

@@ -16,6 +16,8 @@ from tpsl.vault.pairs import Pairs
 from tpsl.vault.portions import Portion, Stretch, gathered, place_in
 from tpsl.vault.texts import TextDigest, Texts
 
+_ROWS = 1 << 18
+"""Rows that are stored together, however small the files are that they come from."""
 _ROWS_TO_LOOK_UP = 1 << 22
 """Rows that are looked up together in a vault that has records: each time much of its index is read."""
 
@@ -35,7 +37,7 @@ def add(connection: sqlite3.Connection, folder: Path, classes: int, portions: It
     with Pairs(folder) as new_ids:
         adding = _Adding(connection, folder, classes, new_ids)
         known = blocks.count_records(connection)
-        for portion in gathered(portions, _ROWS_TO_LOOK_UP) if known else portions:
+        for portion in gathered(portions, _ROWS_TO_LOOK_UP if known else _ROWS):
             adding.take(portion)
         return adding.finish()
 

@@ -75,6 +75,7 @@ class _Search:
         self._found = np.full(len(ids), -1, np.int64)
 
     def positions(self) -> Positions:
+        """The position of each id; those that are asked for in the order of the vault need no bucket."""
         with Pairs(self._folder) as asked:
             for start in range(0, len(self._ids), _IDS_AT_ONCE):
                 ids = self._ids.part(start, min(start + _IDS_AT_ONCE, len(self._ids)))
@@ -87,13 +88,17 @@ class _Search:
             self._look_up(asked)
         return self._found
 
+    def by_hash(self) -> Positions:
+        """The position of each of a few ids."""
+        with Pairs(self._folder) as asked:
+            asked.take(self._ids.part(0, len(self._ids)).hashes(self._key), np.arange(len(self._ids)))
+            self._look_up(asked)
+        return self._found
+
     def _first_of_run(self, ids: Texts) -> int | None:
         """The position of the first of these ids, if the vault has all of them one after the other."""
-        ends = _Search(self._connection, self._folder, ids.take(np.array([0, len(ids) - 1])))
-        with Pairs(self._folder) as asked:
-            asked.take(ends._ids.part(0, 2).hashes(self._key), np.arange(2))
-            ends._look_up(asked)
-        first, last = ends._found.tolist()
+        ends = ids.take(np.array([0, len(ids) - 1]))
+        first, last = _Search(self._connection, self._folder, ends).by_hash().tolist()
         if first < 0 or last - first != len(ids) - 1:
             return None
         return first if ids_between(self._connection, first, last + 1).same_as(ids) else None

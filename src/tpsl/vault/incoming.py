@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -69,6 +70,7 @@ class Incoming:
                 single = replace(table, path=path)
                 self._files[path] = single, self._folder / f"{_digest(single, file, classes)}.arrow"
                 self._sizes[path] = file.size
+        self._size = sum(self._sizes.values())
 
     def __enter__(self) -> Self:
         require_local(self._vault)
@@ -106,17 +108,21 @@ class Incoming:
 
         `processes` is how many read at a time; 0: one for each core.
         """
-        missing, total = self.missing(), sum(self._sizes.values())
-        done = total - sum(self._sizes[table.path] for table in missing)
+        missing = self.missing()
+        done = self._size - sum(self._sizes[table.path] for table in missing)
         processes = min(processes or os.cpu_count() or 1, len(missing))
-        for table in self._read_here(missing) if processes < 2 else self._read_side_by_side(missing, processes):
-            done += self._sizes[table.path]
-            self._progress(done, total, f"reading {table.path.name}")
-
-    def _read_here(self, missing: list[LabelTable]) -> Iterator[LabelTable]:
+        if processes > 1:
+            for table in self._read_side_by_side(missing, processes):
+                done += self._sizes[table.path]
+                self._tell(done, 0, 0, f"reading {table.path.name}")
+            return
         for table in missing:
-            self.put(table, table)
-            yield table
+            self.put(table, replace(table, progress=partial(self._tell, done)))
+            done += self._sizes[table.path]
+
+    def _tell(self, before: int, read: int, _: int, note: str) -> None:
+        """Tell that bytes of a file were read, and all of the files before it."""
+        self._progress(before + read, self._size, note)
 
     def _read_side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[LabelTable]:
         context = multiprocessing.get_context("forkserver")
@@ -155,7 +161,7 @@ class Incoming:
                 yield Portion(records, (Stretch(str(table.path), row, len(records)),))
                 row += len(records)
             done += self._sizes[table.path]
-            self._progress(done, sum(self._sizes.values()), "storing labels")
+            self._tell(done, 0, 0, "storing labels")
 
     def _part(self, table: LabelTable) -> Path:
         return self._files[table.path][1]
@@ -171,7 +177,10 @@ def _start_reading() -> None:
 
 
 def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes: int) -> None:
-    """Write the records of a file, checked and in canonical form; a part is there whole or not at all."""
+    """Write the records of a file, checked and in canonical form; a part is there whole or not at all.
+
+    A file that was changed meanwhile is a `VaultError`: what was read may be of neither state.
+    """
     draft = part.with_name(f".{part.name}.{os.getpid()}.new")
     try:
         with naming_what_does_not_fit(part), open_private(draft, "wb") as file:
@@ -188,6 +197,8 @@ def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes
                     )
             file.flush()
             os.fsync(file.fileno())
+        if part.stem != _digest(table, _files(table)[0], classes):
+            raise VaultError(f"{table.path}: the file was changed while it was read; give the same command again")
         draft.replace(part)
         sync_folder(part.parent)
     except DiskFull as error:
