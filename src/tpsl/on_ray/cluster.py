@@ -21,6 +21,7 @@ from typing import Any
 from tpsl.registry import use, used
 
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")
+"""How the environment variables begin that a process of the cluster has as the command has them."""
 
 
 class RayError(ValueError):
@@ -102,7 +103,9 @@ class RayWorkers:
         there = ray.cluster_resources()
         room = [there.get("CPU", 0) / self.cpus] + ([there.get("GPU", 0) / self.gpus] if self.gpus else [])
         if min(room) < 1:
-            raise RayError(f"no machine of the Ray cluster has {self.cpus} CPU(s) and {self.gpus:g} GPU(s)")
+            raise RayError(
+                f"the Ray cluster has no room for a process with {self.cpus} CPU(s) and {self.gpus:g} GPU(s)"
+            )
         return int(min(room))
 
 
