@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tpsl.planning.phases import Phases
+from tpsl.planning.phases import Line, Phases
 from tpsl.planning.rehearsal import Deployment, rehearse
 from tpsl.planning.stand_in import stand_in
 from tpsl.training.job import Job, make_job
@@ -51,6 +51,37 @@ def measured(planned: Job, rows: int, deployment: Deployment, folder: Path) -> d
     }
 
 
+def runs_of(options: argparse.Namespace) -> dict[str, tuple[Job, int, Deployment]]:
+    """The job, the number of records and the workers of each line, by its name; the growing numbers come first."""
+    one_party, rows = job(1, options.fields, options.batch), options.rows
+    more = {f"{rows * times:,} records": (one_party, rows * times, Deployment()) for times in options.times}
+    parties = {
+        f"{count} feature parties": (job(count, options.fields, options.batch), rows, Deployment())
+        for count in options.parties
+        if count > 1
+    }
+    workers = {
+        f"{count} × {count} workers": (one_party, rows, Deployment({}, count, count))
+        for count in options.workers
+        if count > 1
+    }
+    return more | parties | workers
+
+
+def show(found: dict[str, dict[str, Any]], sizes: list[int]) -> None:
+    first = next(iter(found.values()))
+    print(f"{'':<20}" + "".join(f"{name:>13}" for name in ("times as long", "in CPU time", *first)))
+    for name, figures in found.items():
+        times = (figures[key] / first[key] for key in ("seconds", "CPU s"))
+        shown = [*(f"{each:.2f}" for each in times), *(f"{value:,}" for value in figures.values())]
+        print(f"{name:<20}" + "".join(f"{value:>13}" for value in shown))
+    for key in ("seconds", "CPU s"):
+        taken = [figures[key] for _, figures in zip(sizes, found.values(), strict=False)]
+        line = Line.through(list(zip(sizes, taken, strict=True)))
+        off = max(abs(line.at(rows) / seconds - 1) for rows, seconds in zip(sizes, taken, strict=True))
+        print(f"{key} of n records: {line.fixed:.1f} + n · {1e6 * line.each:.1f} µs, within {100 * off:.0f} %")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
@@ -63,37 +94,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    one_party = job(1, options.fields, options.batch)
-    lines: list[tuple[str, Job, int, Deployment]] = [
-        *(
-            (f"{options.rows * times:,} records", one_party, options.rows * times, Deployment())
-            for times in options.times
-        ),
-        *(
-            (f"{count} feature parties", job(count, options.fields, options.batch), options.rows, Deployment())
-            for count in options.parties
-            if count > 1
-        ),
-        *(
-            (f"{count} × {count} workers", one_party, options.rows, Deployment({}, count, count))
-            for count in options.workers
-            if count > 1
-        ),
-    ]
-    found: dict[str, dict[str, Any]] = {}
-    for name, planned, rows, deployment in lines:
+    found = {}
+    for name, (planned, rows, deployment) in runs_of(options).items():
         print(f"{name} …", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="tpsl-growth-") as folder:
             found[name] = measured(planned, rows, deployment, Path(folder) / "rehearsal")
     if options.json:
         print(json.dumps(found))
-        return
-    first = next(iter(found.values()))
-    print(f"{'':<20}" + "".join(f"{name:>13}" for name in ("times as long", "in CPU time", *first)))
-    for name, figures in found.items():
-        times = (figures[key] / first[key] for key in ("seconds", "CPU s"))
-        shown = [*(f"{each:.2f}" for each in times), *(f"{value:,}" for value in figures.values())]
-        print(f"{name:<20}" + "".join(f"{value:>13}" for value in shown))
+    else:
+        show(found, [options.rows * times for times in options.times])
 
 
 if __name__ == "__main__":

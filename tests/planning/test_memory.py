@@ -19,7 +19,7 @@ def test_records_add_to_what_a_rehearsal_took() -> None:
 
 def test_what_is_large_lies_on_disk() -> None:
     few, many = (peak_bytes(REHEARSED, "feature", rows, 39) for rows in (10**8, 2 * 10**8))
-    in_work = (2 * BLOCK_ROWS - 1000) * 39 * 32
+    in_work = (3 * BLOCK_ROWS - 1000) * 39 * 32
     assert many == few == 6 * 10**8 + 2 * LARGE_BYTES + in_work - 1000 * (39 * 4 + FEATURE_RECORD_BYTES)
     few, many = (peak_bytes(REHEARSED, "label", rows, 0) for rows in (10**8, 2 * 10**8))
     assert many - few == 10**8 * NOISY_LABEL_BYTES

@@ -3,8 +3,8 @@
     peak(n) = peak(m) + held(n) - held(m)
 
 What is held of n records are columns of them (ids, orders, the split, labels), features of 4 bytes a number, each up to
-what is kept in memory, since more lies on disk; 32 bytes for each number of the two blocks that are read and encoded at
-a time; and at the label party noisy labels. Weights, optimiser state, batches and what is under way are the same for
+what is kept in memory, since more lies on disk; 32 bytes for each number of the three blocks that are read and encoded
+at a time; and at the label party noisy labels. Weights, optimiser state, batches and what is under way are the same for
 any number of records, and in peak(m) already.
 """
 
@@ -19,7 +19,7 @@ LABEL_RECORD_BYTES, FEATURE_RECORD_BYTES = 200, 120
 """Of the columns of a record, measured."""
 NOISY_LABEL_BYTES = 5
 _NUMBER_BYTES, _NUMBER_BYTES_IN_WORK = 4, 32
-_RECORDS_IN_WORK = 2 * BLOCK_ROWS
+_RECORDS_IN_WORK = 3 * BLOCK_ROWS
 
 
 def peak_bytes(rehearsed: Rehearsal, party: str, rows: int, fields: int) -> int:
