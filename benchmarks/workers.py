@@ -30,8 +30,8 @@ from tpsl.training.checkpoint import save_checkpoint
 from tpsl.workers import ALONE, Workers
 
 FIELDS, NUMBERS = 26, 13
-SKEW = 4
-"""Row `R·uˢ` of R is looked up, with u uniform: some rows are in every batch, and most of them in few."""
+SMALLEST = 4
+"""Rows of the smallest vocabulary."""
 WARM_UP = 2
 MEBIBYTE = 1 << 20
 
@@ -118,16 +118,27 @@ def party(rows: int, dim: int, optimizer: str, workers: Workers, *, sharded: boo
     table_workers = workers if sharded else ALONE
     generator = torch.Generator().manual_seed(0)
     half = Bottoms([Bottom(rows, FIELDS, NUMBERS, config, generator, table_workers)], config.bottom[-1])
+    sizes = vocabularies(rows)
+    starts = sizes.cumsum(0) - sizes
     updates = HalfOptimizer(half, OptimizerConfig(name=optimizer, learning_rate=0.01), workers=workers)
 
     def step(number: int, share: int) -> None:
         drawn = torch.Generator().manual_seed(number * workers.count + workers.number)
-        categorical = (rows * torch.rand(share, FIELDS, generator=drawn) ** SKEW).int().clamp_(max=rows - 1)
+        categorical = (starts + torch.rand(share, FIELDS, generator=drawn, dtype=torch.float64) * sizes).int()
         cut = half(categorical, torch.randn(share, NUMBERS, generator=drawn))
         cut.backward(torch.randn(cut.shape, generator=drawn) / (share * workers.count))
         updates.step()
 
     return {"bottom": (half, updates)}, step
+
+
+def vocabularies(rows: int) -> torch.Tensor:
+    """Return how many rows of the table each field has: they grow geometrically, and are `rows` together."""
+    low, high = 1.0, float(rows)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if (middle ** torch.arange(FIELDS)).sum() < rows / SMALLEST else (low, middle)
+    return SMALLEST * low ** torch.arange(FIELDS, dtype=torch.float64)
 
 
 def memory(key: str) -> int:

@@ -50,6 +50,7 @@ LONGEST = (
     "cli/test_examples.py",
     "cli/test_life_cycle.py",
     "training/test_network_drill.py",
+    "training/test_workers_drill.py",
     "export/test_half.py",
     "research/test_frontier.py",
 )
@@ -106,7 +107,11 @@ def _own_registries(tmp_path: Path) -> Iterator[None]:
     found = [(module, name) for module, names in REGISTRIES.items() if module in sys.modules for name in names]
     registries = [getattr(sys.modules[module], name) for module, name in found]
     before = [dict(registry._parts) for registry in registries]
+    modules = getattr(sys.modules.get("tpsl.registry"), "_used", {})
+    used = dict(modules)
     yield
+    modules.clear()
+    modules.update(used)
     for registry, parts in zip(registries, before, strict=True):
         registry._parts = parts
     for name, module in list(sys.modules.items()):

@@ -109,20 +109,27 @@ class Workers:
         everything = torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
         return _from_bytes(everything, rows)
 
-    def exchanged(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Give part i to worker i; return what every worker gave this one, in order of their numbers.
+    def numbers_for_this(self, given: Sequence[int]) -> list[int]:
+        """Return the number that each worker has for this one, if each has one for every worker."""
+        if not self.are_several:
+            return list(given)
+        received = torch.empty(self.count, dtype=torch.int64)
+        with _together() as group:
+            group.all_to_all_single(received, torch.tensor(given))
+        return [int(each) for each in received]
 
-        Parts have any number of rows, all of the same shape and type.
+    def exchanged(self, rows: Tensor, given: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Give the first `given[0]` rows to worker 0, the next `given[1]` to worker 1 and so on; return what they give.
+
+        That are `received[i]` rows of worker i, in order of their numbers (`numbers_for_this`).
         """
         if not self.are_several:
-            return list(parts)
-        given = [len(part) for part in parts]
-        received = self._column(given)
-        own = _as_bytes(torch.cat(list(parts)))
+            return rows
+        own = _as_bytes(rows)
         everything = own.new_empty((sum(received), own.shape[1]))
         with _together() as group:
-            group.all_to_all_single(everything, own, received, given)
-        return list(torch.split(_from_bytes(everything, parts[0]), received))
+            group.all_to_all_single(everything, own, list(received), list(given))
+        return _from_bytes(everything, rows)
 
     def from_first(self, value: Any) -> Any:
         """Return what the first worker says, as JSON holds it; what the others say does not matter."""
@@ -175,13 +182,6 @@ class Workers:
         with _together() as group:
             group.all_gather(received, torch.tensor([length]))
         return [int(each) for each in received]
-
-    def _column(self, row: list[int]) -> list[int]:
-        """Return the number that each worker gives to this one, if each gives a row of them."""
-        out = torch.empty(self.count, dtype=torch.int64)
-        with _together() as group:
-            group.all_to_all_single(out, torch.tensor(row))
-        return [int(each) for each in out]
 
 
 ALONE = Workers(0, 1)

@@ -229,8 +229,9 @@ def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) ->
         service = of_kind(manifests, "Service")[spec["subdomain"]]["spec"]
         assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
         env = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
-        assert env["PET_MASTER_ADDR"] == f"{name}-0.{spec['subdomain']}"
-        assert int(env["PET_MASTER_PORT"]) in [port["port"] for port in service["ports"]]
+        host, port = env["PET_RDZV_ENDPOINT"].split(":")
+        assert host == f"{name}-0.{spec['subdomain']}.$(NAMESPACE).svc.cluster.local"
+        assert int(port) in [one["port"] for one in service["ports"]]
         assert job["spec"]["completions"] == job["spec"]["parallelism"] == int(env["PET_NNODES"])
         (budget,) = of_kind(manifests, "PodDisruptionBudget").values()
         assert budget["spec"]["minAvailable"] == job["spec"]["parallelism"]

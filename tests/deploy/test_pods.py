@@ -60,7 +60,7 @@ class Pod:
         (workload,) = [one for one in manifests if one["kind"] in ("Job", "Deployment")]
         self._spec = workload["spec"]["template"]["spec"]
         (self._container,) = self._spec["containers"]
-        self._name, self._number = name, number
+        self._name, self._number, self._namespace = name, number, workload["metadata"]["namespace"]
         self._ports = {port["name"]: str(port["containerPort"]) for port in self._container.get("ports", ())}
         self._cluster, self._folder = cluster, cluster.folder / name
         config = {one["metadata"]["name"]: one["data"] for one in manifests if one["kind"] == "ConfigMap"}
@@ -74,8 +74,11 @@ class Pod:
             "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
             "PYTHON_EXEC": str(programs[0] / "worker"),  # what torchrun starts
             "OMP_NUM_THREADS": "1",
-            **{one["name"]: self._here(self._value(one)) for one in self._container.get("env", ())},
+            "PET_LOCAL_ADDR": f"127.0.0.{1 + number}",  # in a cluster, the pod's own name
+            "TMPDIR": str(self._places["/tmp"]),
         }
+        for one in self._container.get("env", ()):
+            self.environment[one["name"]] = self._here(self._expanded(self._value(one)))
         for before in self._spec.get("initContainers", ()):
             subprocess.run(self._words(before), cwd=self._folder, env=self.environment, check=True)
         self.stdout, self.stderr = self._folder / "stdout", self._folder / "stderr"
@@ -102,14 +105,19 @@ class Pod:
         return path
 
     def _value(self, variable: Manifest) -> str:
-        """Return what an environment variable says; what is asked of the cluster is the name or number of the pod."""
-        asked = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        return {None: variable.get("value", ""), "metadata.name": self._name}.get(asked, str(self._number))
+        """Return what an environment variable says, or what the cluster says of the pod."""
+        if "value" in variable:
+            return str(variable["value"])
+        known = {"metadata.name": self._name, "metadata.namespace": self._namespace}
+        return known[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+
+    def _expanded(self, text: str) -> str:
+        """Return a text with the variables that the cluster puts in."""
+        return re.sub(r"\$\((\w+)\)", lambda found: self.environment[found[1]], text)
 
     def _words(self, container: Manifest) -> list[str]:
-        """Return the command of a container; the cluster puts its variables in."""
-        words = [*container["command"], *container.get("args", ())]
-        return [re.sub(r"\$\((\w+)\)", lambda found: self.environment[found[1]], self._here(word)) for word in words]
+        """Return the command of a container."""
+        return [self._expanded(self._here(word)) for word in (*container["command"], *container.get("args", ()))]
 
     def _here(self, text: str) -> str:
         """Return a text in which paths of mounts, names of services and ports are those of this machine."""
@@ -171,7 +179,8 @@ class Companies:
     def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: list[Path]) -> None:
         self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
         party_folders(folder / "certs", ["label", "shop"], 1)
-        names = dict.fromkeys(("label.example", "scores.label.example", "tpsl-0.tpsl"), "127.0.0.1")
+        outside, inside = ("label.example", "scores.label.example"), "tpsl-0.tpsl.tpsl-{}.svc.cluster.local"
+        names = dict.fromkeys((*outside, inside.format("label"), inside.format("feature")), "127.0.0.1")
         door, *others = free_ports(9)
         self.clusters = {}
         for role, party in (("label", "label"), ("feature", "shop")):

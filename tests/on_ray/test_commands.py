@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -95,8 +96,15 @@ def test_an_error_is_the_one_that_was_raised_there(cluster: Any, tmp_path: Path)
 
 def test_a_cluster_without_room_is_refused(cluster: Any) -> None:
     assert RayWorkers(cpus=2).count_in(cluster) == 2
-    with pytest.raises(RayError, match=r"has 1 CPU\(s\) and 1 GPU\(s\)"):
+    with pytest.raises(RayError, match=r"no room for a process with 1 CPU\(s\) and 1 GPU\(s\)"):
         RayWorkers(gpus=1).count_in(cluster)
+
+
+def test_what_is_not_installed_is_one_sentence(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'tpsl[ray]'" in tpsl("tune", small_job, "--out", tmp_path / "out", "--ray").error()
 
 
 def test_options_of_ray_are_for_ray(tpsl: Any, small_job: Path, tmp_path: Path) -> None:

@@ -40,20 +40,17 @@ def office(cluster: Any, tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPa
     return tmp_path
 
 
-def worker_of(log: Path) -> int:
-    """Return the process of the cluster that writes this log."""
-    until = time.monotonic() + LIMIT
-    while time.monotonic() < until:
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if (process / "cmdline").read_bytes().startswith(b"ray::") and any(
-                    descriptor.resolve() == log for descriptor in (process / "fd").iterdir()
-                ):
-                    return int(process.name)
-            except OSError:
-                continue
-        time.sleep(0.05)
-    raise AssertionError(f"no process of the cluster writes {log}")
+def workers_of(log: Path) -> list[int]:
+    """Return the processes of the cluster that write this log."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_of_ray = (process / "cmdline").read_bytes().startswith(b"ray::")
+            if is_of_ray and any(descriptor.resolve() == log for descriptor in (process / "fd").iterdir()):
+                found.append(int(process.name))
+        except OSError:  # it has ended
+            continue
+    return found
 
 
 def wait_for(log: Path, event: str, times: int = 1) -> None:
@@ -79,15 +76,28 @@ def free_port() -> int:
 
 
 def test_both_parties_train_on_ray_and_survive_a_kill(office: Path, programs: Callable[..., Any]) -> None:
-    """A worker of the feature party, which has two, is killed in the middle; the weights are those of one process."""
+    """The label party is told to end and begins again; one of the two workers of the feature party is killed later.
+
+    The weights are those of one process.
+    """
     address, options = f"127.0.0.1:{free_port()}", ("--ray", "--log-json", "--json")
     serve = ("label", "serve", "job.yaml", "--vault", "vault", "--listen", address, "--certs", "certs/label")
     join = ("feature", "join", "job.yaml", "--connect", address, "--certs", "certs/feature", "--ray-workers", 2)
+    log = office / "label-run-ray" / "worker-0.log"
+    label = programs(office, *serve, "--out", "label-run", *options, installed=True)
+    wait_for(log, "listening")
+    label.signal(signal.SIGTERM)
+    assert label.outcome().status == 128 + signal.SIGTERM
+    until = time.monotonic() + LIMIT
+    while workers_of(log):
+        assert time.monotonic() < until
+        time.sleep(0.1)
     label = programs(office, *serve, "--out", "label-run", *options, installed=True)
     feature = programs(office, *join, "--out", "feature-run", *options, installed=True)
     logs = office / "feature-run-ray"
     wait_for(logs / "worker-0.log", "checkpoint", 2)
-    os.kill(worker_of(logs / "worker-1.log"), signal.SIGKILL)
+    (second,) = workers_of(logs / "worker-1.log")
+    os.kill(second, signal.SIGKILL)
     result = label.result()
     assert feature.result()["steps"] == result["steps"] > 0
     assert feature.events("resumed"), feature.log()

@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "privacy": {"draws": 2},
     },
     "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True, "random_features": 16}},
-    "handed over": {"training": {**PLAIN, "exchange": "labels"}},
+    "handed over, three classes": {"training": {**PLAIN, "exchange": "labels"}, "data": {**SYNTHETIC, "classes": 3}},
 }
 
 
@@ -44,7 +44,7 @@ def trained(workers: Workers, kind: str, folder: str, sharded: bool = False) -> 
     torch.set_num_threads(1)
     parts = KINDS[kind]
     privacy = {"mechanism": "randomized_response", "epsilon": 2.0, "noise_seed": 1, **parts.get("privacy", {})}
-    content = {**parts, "data": SYNTHETIC, "privacy": privacy, "model": {**SMALL, **parts.get("model", {})}}
+    content = {"data": SYNTHETIC, **parts, "privacy": privacy, "model": {**SMALL, **parts.get("model", {})}}
     run = Path(folder) / f"{kind}, {workers.count} worker(s)"
     setup = RunSetup(make_job(content, {}, "test"), RunFolder(run), workers=workers, shards_tables=sharded)
     train_together(setup, VaultChoice(Path(folder) / f"vault of {run.name}"))

@@ -24,6 +24,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import train
@@ -131,8 +132,8 @@ class Site:
         self.folder, self.log, self.port = folder, folder / "log.txt", free_ports(3)
         common = (job, folder, self.log)
         self.crews = {"label": Crew("label", *common, listen=f"127.0.0.1:{self.port}")}
-        self.crews["airport"] = Crew("airport", *common, tables="sharded")
-        self.crews["weather"] = Crew("weather", *common)
+        for name in feature_party_names(job.data):
+            self.crews[name] = Crew(name, *common, tables="sharded" if name == "airport" else "replicated")
 
     def begin(self, **workers: int) -> None:
         addresses = ",".join(f"127.0.0.1:{self.port + number}" for number in range(workers["label"]))
@@ -220,8 +221,8 @@ class Place:
             issue(folder / "certs" / "authority", folder / "certs" / name, name, label=name == "label")
         self._undisturbed: dict[str, torch.Tensor] | None = None
 
-    def site(self, name: str) -> Site:
-        return Site(self.folder / name, self.job)
+    def site(self, name: str, job: Job | None = None) -> Site:
+        return Site(self.folder / name, job or self.job)
 
     def undisturbed(self) -> Mapping[str, torch.Tensor]:
         """Return the weights of a run with `SEVERAL` workers."""
@@ -242,12 +243,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture
-def site(place: Place) -> Iterator[Callable[[str], Site]]:
+def site(place: Place) -> Iterator[Callable[..., Site]]:
     """Make a site; its workers end with the test."""
     made = []
 
-    def make(name: str) -> Site:
-        made.append(place.site(name))
+    def make(*arguments: Any) -> Site:
+        made.append(place.site(*arguments))
         return made[-1]
 
     yield make
@@ -270,7 +271,7 @@ def test_several_workers_of_each_party_compute_what_one_process_does(place: Plac
 
 
 @pytest.mark.drill
-def test_a_worker_that_is_killed_changes_nothing(place: Place, site: Callable[[str], Site]) -> None:
+def test_a_worker_that_is_killed_changes_nothing(place: Place, site: Callable[..., Site]) -> None:
     everybody = [(name, number) for name, workers in SEVERAL.items() for number in range(workers)]
     draw = random.Random(1)
     for kill, (name, number) in enumerate(islice(cycle(draw.sample(everybody, len(everybody))), KILLS)):
@@ -285,7 +286,7 @@ def test_a_worker_that_is_killed_changes_nothing(place: Place, site: Callable[[s
         assert [name for name, weight in found.items() if not torch.equal(weight, place.undisturbed()[name])] == []
 
 
-def test_a_run_goes_on_with_other_numbers_of_workers(place: Place, site: Callable[[str], Site]) -> None:
+def test_a_run_goes_on_with_other_numbers_of_workers(place: Place, site: Callable[..., Site]) -> None:
     here = site("other numbers")
     here.begin(**SEVERAL)
     here.wait_for_step(9)
@@ -295,3 +296,18 @@ def test_a_run_goes_on_with_other_numbers_of_workers(place: Place, site: Callabl
     assert RunFolder(here.crews["label"].run).result() is not None
     log = here.log.read_text()
     assert "resumed" in log, log
+
+
+def test_the_workers_of_a_feature_party_train_together_on_labels_that_were_handed_over(
+    place: Place, site: Callable[..., Site]
+) -> None:
+    content = place.job.model_dump(mode="json", exclude_unset=True)
+    content["data"]["features"] = content["data"]["features"][:1]
+    content["data"]["label"].pop("categorical")
+    content["training"]["exchange"] = "labels"
+    job = make_job(content, {}, "test")
+    here = site("handed over", job)
+    here.begin(label=2, airport=2)
+    found = here.finish()
+    train(job, place.folder / "handed over in one", vault=place.folder / "vault of handed over")
+    assert_close(found, weights(place.folder / "handed over in one"))

@@ -103,7 +103,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     tensor_messages(HeadEmbeddings),
     st.builds(Rewind, UINT64),
     st.builds(Position, UINT64, st.lists(UINT64, max_size=LIST_ENTRIES).map(tuple)),
-    st.builds(Start, UINT64, UINT64),
+    st.builds(Start, UINT64, UINT64, st.integers(0, 2**32 - 1)),
     st.builds(Verdict, UINT64, st.booleans(), st.booleans()),
     st.builds(Announcement, st.binary(max_size=SECRET_BYTES), st.lists(UINT64, max_size=LIST_ENTRIES).map(tuple)),
     st.builds(Finished, UINT64),

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from tpsl.models.optimizer import OPTIMIZERS
+from tpsl.registry import use
 from tpsl.tuning.pool import Task, run_tasks
 
 
@@ -15,6 +19,19 @@ def test_tasks_run_in_order_but_after_what_they_need() -> None:
 
     tasks = [task("last", "first", "second"), task("first"), task("second"), task("free", "done before")]
     assert list(run_tasks(tasks, 1)) == done == ["first", "second", "last", "free"]
+
+
+def _look_up(name: str) -> None:
+    OPTIMIZERS.get(name)
+
+
+def test_workers_have_the_parts_that_were_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register = "from tpsl.models.optimizer import OPTIMIZERS\nOPTIMIZERS.register('of my own', dict)\n"
+    (tmp_path / "parts_of_my_own.py").write_text(register)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    use(["parts_of_my_own"])
+    assert sorted(run_tasks([Task(name, partial(_look_up, "of my own")) for name in "ab"], 2)) == ["a", "b"]
 
 
 def test_an_error_ends_the_rest() -> None:

@@ -98,10 +98,11 @@ def test_without_its_witness_nothing_more_leaves_the_vault(vault: Vault, witness
 KILLED = """
 import os, signal
 from tpsl.mechanisms import laplace
-from tpsl.vault import Vault, witness
+from tpsl.vault import Vault
+from tpsl.vault.witness import LedgerState
 
 vault = Vault.open(place)
-witness.attest = lambda connection: os.kill(os.getpid(), signal.SIGKILL)
+LedgerState.attest = lambda state: os.kill(os.getpid(), signal.SIGKILL)
 vault.release(laplace(1.0))
 """
 

@@ -110,7 +110,7 @@ def trains_on_ray(context: typer.Context, side: Side) -> bool:
         side.local.device,
         None if side.party == LABEL_PARTY else prepare,
     )
-    with stoppable("the same command goes on where it stopped"):
+    with stoppable("the same command goes on where it stopped", log_json=bool(context.params.get("log_json"))):
         printed = job.result()
     typer.echo(printed, nl=False)
     return True

@@ -32,9 +32,12 @@ def stoppable(advice: str, *, log_json: bool = False) -> Iterator[None]:
     With `log_json` the line is left to the log, which `tpsl.cli.live.Live` writes: each of its lines is a JSON object.
     """
 
+    terminated: list[Terminated] = []
+
     def terminate(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is being closed is closed to the end
-        raise Terminated(f"terminated; {advice}")
+        terminated.append(Terminated(f"terminated; {advice}"))
+        raise terminated[0]
 
     if threading.current_thread() is not threading.main_thread():  # only there Python has signals
         yield
@@ -42,12 +45,12 @@ def stoppable(advice: str, *, log_json: bool = False) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    except Terminated as end:
+    except KeyboardInterrupt:  # a library may have made one of its own of what was raised above
+        if not terminated:
+            notice(advice)
+            raise
         if not log_json:
-            notice(str(end))
+            notice(str(terminated[0]))
         raise typer.Exit(STATUS) from None
-    except KeyboardInterrupt:
-        notice(advice)
-        raise
     finally:
         signal.signal(signal.SIGTERM, before)

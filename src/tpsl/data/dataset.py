@@ -15,6 +15,7 @@ from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, Own
 from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.long_columns import empty
 from tpsl.data.rawtable import NO_LABEL, same_ids_or_error
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
@@ -76,8 +77,9 @@ class Dataset:
     def of_one(cls, side: FeatureSide, class_names: tuple[str, ...]) -> Dataset:
         """Return what a feature party knows that is alone: its own side, and no label of any record."""
         records = LabelRecords(side.ids, None, class_names, side.train, side.test)
-        unknown = TrueLabels(np.full(len(side.ids), NO_LABEL, np.int64), class_names)
-        return cls({side.party: side}, LabelSide(records, unknown))
+        unknown = empty(len(side.ids), np.int64)
+        unknown[:] = NO_LABEL
+        return cls({side.party: side}, LabelSide(records, TrueLabels(unknown, class_names)))
 
     def with_labels(self, labels: npt.NDArray[np.int64]) -> Dataset:
         """Return the same records with other labels of the same classes."""

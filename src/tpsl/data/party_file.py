@@ -21,6 +21,7 @@ import pyarrow.parquet
 from tpsl.data import arrays
 from tpsl.data.arrays import Draft, RowStack
 from tpsl.data.encoder import EncoderState
+from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
 from tpsl.data.long_columns import TextStack
@@ -134,6 +135,10 @@ class PartyFile:
     def place(self, block: Block, name: str) -> Place:
         """Return where the values of a column stand."""
         return Place.of(block, name, self.dialect)
+
+    def changed(self) -> DataError:
+        """Return the error of a file that is another one than when it began to be read."""
+        return DataError(f"{self.path}: has changed while it was read; begin again when it is complete")
 
     def identity(self) -> dict[str, Any]:
         """Return what tells the features of this file from all others, and from what it held at another time."""
@@ -273,13 +278,14 @@ class _Stored(InPieces):
     """Columns of Parquet files; each is read, piece by piece, when it is asked for, and not kept."""
 
     def __init__(self, file: PartyFile, spool: _Spool | None = None) -> None:
-        self._file, self._spool = file, spool
+        self._file, self._spool, self._identity = file, spool, file.identity()
 
     def __getitem__(self, name: str) -> Any:
         return _joined(list(self.pieces(name)))
 
     def pieces(self, name: str) -> Iterator[Any]:
         """Yield a column, piece by piece; a vocabulary is looked up once for each, so they are long."""
+        self._require_unchanged()
         blocks, rows = list[Any](), 0
         for block in self._file.blocks([name]):
             blocks.append(self._file.typed(block, name))
@@ -287,8 +293,13 @@ class _Stored(InPieces):
             if rows >= _PIECE_ROWS:
                 yield _joined(blocks)
                 blocks, rows = [], 0
+        self._require_unchanged()
         if blocks:
             yield _joined(blocks)
+
+    def _require_unchanged(self) -> None:
+        if self._file.identity() != self._identity:
+            raise self._file.changed()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file.columns)

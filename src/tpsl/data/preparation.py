@@ -63,12 +63,14 @@ class Preparation:
         """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""
         place = self._place(file)
         raw = file.read(label=False, features=not place.is_dir(), progress=progress)
+        self._require_unchanged(file, place)
         return self.feature_side(party, raw, place, progress)
 
     def load_label_side(self, file: PartyFile, class_names: tuple[str, ...], progress: Progress) -> LabelSide:
         """Read the label party's file; encoded features that do not fit into memory are kept in the cache."""
         place = self._place(file)
         raw = file.read(label=file.labels is not None, features=not place.is_dir(), progress=progress)
+        self._require_unchanged(file, place)
         return self.label_side(raw, class_names, place, progress)
 
     def feature_side(
@@ -148,6 +150,10 @@ class Preparation:
         """Return the folder in the cache for the encoded features of this file."""
         encoder = self.encoder.digest() if self.encoder else None
         return cached({**file.identity(), "encoding": _ENCODING, "preparation": repr(self), "encoder": encoder})
+
+    def _require_unchanged(self, file: PartyFile, place: Path) -> None:
+        if self._place(file) != place:
+            raise file.changed()
 
 
 def _taken(values: Any, order: Order | None) -> Any:

@@ -62,10 +62,10 @@ class ShardedTable(Table):
     def touched_anywhere(self, touched: list[Touched], workers: Workers) -> Touched:
         """Return what the backward passes of all workers have found of the rows of this shard."""
         numbers, gradient = self._added_up(touched)
-        sizes = self._sizes(numbers)
-        rows = torch.cat(workers.exchanged(numbers.split(sizes)))  # type: ignore[no-untyped-call]
-        gradients = torch.cat(workers.exchanged(gradient.split(sizes)))  # type: ignore[no-untyped-call]
-        return Touched(rows[:, None] - self.shard.start, gradients)
+        given = self._sizes(numbers)
+        received = workers.numbers_for_this(given)
+        rows = workers.exchanged(numbers, given, received)
+        return Touched(rows[:, None] - self.shard.start, workers.exchanged(gradient, given, received))
 
     def _look_up(self, rows: Tensor, numeric: Tensor | None) -> Tensor:
         numbers, places = named_once(rows)
@@ -79,10 +79,10 @@ class ShardedTable(Table):
         if len(numbers) and (numbers[0] < 0 or numbers[-1] >= self.shard.rows):
             low, high = int(numbers[0]), int(numbers[-1])
             raise IndexError(f"the table has rows 0 to {self.shard.rows - 1}; {low} to {high} were looked up")
-        asked = self._workers.exchanged(numbers.split(self._sizes(numbers)))  # type: ignore[no-untyped-call]
-        own = torch.cat(asked)[:, None] - self.shard.start
-        given = gather(self.weight.detach(), own).split([len(each) for each in asked])  # type: ignore[no-untyped-call]
-        return torch.cat(self._workers.exchanged(given))
+        asked = self._sizes(numbers)
+        wanted = self._workers.numbers_for_this(asked)
+        own = self._workers.exchanged(numbers, asked, wanted)[:, None] - self.shard.start
+        return self._workers.exchanged(gather(self.weight.detach(), own), wanted, asked)
 
     def _sizes(self, numbers: Tensor) -> list[int]:
         """Return how many of these rows, in ascending order, each worker owns."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from typing import Any
 from tpsl.registry import use, used
 
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")
+"""How the environment variables begin that a process of the cluster has as the command has them."""
 
 
 class RayError(ValueError):
@@ -60,14 +63,23 @@ def connected() -> Iterator[ModuleType]:
         if ray.is_initialized():
             yield ray
             return
-        try:
-            ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RayError(f"no Ray cluster can be reached: {_in_one_line(error)}") from error
+        _connect(ray)
         try:
             yield ray
         finally:
             ray.shutdown()
+
+
+def _connect(ray: ModuleType) -> None:
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only there Python has signals
+    on_termination = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise RayError(f"no Ray cluster can be reached: {_in_one_line(error)}") from error
+    finally:
+        if in_main_thread:  # Ray would have the process abort
+            signal.signal(signal.SIGTERM, on_termination)
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,9 @@ class RayWorkers:
         there = ray.cluster_resources()
         room = [there.get("CPU", 0) / self.cpus] + ([there.get("GPU", 0) / self.gpus] if self.gpus else [])
         if min(room) < 1:
-            raise RayError(f"no machine of the Ray cluster has {self.cpus} CPU(s) and {self.gpus:g} GPU(s)")
+            raise RayError(
+                f"the Ray cluster has no room for a process with {self.cpus} CPU(s) and {self.gpus:g} GPU(s)"
+            )
         return int(min(room))
 
 

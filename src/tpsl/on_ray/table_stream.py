@@ -30,7 +30,7 @@ def stream_tables(
         fn_kwargs={"here": Surroundings.of_this_process(), "read": read, "given": [ray.put(list(items))]},
         batch_size=1,
         batch_format="numpy",
-        concurrency=share.count_in(ray),
+        concurrency=min(share.count_in(ray), len(items)),
         **share.resources,
     )
     parts = (part for table in tables.iter_batches(batch_size=None, batch_format="pyarrow") for part in _parts(table))

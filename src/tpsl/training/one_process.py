@@ -121,7 +121,7 @@ def train_together(
         vault = vault_for(at_label, side, choice, releases=finished is None) if setup.workers.is_first else None
         after = None if vault is None else AfterTraining(at_label, side, vault)
         if finished is None:
-            labels: LabelSource = vault or VaultOfFirst()
+            labels: LabelSource = VaultOfFirst() if vault is None else vault
             if job.hands_over:
                 labels, couple = _hand_over(setup, data, vault, couple), in_memory
                 setup, at_label = (replace(each, job=job.with_gradients()) for each in (setup, at_label))

@@ -91,7 +91,8 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
             if vault is not None and finished is None and job.releases:
                 vault.store()  # before anybody could measure how long it takes
             workers.wait_for_all()
-            port.train(LabelRole(setup, side.records, vault or VaultOfFirst()), side.records.ids)
+            labels = VaultOfFirst() if vault is None else vault
+            port.train(LabelRole(setup, side.records, labels), side.records.ids)
             workers.wait_for_all()
 
         places = [run.path, *([vault.path.parent] if vault is not None else [])]

@@ -15,6 +15,7 @@ import torch
 from tpsl.data.dataset import Dataset
 from tpsl.models.computing import Computing, compute, computing
 from tpsl.processes import end_with_parent
+from tpsl.registry import use, used
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
@@ -90,7 +91,7 @@ class ProcessesHere:
         context.set_forkserver_preload(_IMPORTED_ONCE)
         given = SharedObjects(list(runs))
         pool = ProcessPoolExecutor(
-            self.workers, mp_context=context, initializer=_start_worker, initargs=(given, computing())
+            self.workers, mp_context=context, initializer=_start_worker, initargs=(used(), given, computing())
         )
         try:
             yield lambda number: pool.submit(_run, number)
@@ -124,7 +125,8 @@ _given: list[Callable[[], object]] = []
 """What this process is given to do, if it is a worker: all tasks in their order."""
 
 
-def _start_worker(given: Any, how: Computing) -> None:
+def _start_worker(modules: tuple[str, ...], given: Any, how: Computing) -> None:
+    use(modules)
     torch.set_num_threads(1)
     compute(how)
     _given[:] = given

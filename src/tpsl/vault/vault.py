@@ -116,7 +116,9 @@ class Vault:
             if not of_any_age:
                 with storage.reading(connection, Path(path)):
                     witness.require_newest(connection)
-                    witness.attest(connection)
+                    state = witness.state_of(connection)
+                if state is not None:
+                    state.attest()
             return opened
         except BaseException:
             connection.close()
@@ -167,8 +169,9 @@ class Vault:
         """All or nothing; when it ends, what was done is durable, and the witness knows of it."""
         with storage.writing(self._connection, self.path):
             yield
-        with storage.reading(self._connection, self.path):
-            witness.attest(self._connection)
+            state = witness.state_of(self._connection)
+        if state is not None:
+            state.attest()
 
     def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""

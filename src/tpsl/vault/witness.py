@@ -13,6 +13,7 @@ import os
 import re
 import sqlite3
 from pathlib import Path
+from typing import NamedTuple
 
 from tpsl.files import make_private_folder, open_private
 from tpsl.vault import ledger
@@ -46,24 +47,34 @@ def require_newest(connection: sqlite3.Connection) -> None:
         _require_seen(connection, path)
 
 
-def attest(connection: sqlite3.Connection) -> None:
-    """Have the newest entry of the ledger in the witness, if there is one, durably."""
+class LedgerState(NamedTuple):
+    """How far the ledger of a vault has come, and the witness that is to know it."""
+
+    witness: Path
+    sequence: int
+    head: str
+
+    def attest(self) -> None:
+        """Have it in the witness, durably."""
+        path, line = self.witness, f"{self.sequence} {self.head}\n"
+        try:
+            if path.exists() and _newest(path) == (self.sequence, self.head):
+                return
+            with open_private(path, "ab") as file:
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise VaultError(
+                f"the witness {path} of the vault cannot be written ({error.strerror}); what was done is in the vault, "
+                "and the same command goes on when the witness can be written again"
+            ) from error
+
+
+def state_of(connection: sqlite3.Connection) -> LedgerState | None:
+    """What the witness has to know of the ledger as it is now; None: the vault has no witness."""
     path = _path(connection)
-    if path is None:
-        return
-    sequence, head = ledger.read_last(connection)
-    try:
-        if path.exists() and _newest(path) == (sequence, head):
-            return
-        with open_private(path, "ab") as file:
-            file.write(f"{sequence} {head}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise VaultError(
-            f"the witness {path} of the vault cannot be written ({error.strerror}); what was done is in the vault, and "
-            "the same command goes on when the witness can be written again"
-        ) from error
+    return None if path is None else LedgerState(path, *ledger.read_last(connection))
 
 
 def _require_seen(connection: sqlite3.Connection, path: Path) -> None:

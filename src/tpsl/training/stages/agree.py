@@ -25,6 +25,7 @@ from tpsl.transport.channel import Channel, PeerRestarted
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 from tpsl.transport.peer_workers import receive_from_any, worker_count, workers_of
+from tpsl.workers import PartyInterrupted
 
 MOST_PARTS = 1 << 12
 """The most workers among which the parts of a batch go round."""
@@ -43,7 +44,9 @@ async def label(role: LabelRole) -> None:
     role.wait_until_ready(peers)
     division = lcm(role.workers.count, *map(worker_count, role.channels.values()))
     role.done, role.schedule.division = role.workers.from_first([max(common), division])
-    if division != role.schedule.division or division > MOST_PARTS:
+    if division != role.schedule.division:
+        raise PartyInterrupted("a peer was restarted with another number of workers")
+    if division > MOST_PARTS:
         raise BadMessage(f"a batch cannot be divided among {division:,} workers; the most are {MOST_PARTS:,}")
     await _send_all(peers, Start(role.rounds, role.done, division))
 
@@ -70,7 +73,9 @@ async def feature(role: FeatureRole) -> None:
         rounds[0], role.order = role.order.round, None
         await role.channel.send(Position(rounds[0], offered))
     while len(starts) < len(peers):
+        role.observer.waiting_for(role.channel.peer)
         number, message = await receive_from_any(role.channel)
+        role.observer.waiting_for(None)
         due = checked_message(role.channel.peer, message, Rewind, Start)
         if isinstance(due, Rewind):
             rounds[number] = due.round
