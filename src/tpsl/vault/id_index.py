@@ -30,7 +30,7 @@ INSERT INTO id_key VALUES (randomblob(16));
 
 _WHEN_BUILT, _AT_MOST = 1024, 4096
 """Entries in a bucket on average: no more when the index is built, and when it is built again."""
-_BUCKETS_AT_ONCE = 1 << 13
+_BUCKETS_AT_ONCE = 1 << 11
 _IDS_AT_ONCE = 1 << 20
 _SHIFT = np.uint64(POSITION_BITS)
 _LOW = np.uint64((1 << POSITION_BITS) - 1)
