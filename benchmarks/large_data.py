@@ -50,6 +50,8 @@ from tpsl.transport.certificates import create_authority, issue
 NUMBERS, CATEGORIES, FILES = 13, 26, 16
 CHUNK_ROWS = 1 << 18
 BATCH = 8192
+WARM_UP = 6
+"""Turns that do not count: the memory for pages is taken in the first ones."""
 ORDERS = {"in memory": "shuffled", "from disk": "blockwise"}
 
 PARTY = "party"
@@ -164,6 +166,8 @@ def train(folder: Path, where: str, cap: float) -> dict[str, float]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
+    for stale in ("cache", *(f"{name}-{where.replace(' ', '-')}" for name in ("vaults", "run-label", "run-feature"))):
+        shutil.rmtree(folder / stale, ignore_errors=True)
     job, begun = write_job(folder, ORDERS[where]), time.perf_counter()
     parties = [
         Watched(folder, job, "label serve", cap, where, "--listen", address),
@@ -191,7 +195,7 @@ def turns(folder: Path, rounds: int) -> dict[str, float]:
     gradients = torch.randn(BATCH, parties["from disk"].bottom.width)
     steps = max(1, min(WINDOW_BLOCKS * BLOCK_ROWS, len(held.train)) // BATCH)
     speeds: dict[str, list[float]] = {where: [] for where in ORDERS}
-    for turn in range(rounds + 1):
+    for turn in range(WARM_UP + rounds):
         for where, party in parties.items():
             begun = time.perf_counter()
             for step in range(turn * steps, (turn + 1) * steps):
@@ -201,8 +205,8 @@ def turns(folder: Path, rounds: int) -> dict[str, float]:
                 party.backward(gradients[: len(cut)], len(cut))
                 party.update()
             speeds[where].append(steps * BATCH / (time.perf_counter() - begun))
-    found = {where: median(speed[1:]) for where, speed in speeds.items()}  # the first turn warms up
-    pairs = zip(speeds["from disk"][1:], speeds["in memory"][1:], strict=True)
+    found = {where: median(speed[WARM_UP:]) for where, speed in speeds.items()}
+    pairs = list(zip(speeds["from disk"], speeds["in memory"], strict=True))[WARM_UP:]
     return {**found, "ratio": median(disk / memory for disk, memory in pairs)}
 
 

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
+from tpsl.models.computing import Computing, compute
 from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops
@@ -154,9 +155,11 @@ def main() -> None:
     parser.add_argument("--updates", choices=["lazy", "dense"], default="lazy")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32", help="Of the split networks.")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    compute(Computing(options.precision))
     keep_freed_memory()
     held = features(8 * options.batch, options.fields, options.numbers, options.embedding_rows)
     config, optimizer = (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tpsl.cli.settings import Settings
+from tpsl.models.computing import Computing, computing
 from tpsl.training.job import load_job
 
 
@@ -65,3 +66,12 @@ def test_the_local_files_of_one_process_say_where_each_party_keeps_its_data(tpsl
     (tmp_path / "local.yaml").write_text("party: nobody\n")
     refused = tpsl("train", tmp_path / "job.yaml", "--local", tmp_path / "local.yaml").error()
     assert "there is no party 'nobody' in the job, only label, feature" in refused
+
+
+def test_precision_and_compiling_are_settings_of_the_process() -> None:
+    try:
+        Settings.from_pairs([("local.precision", "bf16"), ("local.compile", True)]).load_local(None)
+        assert computing() == Computing("bf16", compiled=True)
+    finally:
+        Settings.from_pairs([]).load_local(None)
+    assert computing() == Computing("float32", compiled=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import DiscreteLaplace, gaussian, identity, laplace, randomized_response
-from tpsl.vault import LedgerTotal, StatisticPlan, Vault, VaultError, sums_over
+from tpsl.vault import LedgerTotal, StatisticPlan, Vault, VaultError, comparing, sums_over
 
 IDS = [f"r{number}" for number in range(70_000)]  # more than a chunk
 
@@ -37,7 +37,11 @@ def test_the_total_is_of_the_records_that_are_asked_for(tmp_path: Path) -> None:
         vault.total(["stranger"])
 
 
-def test_a_vault_says_which_labels_differ_and_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [3, 1 << 22])
+def test_a_vault_says_which_labels_differ_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(comparing, "_COMPARED_AT_ONCE", at_once)
     vault = made(tmp_path / "vault", IDS[:100])
     vault.release(laplace(1.0), ids=IDS[:30])
     labels = np.arange(200) % 2

@@ -1,7 +1,5 @@
 """Batches of features on disk, where rows that lie together are asked for together."""
 
-from collections import OrderedDict
-
 import numpy as np
 import numpy.typing as npt
 
@@ -10,47 +8,60 @@ from tpsl.data.split import Rows
 
 PAGE_ROWS = 1 << 11
 _MOST_BYTES = 1 << 28
+_NOWHERE = -1
 
 
 class RecentPages:
-    """Reads whole pages of `PAGE_ROWS` rows, one after the other, and keeps those that were needed last in memory.
+    """Reads whole pages of `PAGE_ROWS` rows and keeps those that were needed last in memory, 256 MiB of them.
 
     In a blockwise order (`tpsl.data.blockwise`) each page is read about once an epoch, and a batch is gathered from
-    memory. A batch whose rows lie in more pages than are kept, 256 MiB of them, is gathered from the disk.
+    memory. A batch whose rows lie in more pages than can be kept is gathered from the disk.
     """
 
     def __init__(self, features: Features) -> None:
         arrays = features.categorical, features.numeric
         row_bytes = sum(array.itemsize * array.shape[1] for array in arrays)
-        self._most = max(1, _MOST_BYTES // (PAGE_ROWS * row_bytes))
-        self._features, self._arrays = features, arrays
+        pages, most = -(-len(features) // PAGE_ROWS), max(1, _MOST_BYTES // (PAGE_ROWS * row_bytes))
+        self._features, self._arrays, self._batches = features, arrays, 0
         # Memory that is never written to is never taken.
-        self._kept = [np.empty((self._most * PAGE_ROWS, array.shape[1]), array.dtype) for array in arrays]
-        self._slots: OrderedDict[int, int] = OrderedDict()
-        """Page → where it is kept; the page that was needed last comes last."""
+        self._kept = [np.empty((most * PAGE_ROWS, array.shape[1]), array.dtype) for array in arrays]
+        self._page_in = np.full(most, _NOWHERE)
+        """Slot → the page that it holds."""
+        self._slot_of = np.full(pages, _NOWHERE)
+        """Page → the slot that holds it."""
+        self._needed = np.zeros(pages, np.int64)
+        """Page → the number of the last batch that needed it."""
 
     def batch(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """Return categories and numbers of these rows, as `Features.batch` does."""
-        pages, page_of_row = np.unique(rows // PAGE_ROWS, return_inverse=True)
-        if len(pages) > self._most:
-            return self._features.batch(rows)
-        slots = np.array(self._slots_of(pages.tolist()))
-        places = slots[page_of_row] * PAGE_ROWS + rows % PAGE_ROWS
+        pages = rows // PAGE_ROWS
+        self._batches += 1
+        self._needed[pages] = self._batches
+        slots = self._slot_of[pages]
+        missing = slots == _NOWHERE
+        if missing.any():
+            if not self._read(np.unique(pages[missing])):
+                return self._features.batch(rows)
+            slots = self._slot_of[pages]
+        places = slots * PAGE_ROWS + rows % PAGE_ROWS
         categorical, numeric = self._kept
-        return categorical[places], numeric[places]
+        return categorical.take(places, axis=0, mode="clip"), numeric.take(places, axis=0, mode="clip")
 
-    def _slots_of(self, pages: list[int]) -> list[int]:
-        """Return where these pages are kept; those that are not yet are read in ascending order."""
-        for page in pages:
-            if page in self._slots:
-                self._slots.move_to_end(page)
-        missing = [page for page in pages if page not in self._slots]
-        for page in missing:
-            slot = len(self._slots) if len(self._slots) < self._most else self._slots.popitem(last=False)[1]
+    def _read(self, pages: Rows) -> bool:
+        """Read pages, one after the other, in place of those that were needed longest ago.
+
+        False if there is no place for all of them beside the others that this batch needs: then none is read.
+        """
+        needed = np.where(self._page_in == _NOWHERE, 0, self._needed[self._page_in])
+        slots = np.argsort(needed, kind="stable")[: len(pages)]
+        if len(slots) < len(pages) or needed[slots[-1]] == self._batches:
+            return False
+        left = self._page_in[slots]
+        self._slot_of[left[left != _NOWHERE]] = _NOWHERE
+        self._slot_of[pages], self._page_in[slots] = slots, pages
+        for page, slot in zip(pages.tolist(), slots.tolist(), strict=True):
             for kept, array in zip(self._kept, self._arrays, strict=True):
                 content = array[page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
                 kept[slot * PAGE_ROWS : slot * PAGE_ROWS + len(content)] = content
-            self._slots[page] = slot
-        if missing:
-            self._features.release_pages()
-        return [self._slots[page] for page in pages]
+        self._features.release_pages()
+        return True

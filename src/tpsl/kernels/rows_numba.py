@@ -36,7 +36,7 @@ _LINE = 16
 _WORTH_THREADS = 1 << 15
 """Look-ups from which on further threads gain more than it takes to wake them."""
 _PARTS_OF_A_THREAD = 4
-"""Fields take unequal time: large ones wait for memory."""
+"""Fields take unequal time: those with many rows wait for memory."""
 
 
 def _compiled(loop: Callable[..., Any]) -> Any:
@@ -63,7 +63,17 @@ def _prefetch_instruction(context: Any, array: Any, position: Any) -> Any:
     return types.void(array, position), generate
 
 
+def _float_instruction(context: Any, bits: Any) -> Any:
+    """Take bits for those of a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
 _prefetch: Any = intrinsic(_prefetch_instruction)
+_float: Any = intrinsic(_float_instruction)
 
 
 @_compiled
@@ -118,6 +128,21 @@ def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: in
             w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
             for k in range(dim):
                 w[k] -= rate * g[k]
+
+
+@_compiled
+def _sgd_of_rounded(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
+    """The same from the bits of a gradient in bfloat16, the upper half of those of float32."""
+    records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
+    flat, flat_gradient, width = table.reshape(-1), gradient.reshape(-1), gradient.shape[1]
+    for record in range(records):
+        later = min(record + lead, records - 1)
+        for field in range(start, stop):
+            _ask(flat, np.int64(rows[later, field]) * dim, dim)
+            _ask(flat_gradient, later * width + field * dim, dim)
+            w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
+            for k in range(dim):
+                w[k] -= rate * _float(np.uint32(g[k]) << np.uint32(16))
 
 
 @_compiled
@@ -222,30 +247,33 @@ class RowUpdate:
         if not rows.size:
             return
         of_fields = _ranges_of_fields(rows, _threads(rows))
-        for loop in self._loops(self._weight.numpy(), rows, gradient.detach().float().contiguous().numpy()):
+        for loop in self._loops(self._weight.numpy(), rows, gradient.detach().contiguous()):
             _share_out(loop, of_fields)
 
-    def _sgd(self, table: Any, rows: Any, gradient: Any) -> list[Callable[[int, int], None]]:
-        return [partial(_sgd, table, rows, gradient, np.float32(self._settings["lr"]))]
+    def _sgd(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
+        rate = np.float32(self._settings["lr"])
+        if gradient.dtype == torch.bfloat16:
+            return [partial(_sgd_of_rounded, table, rows, gradient.view(torch.uint16).numpy(), rate)]
+        return [partial(_sgd, table, rows, gradient.numpy(), rate)]
 
-    def _adagrad(self, table: Any, rows: Any, gradient: Any) -> list[Callable[[int, int], None]]:
-        settings, state = self._settings, self._state
+    def _adagrad(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
+        settings, state, summed = self._settings, self._state, gradient.float().numpy()
         rate = settings["lr"] / (1 + (float(state["step"]) - 1) * settings["lr_decay"])
         rates = np.float32(rate), np.float32(settings["eps"])
         return [
-            partial(_add_duplicates, self._first, rows, gradient, table.shape[1]),
-            partial(_adagrad, table, state["sum"].numpy(), self._first, rows, gradient, rates),
+            partial(_add_duplicates, self._first, rows, summed, table.shape[1]),
+            partial(_adagrad, table, state["sum"].numpy(), self._first, rows, summed, rates),
         ]
 
-    def _adam(self, table: Any, rows: Any, gradient: Any) -> list[Callable[[int, int], None]]:
-        settings, state = self._settings, self._state
+    def _adam(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
+        settings, state, summed = self._settings, self._state, gradient.float().numpy()
         mean_bias, square_bias = (1 - beta ** state["step"] for beta in settings["betas"])
         rate = settings["lr"] * math.sqrt(square_bias) / mean_bias
         rates = tuple(np.float32(r) for r in (rate, *(1 - beta for beta in settings["betas"]), settings["eps"]))
         moments = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
         return [
-            partial(_add_duplicates, self._first, rows, gradient, table.shape[1]),
-            partial(_adam, table, moments, self._first, rows, gradient, rates),
+            partial(_add_duplicates, self._first, rows, summed, table.shape[1]),
+            partial(_adam, table, moments, self._first, rows, summed, rates),
         ]
 
 
@@ -260,13 +288,14 @@ def _even_ranges(count: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _ranges_of_fields(rows: Any, threads: int) -> list[tuple[int, int]]:
-    """Return neighbouring ranges of fields, none of which has a row of another one's: several for each thread."""
+    """Return ranges of fields, none of which has a row of another one's: several for each thread, large ones first."""
     if threads == 1:
         return [(0, rows.shape[1])]
     highest, lowest = np.maximum.accumulate(rows.max(axis=0)), np.minimum.accumulate(rows.min(axis=0)[::-1])[::-1]
     borders = [0, *(np.flatnonzero(highest[:-1] < lowest[1:]) + 1).tolist(), rows.shape[1]]
     chosen = {borders[stop] for _, stop in _even_ranges(len(borders) - 1, _PARTS_OF_A_THREAD * threads)}
-    return list(pairwise(sorted({0, *chosen})))
+    ranges = pairwise(sorted({0, *chosen}))
+    return sorted(ranges, key=lambda fields: int(lowest[fields[0]]) - int(highest[fields[1] - 1]))
 
 
 def _share_out(work: Callable[[int, int], None], ranges: Sequence[tuple[int, int]]) -> None:

@@ -56,7 +56,14 @@ class ReluLayers(nn.Sequential):
 
 
 class Output(nn.Linear):
-    """The last layer."""
+    """The last layer, in float32 whatever the precision of products is."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        if not torch.is_autocast_enabled(inputs.device.type):
+            return super().forward(inputs)
+        with torch.autocast(inputs.device.type, enabled=False):
+            return super().forward(inputs.float())
 
     def after(self, layers: ReluLayers, inputs: Tensor) -> Tensor:
         """Return the logits that this layer says behind others."""

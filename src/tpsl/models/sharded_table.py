@@ -17,9 +17,10 @@ from tpsl.models.shard import Shard
 from tpsl.models.table import LookUp, Table, Touched, named_once
 from tpsl.workers import Workers
 
-_DRAWN_AT_ONCE = 1 << 20
-"""Numbers. PyTorch draws 16 at a time: multiples of it are drawn in parts as they are at once."""
 _LEAST_DRAWN = 16
+"""PyTorch draws this many numbers at a time, and fewer in another way."""
+_DRAWN_AT_ONCE = _LEAST_DRAWN << 16
+"""Numbers: as a multiple of that, they are those that a draw of all at once gives."""
 
 
 class ShardedTable(Table):

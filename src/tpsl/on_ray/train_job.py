@@ -57,8 +57,20 @@ class TrainJob:
                 "arguments": self.arguments,
             }
             make: Any = TorchTrainer  # its types are those of Ray Train's first version
-            result = make(_work, train_loop_config=given, **self._configuration(folder)).fit()
-            return str(result.return_value)
+            return self._fitted(lambda: make(_work, train_loop_config=given, **self._configuration(folder)))
+
+    def _fitted(self, make_trainer: Callable[[], Any]) -> str:
+        """Return what a trainer returns. Ray starts again what it has lost, but not what it loses while it starts."""
+        from ray.train.v2.api.exceptions import ControllerError
+
+        left = self.restarts
+        while True:
+            try:
+                return str(make_trainer().fit().return_value)
+            except ControllerError:
+                if left == 0:
+                    raise
+                left -= 1
 
     def _configuration(self, folder: Path) -> dict[str, Any]:
         from ray.train import FailureConfig, RunConfig, ScalingConfig

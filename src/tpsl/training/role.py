@@ -137,7 +137,7 @@ class Role(ABC):
 
         self.workers.wait_for_all(look)
 
-    def require_alone(self, restarted: PeerRestarted | Rewound) -> None:
+    def require_one_worker(self, restarted: PeerRestarted | Rewound) -> None:
         """Raise if this is one of several workers of the party that do steps: they start again as a whole."""
         if self.is_ready and self.workers.are_several:
             raise PartyInterrupted(f"{restarted}: all workers of this party have to be started again") from restarted

@@ -1,6 +1,7 @@
 """Whether a vault holds the records of a data set: compared inside the vault, so that no true label leaves it."""
 
 import sqlite3
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from tpsl.vault import coverage
 from tpsl.vault.blocks import labels_at
 from tpsl.vault.canonical import ids_as_text
+
+_COMPARED_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,19 @@ def overlap_of(
     connection: sqlite3.Connection, ids: Any, positions: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
 ) -> Overlap:
     """Compare labels with those at these positions of the vault (-1: not in it); a negative label differs from none."""
-    known, stated = positions[positions >= 0], np.flatnonzero((positions >= 0) & (labels >= 0))
-    given, stored = labels[stated], labels_at(connection, positions[stated])
-    differing = stated[stored != given]
-    first = ids_as_text(ids[int(differing[0]) :][:1])[0] if len(differing) else None
-    classes = 1 + max(int(given.max(initial=0)), int(stored.max(initial=0)))
-    alike = np.bincount(given, minlength=classes) @ np.bincount(stored, minlength=classes) / max(len(stated), 1)
-    released = coverage.count_covered(connection, known)
-    return Overlap(len(known), len(differing), released, first, len(stated) - float(alike))
+    known = differing = released = compared = 0
+    first, classes_given, classes_stored = None, Counter[int](), Counter[int]()
+    for start in range(0, len(positions), _COMPARED_AT_ONCE):
+        here, told = (column[start : start + _COMPARED_AT_ONCE] for column in (positions, labels))
+        stated = np.flatnonzero((here >= 0) & (told >= 0))
+        given, stored = told[stated], labels_at(connection, here[stated])
+        others = stated[stored != given]
+        if first is None and len(others):
+            first = ids_as_text(ids[start + int(others[0]) :][:1])[0]
+        classes_given.update(dict(enumerate(np.bincount(given).tolist())))
+        classes_stored.update(dict(enumerate(np.bincount(stored).tolist())))
+        in_vault = here[here >= 0]
+        known, differing, compared = known + len(in_vault), differing + len(others), compared + len(stated)
+        released += coverage.count_covered(connection, in_vault)
+    alike = sum(count * classes_stored[label] for label, count in classes_given.items()) / max(compared, 1)
+    return Overlap(known, differing, released, first, compared - alike)

@@ -61,7 +61,7 @@ async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
                 for stage in stages_of(role.job):
                     await stage.label(role)
             except PeerRestarted as restarted:
-                role.require_alone(restarted)
+                role.require_one_worker(restarted)
                 role.observer.event("restarted", peer=restarted.peer)
             else:
                 assert role.result is not None  # the farewell has written it
@@ -81,7 +81,7 @@ async def attend_as_feature(role: FeatureRole, meeting: Meeting) -> FeatureResul
             try:
                 return await _rounds(role)
             except PeerRestarted as restarted:
-                role.require_alone(restarted)
+                role.require_one_worker(restarted)
                 role.observer.event("restarted", peer=role.channel.peer)
     finally:
         role.close()
@@ -94,7 +94,7 @@ async def _rounds(role: FeatureRole) -> FeatureResult:
             for stage in stages_of(role.job):
                 await stage.feature(role)
         except Rewound as again:
-            role.require_alone(again)
+            role.require_one_worker(again)
             role.order = again.order
         else:
             assert role.result is not None  # the farewell has written it

@@ -1,7 +1,8 @@
 """The end of a job: every party has its last checkpoint on disk before anybody is told that all is done.
 
 `Finished` from each feature party, then `Bye` three times: I have finished; so have I, and I know that you have; I have
-noted it. A party that has heard the first one stays for the last: it would be waited for in vain.
+noted it. A party that has heard the first one stays for the last: it would be waited for in vain. Of several workers
+the first writes, and none says more than what all of them have heard and it has written.
 """
 
 from __future__ import annotations
