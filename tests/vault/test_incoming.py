@@ -1,6 +1,7 @@
 """Many files into a vault: all or none, each read once, whatever is killed on the way."""
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -237,6 +238,53 @@ def test_one_command_at_a_time_reads_for_a_vault(folder: Path, files: Path) -> N
         with pytest.raises(VaultBusy, match="another command is reading files for the vault"):
             create(folder, files)
     assert not folder.exists()
+
+
+def test_a_folder_of_that_name_that_somebody_else_has_filled_is_left_alone(folder: Path, files: Path) -> None:
+    folder.mkdir()
+    files.rename(folder / "incoming")
+    given = sorted(path.name for path in (folder / "incoming").iterdir())
+    with pytest.raises(VaultError, match=r"incoming/part-\d\.parquet: is in the way, .*; move it away"):
+        create(folder, folder / "incoming")
+    assert sorted(path.name for path in (folder / "incoming").iterdir()) == given
+
+
+def test_a_link_is_not_followed_to_what_would_be_removed(folder: Path, files: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / f"{'0' * 64}.arrow").write_text("another vault's")
+    folder.mkdir()
+    (folder / "incoming").symlink_to(others)
+    with pytest.raises(VaultError, match=r"nothing can be stored at .*incoming"):
+        create(folder, files)
+    assert len(list(others.iterdir())) == 1
+
+
+def test_a_command_that_ends_leaves_the_folder_of_the_next_one_alone(folder: Path, files: Path) -> None:
+    with ExitStack() as held:
+        with Incoming(folder, 2, [table(files)]) as incoming:
+            incoming.read(1)
+            Vault.create(folder, batches=incoming).close()
+            held.enter_context(Incoming(folder, 2, [table(files)]))
+        with pytest.raises(VaultBusy):
+            create(folder, files)
+    (folder / "incoming").mkdir(mode=0o755)
+    with Incoming(folder, 2, [table(files)]):
+        assert (folder / "incoming").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_of_the_same_name_in_another_folder_is_another_one(
+    folder: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day, label in (("monday", 0), ("tuesday", 1)):
+        place = tmp_path / day / "labels.csv"
+        place.parent.mkdir()
+        place.write_text(f"id,y,user\na,{label},u\n")
+        os.utime(place, (0, 0))  # as archives have it
+        monkeypatch.chdir(place.parent)
+        with Incoming(folder, 2, [table("labels.csv")]) as incoming:
+            assert len(incoming.missing()) == 1
+            incoming.read(1)
 
 
 def test_a_disk_that_is_full_leaves_nothing_half_read(

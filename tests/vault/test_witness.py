@@ -85,6 +85,29 @@ def test_lines_that_two_processes_wrote_at_once_may_be_out_of_order(vault: Vault
         Vault.open(vault.path)
 
 
+@pytest.mark.parametrize("characters", [1, 5, 40, 66])
+def test_a_line_that_was_cut_off_does_not_spoil_the_next_one(vault: Vault, witness: Path, characters: int) -> None:
+    vault.release(laplace(1.0), ids=range(10))
+    cut = lines(witness)[-1][:characters]
+    with witness.open("a") as file:
+        file.write(cut)
+    vault.release(laplace(1.0))
+    assert lines(witness)[2:] == [cut, f"4 {vault.head()}"]
+    Vault.open(vault.path).close()
+
+
+def test_a_witness_that_cannot_be_written_is_not_appointed(vault: Vault, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, reason in (("file/witness", "no witness can be written there"), ("file", "is no witness of a vault")):
+        with pytest.raises(VaultError, match=reason):
+            vault.appoint_witness(tmp_path / place)
+    for place in (vault.path / "witness", vault.path / "deep" / ".." / "witness"):
+        with pytest.raises(VaultError, match="a witness in the folder of its vault is restored with it"):
+            vault.appoint_witness(place)
+    Vault.open(vault.path).close()
+    assert [file.name for file in vault.path.iterdir()] == ["vault.sqlite"]
+
+
 def test_without_its_witness_nothing_more_leaves_the_vault(vault: Vault, witness: Path) -> None:
     shutil.rmtree(witness.parent)
     witness.parent.write_text("no folder any more")
@@ -105,6 +128,27 @@ vault = Vault.open(place)
 LedgerState.attest = lambda state: os.kill(os.getpid(), signal.SIGKILL)
 vault.release(laplace(1.0))
 """
+
+
+# Killed when the witness is appointed, and before anything is told to it after that.
+APPOINTING = """
+import os, signal
+from tpsl.vault import Vault
+from tpsl.vault.witness import LedgerState
+
+vault = Vault.open(place)
+LedgerState.attest = lambda state: os.kill(os.getpid(), signal.SIGKILL)
+vault.appoint_witness(file)
+"""
+
+
+def test_a_vault_whose_witness_was_just_appointed_is_opened(
+    vault: Vault, tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    file = tmp_path / "elsewhere" / "witness"
+    assert fork(APPOINTING, tmp_path, place=str(vault.path), file=str(file)).status(60) == -signal.SIGKILL
+    Vault.open(vault.path).close()
+    assert lines(file) == [f"2 {vault.head()}"]
 
 
 def test_a_vault_that_is_ahead_of_its_witness_tells_it(

@@ -10,6 +10,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -45,6 +46,8 @@ from tpsl.vault.texts import Texts
 
 _COLUMNS = pa.schema([("ids", pa.large_binary()), ("labels", pa.large_binary()), ("units", pa.large_binary())])
 """What a row of a part has: the columns of some records, as bytes; `units` is null where there are none."""
+_PART = re.compile(r"[0-9a-f]{64}\.arrow|\.[0-9a-f]{64}\.arrow\.[0-9]+\.new")
+"""Names of parts and of their drafts."""
 
 
 class Incoming:
@@ -77,14 +80,11 @@ class Incoming:
         self._is_new = not self._vault.exists()
         try:
             make_private_folder(self._folder)
-        except OSError as error:
-            raise VaultError(f"nothing can be stored at {self._vault}: {error.strerror}") from error
-        self._lock = os.open(self._folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = _locked(self._folder)
         except BlockingIOError:
-            os.close(self._lock)
             raise VaultBusy(f"another command is reading files for the vault {self._vault}") from None
+        except OSError as error:
+            raise VaultError(f"nothing can be stored at {self._folder}: {error.strerror}") from error
         remove_drafts(self._folder)
         wanted = {part for _, part in self._files.values()}
         for part in set(self._folder.iterdir()) - wanted:
@@ -92,9 +92,10 @@ class Incoming:
         return self
 
     def __exit__(self, *error: object) -> None:
-        remove_drafts(self._folder)
         with suppress(OSError):  # what was read stays for the next time
-            self._folder.rmdir()
+            if _is_at(self._folder, self._lock):  # it may be another command's by now
+                remove_drafts(self._folder)
+                self._folder.rmdir()
             if self._is_new:
                 self._vault.rmdir()
         os.close(self._lock)
@@ -171,6 +172,32 @@ class Incoming:
         shutil.rmtree(self._folder)
 
 
+def _locked(folder: Path) -> int:
+    """Lock the folder of a vault's parts and make it its owner's only; return what is closed to unlock it.
+
+    A folder that holds anything else, or is only a link to one, is not ours: that is a `VaultError` or an `OSError`,
+    and nothing in it is touched. One that another process has, or has just removed, is a `BlockingIOError`.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(folder, lock):
+            raise BlockingIOError
+        for path in folder.iterdir():
+            if not _PART.fullmatch(path.name):
+                raise VaultError(f"{path}: is in the way, the vault keeps files there that it removes; move it away")
+        os.fchmod(lock, 0o700)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _is_at(folder: Path, lock: int) -> bool:
+    """Whether the folder that is locked is the one that has this name."""
+    return folder.exists() and os.path.samestat(os.fstat(lock), folder.stat())
+
+
 def _start_reading() -> None:
     pa.set_cpu_count(1)
     end_with_parent()
@@ -239,5 +266,6 @@ def _location(table: Location, file: StoredFile) -> Location:
 def _digest(table: LabelTable, file: StoredFile, classes: int) -> str:
     """A name for what is read of a file: another one if the file changes, or what is asked of it."""
     values = None if table.class_values is None else list(table.class_values)
-    told = [file.name, file.size, file.modified, table.id, table.label, table.unit, values, classes]
+    name = str(Path(file.name).absolute()) if file.is_local else file.name
+    told = [name, file.size, file.modified, table.id, table.label, table.unit, values, classes]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()

@@ -442,6 +442,8 @@ class Vault:
 
     def appoint_witness(self, path: str | PathLike[str]) -> None:
         """Have a file elsewhere know from now on how far the ledger has come: an older copy is then not opened."""
+        if Path(path).resolve().is_relative_to(self.path.resolve()):
+            raise VaultError(f"{path}: a witness in the folder of its vault is restored with it; name a file elsewhere")
         with self._writing():
             witness.appoint(self._connection, Path(path))
 

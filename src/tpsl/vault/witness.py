@@ -15,7 +15,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from tpsl.files import make_private_folder, open_private
+from tpsl.files import make_private_folder, open_durably, write_atomically
 from tpsl.vault import ledger
 from tpsl.vault.errors import VaultError
 
@@ -27,7 +27,7 @@ _BYTES_READ = 1 << 13
 
 
 def appoint(connection: sqlite3.Connection, path: Path) -> None:
-    """Have this file as the witness from now on, inside the running transaction.
+    """Have this file as the witness from now on, inside the running transaction; its first line is there before.
 
     It may be one that has witnessed this ledger. What the present witness has seen counts for as long as it is there.
     """
@@ -35,7 +35,11 @@ def appoint(connection: sqlite3.Connection, path: Path) -> None:
     for file in {path, _path(connection) or path}:
         if file.exists():
             _require_seen(connection, file)
-    make_private_folder(path.parent)
+    try:
+        make_private_folder(path.parent)
+        LedgerState(path, *ledger.read_last(connection)).write()
+    except OSError as error:
+        raise VaultError(f"{path}: no witness can be written there ({error.strerror})") from error
     connection.execute("DELETE FROM witness")
     connection.execute("INSERT INTO witness VALUES (?)", (str(path),))
 
@@ -55,20 +59,24 @@ class LedgerState(NamedTuple):
     head: str
 
     def attest(self) -> None:
-        """Have it in the witness, durably."""
-        path, line = self.witness, f"{self.sequence} {self.head}\n"
+        """Have it in the witness, durably, once it is in the vault."""
         try:
-            if path.exists() and _newest(path) == (self.sequence, self.head):
-                return
-            with open_private(path, "ab") as file:
-                file.write(line.encode())
-                file.flush()
-                os.fsync(file.fileno())
+            self.write()
         except OSError as error:
             raise VaultError(
-                f"the witness {path} of the vault cannot be written ({error.strerror}); what was done is in the vault, "
-                "and the same command goes on when the witness can be written again"
+                f"the witness {self.witness} of the vault cannot be written ({error.strerror}); what was done is in "
+                "the vault, and the same command goes on when the witness can be written again"
             ) from error
+
+    def write(self) -> None:
+        """Write a line for it, if that is not the newest one; a line that a full disk or a crash has cut off stays."""
+        path, line = self.witness, f"{self.sequence} {self.head}\n".encode()
+        if not path.exists():
+            write_atomically(path, line)
+        elif _newest(path) != (self.sequence, self.head):
+            with open_durably(path, "a+b") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(line if file.read() == b"\n" else b"\n" + line)
 
 
 def state_of(connection: sqlite3.Connection) -> LedgerState | None:
