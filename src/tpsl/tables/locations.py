@@ -20,7 +20,7 @@ import pyarrow as pa
 from tpsl.tables.errors import DataError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
-_PASSWORD = re.compile(r"(?<=//)[^/@]*:[^/@]*(?=@)")
+_PASSWORD = re.compile(r"(?<=://)[^/@]*:(?![0-9]+/).*(?=@)")  # keys hold any sign; a number is a port
 _WILD = re.compile(r"\*\*/|\*|\?|\[[^]]+\]")
 _OF_WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
 
@@ -174,6 +174,8 @@ def _reachable(location: Location) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except re.error as error:
+        raise DataError(f"{location}: is no pattern ({error})") from error
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{location}: cannot be reached ({reason})") from error
