@@ -6,6 +6,7 @@ file that speaks to it. A process that was started alone has none of it: its par
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import time
@@ -202,6 +203,7 @@ def _meet(backend: str) -> None:
     start = _number_of_start(PrefixStore("tpsl starts", store), number, count)
     own = PrefixStore(f"tpsl start {start}", store)
     group.init_process_group(backend, store=own, rank=number, world_size=count, timeout=_PATIENCE)
+    atexit.register(group.destroy_process_group)  # else its threads may abort a process that ends well
 
 
 def _number_of_start(store: Any, number: int, count: int) -> int:

@@ -10,11 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tpsl.data.dataset import load_feature_party
 from tpsl.training.job import JobError, make_job
 from tpsl.training.one_process import train_together
+from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages.statistic import CODES, CodedFields
 from tpsl.training.vaults import VaultChoice
 from tpsl.workers import ALONE, Workers
 
@@ -95,3 +98,20 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, change: dict[
     setup = RunSetup(job, RunFolder(tmp_path), workers=Workers(1, 2), **change)
     with pytest.raises(JobError, match=f"^this run is for one worker, not for 2: {reason}"), setup.held(["feature"]):
         pass
+
+
+def _coded(workers: Workers, folder: str) -> None:
+    job = make_job({"data": SYNTHETIC, "statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    role = FeatureRole(RunSetup(job, RunFolder(Path(folder)), workers=workers), load_feature_party(job.data, "feature"))
+    if workers.is_first:
+        role.folder.mkdir(parents=True)
+    for _ in range(20):
+        workers.wait_for_all()
+        CodedFields(role, role.side.features)
+        workers.wait_for_all()
+        if workers.is_first:
+            (role.folder / CODES).unlink()
+
+
+def test_workers_do_not_write_the_same_codes_at_the_same_time(in_workers: InWorkers, tmp_path: Path) -> None:
+    assert in_workers(3, _coded, str(tmp_path)) == [None] * 3

@@ -88,14 +88,18 @@ def statistic_parts(schedule: Schedule) -> list[Rows]:
 
 
 class CodedFields:
-    """The codes of a party's own fields; what was learned for them is kept in its folder of the run."""
+    """The codes of a party's own fields; what was learned for them is kept in its folder of the run.
+
+    Of several workers the first learns it, and all make this together.
+    """
 
     def __init__(self, role: Role, features: Features | Inputs) -> None:
         self._features, path = table_features(features, "statistic.share_codes"), role.folder / CODES
         if len(self._features.categorical_fields) + len(self._features.numeric_fields) > MOST_CODES:
             raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
-        if not path.exists():
+        if role.workers.is_first and not path.exists():
             write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
+        role.workers.wait_for_all()
         self._book = CodeBook.of(load_file(path))
 
     def embed(self, rows: Rows) -> Tensor:
