@@ -121,6 +121,15 @@ def test_credentials_are_never_shown_nor_taken_from_a_path() -> None:
         files_of(Url("nobody://bucket"))
 
 
+def test_a_pattern_may_be_of_files_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("id\nx\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.csv").write_text("id\ny\n")
+    monkeypatch.chdir(tmp_path)
+    for text, found in (("*.csv", ["a"]), ("./[ab].csv", ["a"]), ("**/*.csv", ["a", "b"]), ("d*/*.csv", ["b"])):
+        assert [Path(file.name).stem for file in files_of(location_of(text))] == found, text
+
+
 def test_a_pattern_that_means_nothing_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"part-\[9-0\]\.csv: is no pattern \(bad character range 9-0"):
         files_of(tmp_path / "part-[9-0].csv")

@@ -109,7 +109,8 @@ def _found(location: Location) -> list[StoredFile]:
         elif wild is not None:
             above, pattern = path[: wild.start()].rpartition("/")[0], re.compile(_as_expression(path))
             deeper = "/" in path[wild.start() :]
-            infos = [info for info in _listed(filesystem, above or ".", deeper) if pattern.fullmatch(info.path)]
+            listed = _listed(filesystem, above or ".", deeper)
+            infos = [info for info in listed if pattern.fullmatch(info.path if above else info.path.removeprefix("./"))]
         else:
             return []
     is_local = isinstance(location, Path)
