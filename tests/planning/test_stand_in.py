@@ -75,6 +75,15 @@ def test_columns_of_a_file_that_is_elsewhere_are_invented(tmp_path: Path) -> Non
         records_of(job(tmp_path), {})
 
 
+def test_storage_of_another_party_need_not_answer(tmp_path: Path) -> None:
+    write_airport(tmp_path, "csv")
+    planned = stand_in(
+        job(tmp_path, label={"path": "nobody://airline/labels", "time": "day"}), 200, tmp_path / "invented"
+    )
+    assert {path.name for path in (tmp_path / "invented").iterdir()} == {"airport.csv", "label.csv"}
+    assert records_of(planned, {}) == 200
+
+
 def test_an_alignment_is_not_rehearsed(tmp_path: Path) -> None:
     aligned = job(tmp_path, alignment={"mode": "label-only", "order": "time"})
     assert stand_in(aligned, 100, tmp_path / "invented").data.alignment is None  # type: ignore[union-attr]

@@ -111,8 +111,28 @@ def test_credentials_are_never_shown_nor_taken_from_a_path() -> None:
     assert str(url) == repr(url) == "s3://…@bucket/x.csv"
     with pytest.raises(DataError, match=r"^s3://…@bucket/x\.csv: a path holds no password; name and key come from"):
         files_of(url)
+    for place in ("name:se/c+ret==@bucket", "name:1s@e/cret@bucket", ":secret/@bucket"):  # signs that real keys have
+        url = Url(f"abfs://{place}/x.csv")
+        assert str(url) == "abfs://…@bucket/x.csv"
+        with pytest.raises(DataError, match=r"^abfs://…@bucket/x\.csv: a path holds no password"):
+            files_of(url)
+    assert str(Url("hdfs://host:8020/a@b.csv")) == "hdfs://host:8020/a@b.csv"
     with pytest.raises(DataError, match=r"^nobody://bucket: neither PyArrow nor fsspec can open it"):
         files_of(Url("nobody://bucket"))
+
+
+def test_a_pattern_may_be_of_files_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("id\nx\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.csv").write_text("id\ny\n")
+    monkeypatch.chdir(tmp_path)
+    for text, found in (("*.csv", ["a"]), ("./[ab].csv", ["a"]), ("**/*.csv", ["a", "b"]), ("d*/*.csv", ["b"])):
+        assert [Path(file.name).stem for file in files_of(location_of(text))] == found, text
+
+
+def test_a_pattern_that_means_nothing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"part-\[9-0\]\.csv: is no pattern \(bad character range 9-0"):
+        files_of(tmp_path / "part-[9-0].csv")
 
 
 def test_storage_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,16 @@ def test_jobs_with_other_data_differ_in_the_source_first() -> None:
     )
 
 
+def test_a_difference_shows_no_parameters_of_urls() -> None:
+    def job(secret: str) -> Job:
+        label = {"path": f"s3://name:{secret}@bank/labels.csv", "id": "id", "label": "y"}
+        features = [{"party": "shop", "path": f"s3://shop/visits.csv?token={secret}", "id": "id", "numeric": ["x"]}]
+        return job_of({"data": {"source": "table", "features": features, "label": label}})
+
+    difference = str(job("secret").first_difference(job("another")))
+    assert "s3://shop/visits.csv" in difference and "secret" not in difference and "another" not in difference
+
+
 @pytest.mark.parametrize(
     "content",
     [

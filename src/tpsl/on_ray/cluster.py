@@ -109,33 +109,34 @@ class RayWorkers:
         return int(min(room))
 
 
-@dataclass(frozen=True)
 class Surroundings:
-    """What a command is surrounded by, so that a process of the cluster takes names as the command does."""
+    """What a command is surrounded by, so that a process of the cluster takes names as the command does.
 
-    folder: Path
-    """The current folder, on a file system that all machines of the cluster see."""
-    variables: dict[str, str]
-    """The environment variables of tpsl, and those by which object storage is reached."""
-    modules: tuple[str, ...]
-    """The modules that have registered parts (`tpsl --use`)."""
+    The keys of object storage are among it, and Ray shows what it is given, on its dashboard and in the files that it
+    exports: texts, and the fields of dataclasses. Of this it shows the name of the class.
+    """
+
+    def __init__(self, folder: Path, variables: dict[str, str], modules: tuple[str, ...]) -> None:
+        self._folder, self._variables, self._modules = folder, variables, modules
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
-        """Return those of the command."""
+        """Return those of the command: its folder, which all machines of the cluster see; the environment variables of
+        tpsl, and those by which object storage is reached; the modules that have registered parts (`tpsl --use`)."""
         variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
         return cls(Path.cwd(), variables, used())
 
     def enter(self) -> None:
         """Make them those of this process, one of the cluster's."""
         try:
-            os.chdir(self.folder)
+            os.chdir(self._folder)
         except OSError:
             raise RayError(
-                f"{self.folder}: is not on every machine of the Ray cluster; start the command in a folder that all see"
+                f"{self._folder}: is not on every machine of the Ray cluster; start the command in a folder that all "
+                "see"
             ) from None
-        os.environ.update(self.variables)
-        use(self.modules)
+        os.environ.update(self._variables)
+        use(self._modules)
 
 
 def surrounded(surroundings: Surroundings, work: Callable[..., Any], *given: Any) -> Any:

@@ -19,6 +19,7 @@ from tpsl.data.config import LabelFile, OwnData, SyntheticData, TableData, Table
 from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.data.new_files import new_table
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 from tpsl.tables.locations import Location, files_of, is_there
 from tpsl.tables.reading import BLOCK_ROWS, dialect_of, is_parquet, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
@@ -76,7 +77,7 @@ def field_counts(job: Job, local: Mapping[str, Local]) -> dict[str, int]:
 
 def _records_in_files(data: TableData, progress: Progress) -> int:
     for file in (*data.features, data.label):
-        if is_there(file.path):
+        if _is_within_reach(file.path):
             blocks = read_blocks(file.path, [], dialect_of(file.path), progress=progress)
             return rows_in_parquet(file.path) or sum(block.rows for block in blocks)
     raise ValueError("no file of the job is within reach: say with --rows how many records it has")
@@ -99,7 +100,15 @@ def _written(file: TableFile, data: TableData, rows: int, folder: Path, progress
 
 
 def _is_parquet(location: Location) -> bool:
-    return is_parquet(files_of(location)[0].name if is_there(location) else str(location))
+    return is_parquet(files_of(location)[0].name if _is_within_reach(location) else str(location))
+
+
+def _is_within_reach(location: Location) -> bool:
+    """Return whether a table can be read here: another party's storage may not even answer."""
+    try:
+        return is_there(location)
+    except DataError:
+        return False
 
 
 def _columns(
@@ -126,7 +135,7 @@ class _Values:
             **dict.fromkeys(file.dates, _dates),
         }
         self._first: dict[str, Any] = {}
-        if self._invented and is_there(file.path):
+        if self._invented and _is_within_reach(file.path):
             with suppress(StopIteration):
                 block = next(read_blocks(file.path, list(self._invented), dialect_of(file.path)))
                 self._first = block.columns

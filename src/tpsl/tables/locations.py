@@ -20,7 +20,7 @@ import pyarrow as pa
 from tpsl.tables.errors import DataError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
-_PASSWORD = re.compile(r"(?<=//)[^/@]*:[^/@]*(?=@)")
+_PASSWORD = re.compile(r"(?<=://)[^/@]*:(?![0-9]+/).*(?=@)")  # keys hold any sign; a number is a port
 _WILD = re.compile(r"\*\*/|\*|\?|\[[^]]+\]")
 _OF_WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
 
@@ -109,7 +109,8 @@ def _found(location: Location) -> list[StoredFile]:
         elif wild is not None:
             above, pattern = path[: wild.start()].rpartition("/")[0], re.compile(_as_expression(path))
             deeper = "/" in path[wild.start() :]
-            infos = [info for info in _listed(filesystem, above or ".", deeper) if pattern.fullmatch(info.path)]
+            listed = _listed(filesystem, above or ".", deeper)
+            infos = [info for info in listed if pattern.fullmatch(info.path if above else info.path.removeprefix("./"))]
         else:
             return []
     is_local = isinstance(location, Path)
@@ -174,6 +175,8 @@ def _reachable(location: Location) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except re.error as error:
+        raise DataError(f"{location}: is no pattern ({error})") from error
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{location}: cannot be reached ({reason})") from error

@@ -21,7 +21,7 @@ from tpsl.data.plan import Order
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
-from tpsl.tables.locations import is_url
+from tpsl.tables.locations import is_url, location_of
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
 from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
@@ -539,4 +539,13 @@ def _first_difference(a: Any, b: Any, name: str) -> str | None:
             if found:
                 return found
         return None
-    return None if a == b else f"{shortened(name)}: {shortened(repr(a))} against {shortened(repr(b))}"
+    return None if a == b else f"{shortened(name)}: {shortened(repr(_shown(a)))} against {shortened(repr(_shown(b)))}"
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as it may be shown: URLs without passwords and parameters."""
+    if isinstance(value, dict):
+        return {key: _shown(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_shown(entry) for entry in value]
+    return str(location_of(value)) if isinstance(value, str) and is_url(value) else value
