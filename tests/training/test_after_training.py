@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +21,12 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.party import local_head
+from tpsl.training.after_training import is_complete
 from tpsl.training.agreement import agreement, limits
+from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole
@@ -33,13 +35,16 @@ from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, steps
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
+from tpsl.transport.channel import Channel, JobStopped, PeerMissing, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.label_workers import LabelWorkers
 from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Finished
+from tpsl.transport.messages import Bye, Finished, Message
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
+from tpsl.workers import Workers
 
 LIMIT = 60.0
 ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"
@@ -283,10 +288,9 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
         forward = steps._UnderWay.forward
 
         async def out_of_turn(self: Any, step: int) -> None:
-            if step != 5:
-                return await forward(self, step)
-            await role.channel.send(Finished(step))
-            self._unanswered.append(0)  # as if this had been its embeddings
+            if step == 5:
+                await role.channel.send(Finished(step))
+            await forward(self, step)
 
         monkeypatch.setattr(steps._UnderWay, "forward", out_of_turn)
         with pytest.raises(JobStopped):
@@ -295,6 +299,61 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
         serving.result(LIMIT)
     assert [entry["epoch"] for entry in RunFolder(label.run).metrics()] == [1]
     assert label.sights == [Sight("labels stored", False, 0)]
+
+
+def _serve_rudely_treated(workers: Workers, job: Job, local: Local, run: Path) -> None:
+    serve(job, local, run, watching=UNWATCHED, insecure_loopback=True)
+
+
+class Rude:
+    """A meeting with two workers of the label party, of which only the second one is told goodbye."""
+
+    def __init__(self, client: LabelWorkers) -> None:
+        self._client = client
+
+    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
+        channels: dict[str, Any] = await self._client.gather(without)
+        channel = channels[LABEL_PARTY]
+        send = channel.send
+
+        async def sent(message: Message) -> None:
+            if isinstance(message, Bye):
+                await channel.links[0].send(Finished(0))
+                await channel.links[1].send(message)
+            else:
+                await send(message)
+
+        channel.send = sent
+        return channels
+
+
+def test_a_worker_looks_at_no_label_while_another_one_has_a_peer(
+    job: Job, tmp_path: Path, threads: ThreadPoolExecutor, in_workers: Callable[..., list[Any]]
+) -> None:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1] - 1
+        other.bind(("127.0.0.1", port))
+    local = Local(listen=f"127.0.0.1:{port}", vaults=tmp_path / "vaults", silence=2.0, wait=30.0, not_private=True)
+    serving = threads.submit(in_workers, 2, _serve_rudely_treated, job, local, tmp_path / "label")
+    side, run = load(job.data).feature_sides["feature"], RunFolder(tmp_path / "feature")
+    with run.started(job, ["feature"]):
+        role = FeatureRole(RunSetup(job, run), side)
+        terms = Terms(limits(job, role.schedule), job.training.wire, Patience(2.0, 30.0), lambda peer, state: None)
+        addresses, agreed = (
+            [f"127.0.0.1:{port + number}" for number in range(2)],
+            agreement(job, side.ids, role.schedule),
+        )
+        with (
+            LabelWorkers(addresses, "feature", agreed, terms, credentials=None) as client,
+            contextlib.suppress(Exception),
+        ):
+            run_alone(attend_as_feature(role, Rude(client)))
+    answers = serving.result(LIMIT)
+    assert [str(answer) for answer in answers] == ["a worker of this party has left what another one still does"] * 2
+    written = RunFolder(tmp_path / "label")
+    assert written.result() is not None and not is_complete(written, job)
+    assert not any(TEST_METRICS[0] in entry for entry in written.metrics())
 
 
 def test_the_label_role_is_given_no_labels(job: Job) -> None:

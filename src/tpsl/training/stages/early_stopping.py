@@ -34,6 +34,8 @@ async def feature(role: FeatureRole) -> bool:
         raise BadMessage(f"{role.channel.peer} judges step {verdict.step}; expected was step {role.done}")
     if not (verdict.best or saved_steps(role.folder / BEST)):
         raise BadMessage(f"{role.channel.peer} judges step {role.done} and names no epoch that is better")
+    if role.workers.from_first([verdict.best, verdict.stop]) != [verdict.best, verdict.stop]:
+        raise BadMessage(f"{role.channel.peer} judges step {role.done} otherwise for other workers of this party")
     _obey(role, verdict)
     return verdict.stop
 
