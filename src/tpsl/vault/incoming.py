@@ -150,6 +150,11 @@ class Incoming:
         if not self._part(table).exists():
             _write_part(self._part(table), table, batches, self._classes)
 
+    def require_classes(self, classes: int) -> None:
+        """Raise a `VaultError` unless labels were read as those of this number of classes."""
+        if classes != self._classes:
+            raise VaultError(f"labels of {self._classes} classes were read for a vault of {classes}")
+
     def portions(self) -> Iterator[Portion]:
         """All records, file by file in the order in which they were given."""
         missing = self.missing()
