@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.workers import ALONE, WorkerLost, Workers
+from tpsl.workers import ALONE, PartyInterrupted, WorkerLost, Workers
 
 
 def _everything(workers: Workers) -> dict[str, Any]:
@@ -79,6 +79,32 @@ def test_a_worker_that_ends_is_missed_in_a_sentence(in_workers: Callable[..., An
     gone, lost = in_workers(2, _leaving_first)
     assert gone == "gone"
     assert isinstance(lost, WorkerLost) and str(lost) == "another worker of this party has ended, or cannot be reached"
+
+
+def _leaving_too_early(workers: Workers) -> str:
+    workers.leave_together()
+    workers.leave_together() if workers.is_first else workers.wait_for_all()
+    return "went on"
+
+
+def test_a_worker_that_leaves_is_not_taken_for_one_that_goes_on(in_workers: Callable[..., Any]) -> None:
+    for found in in_workers(2, _leaving_too_early):
+        assert isinstance(found, PartyInterrupted), found
+        assert str(found) == "a worker of this party has left what another one still does"
+
+
+def _elsewhere(workers: Workers) -> str:
+    def give_up() -> None:
+        raise PartyInterrupted("waited long enough")
+
+    workers.leave_together(give_up) if workers.is_first else workers.from_first("what worker 0 never says")
+    return "went on"
+
+
+def test_a_worker_that_gives_up_leaving_ends_what_the_others_do(in_workers: Callable[..., Any]) -> None:
+    gave_up, lost = in_workers(2, _elsewhere)
+    assert str(gave_up) == "waited long enough"
+    assert isinstance(lost, WorkerLost)
 
 
 def test_a_worker_alone_gets_back_what_it_gave() -> None:

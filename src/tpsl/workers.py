@@ -165,15 +165,25 @@ class Workers:
 
     def wait_for_all(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Return when every worker has come to this point; `meanwhile` is called again and again, and may raise."""
+        self._meet_others(meanwhile, leaves=False)
+
+    def leave_together(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Return when every worker leaves what they do together; raise at all if one waits for all at another point."""
+        self._meet_others(meanwhile, leaves=True)
+
+    def _meet_others(self, meanwhile: Callable[[], None] | None, leaves: bool) -> None:
         if not self.are_several:
             return
+        leaving = torch.tensor([int(leaves)])
         with _together() as group:
-            arriving = group.all_reduce(torch.zeros(1), async_op=True)
+            arriving = group.all_reduce(leaving, async_op=True)
         while meanwhile is not None and not arriving.is_completed():
             meanwhile()
             time.sleep(_BETWEEN_LOOKS)
         with _together():
             arriving.wait()
+        if int(leaving) != leaves * self.count:
+            raise PartyInterrupted("a worker of this party has left what another one still does")
 
     def _lengths(self, length: int) -> list[int]:
         """Return the number that each worker gives."""

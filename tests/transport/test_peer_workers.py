@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from tpsl.transport.channel import Channel, PeerRestarted, Refused, run_alone
 from tpsl.transport.checks import BadMessage
@@ -18,7 +20,7 @@ from tpsl.transport.handshake import Agreement
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.label_workers import LabelWorkers
 from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Bye, Finished, Rewind, Stop
+from tpsl.transport.messages import Bye, Finished, Rewind, Stop, TensorMessage
 from tpsl.transport.peer_workers import receive_from_any, to_part, worker_count, workers_of
 from tpsl.transport.peers import MOST_WORKERS, WorkerPlace
 
@@ -114,6 +116,23 @@ def test_all_workers_must_say_the_same(listen: Listen, connect: Connect) -> None
         run_alone(airport.receive())
     sent(labels[0], Bye()), sent(labels[1], Stop("no more space"))
     assert run_alone(airport.receive()) == Stop("no more space")
+
+
+def test_workers_of_a_peer_share_one_window(listen: Listen, connect: Connect) -> None:
+    tight = Limits(64, 64, ("embeddings",), window=1)  # bytes; at least two of the largest messages, some 160 KiB
+    server = listen(replace(terms(), limits=tight))
+    labels = [gathered(connect(replace(terms(number, 3), limits=tight), server)) for number in range(3)]
+    links: dict[int, Any] = workers_of(gathered(server))
+    messages = [TensorMessage("embeddings", 0, part, torch.zeros(64, 64)) for part in range(8)]  # 17 KiB each
+    for label in labels:
+        sent(label, *messages)
+    arrived = -1
+    while arrived != (now := sum(link.received for link in links.values())):
+        arrived = now
+        time.sleep(0.3)
+    assert 8 <= arrived <= 9 + 3
+    for link in reversed(links.values()):  # as a role that waits for the last one first
+        assert [run_alone(link.receive()).part for _ in messages] == list(range(8))
 
 
 REFUSED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def serve(
 
 
 def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
-    """Be a worker of the label party. True labels are read by the first one only."""
+    """Be a worker of the label party. All read its table; the others than the first forget the true labels at once."""
     job, run, workers, notice = setup.job, setup.run, setup.workers, setup.watching.notice
     with setup.held([LABEL_PARTY], moved=True):
         finished = run.result()
@@ -86,14 +87,17 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         setup.say_what_is_loaded(data, side)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
         vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed) if workers.is_first else None
+        after = None if vault is None else AfterTraining(setup, side, vault)
+        records = side.records
+        del side
 
         def train() -> None:
             if vault is not None and finished is None and job.releases:
                 vault.store()  # before anybody could measure how long it takes
             workers.wait_for_all()
             labels = VaultOfFirst() if vault is None else vault
-            port.train(LabelRole(setup, side.records, labels), side.records.ids)
-            workers.wait_for_all()
+            port.train(LabelRole(setup, records, labels), records.ids)
+            _leave_together(workers, local.wait)
 
         places = [run.path, *([vault.path.parent] if vault is not None else [])]
         if not confirmed:
@@ -101,10 +105,24 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         if setup.search is not None and (trained := run.result()) is not None:
             return trained
         # Every port is closed and every connection has ended: nobody can measure how long this takes.
-        if vault is not None:
-            with_space(AfterTraining(setup, side, vault).complete, places, local.wait, notice)
+        if after is not None:
+            with_space(after.complete, places, local.wait, notice)
         workers.wait_for_all()
         return _result(run)
+
+
+def _leave_together(workers: Workers, wait: float) -> None:
+    """Return when every worker of the party has closed its port; raise if one does not within `wait` seconds.
+
+    A feature party may have said goodbye to one worker, and something else to another one, whose part has ended so.
+    """
+    until = time.monotonic() + wait
+
+    def look() -> None:
+        if time.monotonic() > until:
+            raise PartyInterrupted(f"the other workers of this party have not closed their ports within {wait:g} s")
+
+    workers.leave_together(look)
 
 
 def _with_space(setup: RunSetup, act: Callable[[], None], places: Sequence[Path], wait: float) -> None:

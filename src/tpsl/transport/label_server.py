@@ -269,7 +269,7 @@ class LabelServer(Endpoint):
             elif self._stopped:
                 raise _Later(_ENDING)
             else:
-                link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms, worker), 0
+                link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms, worker, links), 0
                 replaced = {*replaced, *([old] if old is not None else [])}
             streams = max(1, min(position.streams, self._terms.streams))
             stream.connection = link.attach(received, streams)

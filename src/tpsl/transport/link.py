@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -95,12 +96,25 @@ class _Sent(NamedTuple):
 
 
 class Link:
-    """The channel to one peer. Sending and receiving block; they are for one thread, the role's."""
+    """The channel to one peer. Sending and receiving block; they are for one thread, the role's.
 
-    def __init__(self, identity: bytes, peer: str, terms: Terms, worker: WorkerPlace = ONLY_WORKER) -> None:
+    What has arrived at the links to all workers of a peer and waits is not more than one window, but that each link may
+    hold one message in any case: the role may be waiting for just that one.
+    """
+
+    def __init__(
+        self,
+        identity: bytes,
+        peer: str,
+        terms: Terms,
+        worker: WorkerPlace = ONLY_WORKER,
+        beside: Mapping[int, Link] = MappingProxyType({}),
+    ) -> None:
+        """Make a link; `beside` are those to the workers of the same peer, now and later."""
         self.identity, self.peer, self.terms = identity, peer, terms
         self.worker = worker
         """Which worker of its party the peer is."""
+        self._beside = beside
         # Two of the largest messages fit in any case: one is under way while the next is made.
         largest = largest_frame(terms.limits, terms.dtype)
         self._window = max(terms.limits.window, 2 * (largest + MESSAGE_OVERHEAD))
@@ -251,6 +265,11 @@ class Link:
         self._outbox.append(entry)
         self._outbox_cost += entry.cost
         self._outbox_grew.notify_all()
+
+    def _waiting_cost(self) -> int:
+        """Return what all messages of the peer cost that have arrived and wait."""
+        others = [link for link in tuple(self._beside.values()) if link is not self]
+        return self._inbox_cost + sum(link._inbox_cost for link in others)
 
     def _first_unacknowledged(self) -> int:
         return self._outbox[0].sequence if self._outbox else self._sent + 1
@@ -429,7 +448,7 @@ class Connection:
         # In the inbox numbers are float32, whatever they were on the wire.
         cost = (message.tensor.nbytes if isinstance(message, TensorMessage) else 0) + MESSAGE_OVERHEAD
         self._held = True
-        while self._attached() and link._inbox and link._inbox_cost + cost > link._window:
+        while self._attached() and link._inbox and link._waiting_cost() + cost > link._window:
             link._inbox_changed.wait()
         self._heard_at = time.monotonic()
         self._held = False
