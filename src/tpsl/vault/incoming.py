@@ -81,7 +81,7 @@ class Incoming:
         try:
             make_private_folder(self._folder)
             self._lock = _locked(self._folder)
-        except BlockingIOError:
+        except (BlockingIOError, FileNotFoundError):  # the latter if another command has just removed the folder
             raise VaultBusy(f"another command is reading files for the vault {self._vault}") from None
         except OSError as error:
             raise VaultError(f"nothing can be stored at {self._folder}: {error.strerror}") from error
