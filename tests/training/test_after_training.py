@@ -283,7 +283,10 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
         forward = steps._UnderWay.forward
 
         async def out_of_turn(self: Any, step: int) -> None:
-            await (role.channel.send(Finished(step)) if step == 5 else forward(self, step))
+            if step != 5:
+                return await forward(self, step)
+            await role.channel.send(Finished(step))
+            self._unanswered.append(0)  # as if this had been its embeddings
 
         monkeypatch.setattr(steps._UnderWay, "forward", out_of_turn)
         with pytest.raises(JobStopped):
