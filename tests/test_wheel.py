@@ -52,7 +52,9 @@ def pip(folder: Path, *arguments: str | Path) -> None:
 
 
 def test_the_wheel_holds_all_files_of_the_package(wheel: Path) -> None:
-    files = {path for path in (ROOT / "src" / "tpsl").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    files = {
+        path for path in (ROOT / "src" / "tpsl").rglob("*") if path.is_file() and path.parent.name != "__pycache__"
+    }
     expected = {str(path.relative_to(ROOT / "src")) for path in files if path.suffix != ".proto"}
     with ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if name.startswith("tpsl/")}

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,3 +26,27 @@ def test_ray_has_nothing_to_show_of_the_keys_that_processes_get(
     monkeypatch.chdir("/")
     pickle.loads(pickle.dumps(here)).enter()
     assert (Path.cwd(), os.environ["AWS_SECRET_ACCESS_KEY"]) == (tmp_path, "hidden")
+
+
+# In a process of its own: a cluster of this one is that of the other tests.
+ALONE = """
+import os
+from tpsl.on_ray.cluster import connected
+
+os.umask(0o022)
+with connected() as ray:
+    session = ray._private.worker._global_node.get_session_dir_path()
+    of_workers = ray.get(ray.remote(lambda: oct(os.umask(0o077))).remote())
+print(session, of_workers)
+print(oct(os.umask(0)))
+"""
+
+
+def test_what_a_cluster_that_is_made_for_a_command_writes_is_its_owners_only() -> None:
+    pytest.importorskip("ray")
+    with tempfile.TemporaryDirectory(prefix="r") as folder:
+        variables = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environment = {**variables, "RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled"}
+        ran = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
+    session, of_workers, of_the_command = ran.stdout.split()
+    assert session.startswith(folder) and (of_workers, of_the_command) == ("0o77", "0o22")

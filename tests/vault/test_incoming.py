@@ -230,6 +230,15 @@ def test_what_two_files_have_in_common_is_named_with_both(folder: Path, files: P
         create(folder, files / "a.csv", files / "*.csv")
 
 
+def test_labels_that_were_read_as_those_of_more_classes_do_not_enter(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("id,y,user\na,2,u\n")
+    with Incoming(folder, 3, [table(tmp_path / "labels.csv")]) as incoming:
+        incoming.read(1)
+        with pytest.raises(VaultError, match="labels of 3 classes were read for a vault of 2"):
+            Vault.create(folder, classes=2, batches=incoming)
+        assert not Vault.exists(folder)
+
+
 def test_one_command_at_a_time_reads_for_a_vault(folder: Path, files: Path) -> None:
     with ExitStack() as held:
         incoming = held.enter_context(Incoming(folder, 2, [table(files)]))

@@ -91,7 +91,7 @@ class Tunnel:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
         except BaseException as error:
-            if program.process.poll():
+            if program.process.poll() and not isinstance(error, BadMessage):
                 raise AlignmentError(_failure(program.process, program.log)) from error
             program.process.kill()
             raise

@@ -71,13 +71,16 @@ def connected() -> Iterator[ModuleType]:
 
 
 def _connect(ray: ModuleType) -> None:
+    """Connect to a cluster; what one that is made here writes, its memory too, is for its owner only."""
     in_main_thread = threading.current_thread() is threading.main_thread()  # only there Python has signals
     on_termination = signal.getsignal(signal.SIGTERM)
+    umask = os.umask(0o077)
     try:
         ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RayError(f"no Ray cluster can be reached: {_in_one_line(error)}") from error
     finally:
+        os.umask(umask)
         if in_main_thread:  # Ray would have the process abort
             signal.signal(signal.SIGTERM, on_termination)
 

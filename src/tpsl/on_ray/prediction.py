@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import draft_of, make_private_folder, write_atomically
 from tpsl.learners.record_scoring import RecordScorer
 from tpsl.on_ray.cluster import RayError, RayWorkers, Surroundings, ray_data
 from tpsl.prediction.scores import place_of_scores
@@ -82,7 +82,7 @@ class FilePrediction:
             if json.loads(note.read_text(encoding="utf-8")) != content:
                 raise RayError(f"{self.out}: holds scores by another model or of other records; choose another --out")
             return
-        if any(self.out.iterdir()):
+        if set(self.out.iterdir()) - {draft_of(note)}:  # that of a command that was killed
             raise RayError(f"{self.out}: holds other files; choose another --out")
         write_atomically(note, json.dumps(content).encode())
 

@@ -31,6 +31,9 @@ from tpsl.transport.peers import LABEL_PARTY
 
 _CERTIFICATE_DAYS = 2
 _LOOK_SECONDS = 0.01
+_OTHERS_SECONDS = 2.0
+"""How long a party may take to end once it has told another of its own error."""
+_STOPPED = "stopped the job"
 _MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024  # of the system's figure for the memory of a process
 
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
@@ -232,6 +235,19 @@ def _started(party: str, words: list[str], folder: Path) -> Iterator[_Process]:
 
 
 def _look_at(running: list[_Process]) -> None:
-    for process in running:
-        process.look()
+    """Note who has ended; of several failures that one is raised which the others were told of."""
+    if failures := _failures(running):
+        time.sleep(_OTHERS_SECONDS)
+        failures += _failures(running)
+        raise next((failure for failure in failures if _STOPPED not in str(failure)), failures[0])
     time.sleep(_LOOK_SECONDS)
+
+
+def _failures(running: list[_Process]) -> list[RehearsalFailed]:
+    failures: list[RehearsalFailed] = []
+    for process in running:
+        try:
+            process.look()
+        except RehearsalFailed as failure:
+            failures.append(failure)
+    return failures

@@ -1,7 +1,7 @@
 """Records to rehearse with: those of the job where they are public or drawn anyway, invented ones in place of tables.
 
 The tables of a rehearsal have the columns of the job's, with values drawn from the first records of a party's file
-where that is within reach, and invented ones where it is not. Labels are always invented: a plan reads none.
+where that is within reach, and invented ones where it is not. Labels of tables are always invented: a plan reads none.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Incoming:
         try:
             make_private_folder(self._folder)
             self._lock = _locked(self._folder)
-        except BlockingIOError:
+        except (BlockingIOError, FileNotFoundError):  # the latter if another command has just removed the folder
             raise VaultBusy(f"another command is reading files for the vault {self._vault}") from None
         except OSError as error:
             raise VaultError(f"nothing can be stored at {self._folder}: {error.strerror}") from error
@@ -149,6 +149,11 @@ class Incoming:
         """
         if not self._part(table).exists():
             _write_part(self._part(table), table, batches, self._classes)
+
+    def require_classes(self, classes: int) -> None:
+        """Raise a `VaultError` unless labels were read as those of this number of classes."""
+        if classes != self._classes:
+            raise VaultError(f"labels of {self._classes} classes were read for a vault of {classes}")
 
     def portions(self) -> Iterator[Portion]:
         """All records, file by file in the order in which they were given."""

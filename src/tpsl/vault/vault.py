@@ -514,4 +514,7 @@ class Vault:
 
 
 def _portions(batches: Iterable[Batch] | Incoming, classes: int) -> Iterator[Portion]:
-    return batches.portions() if isinstance(batches, Incoming) else portions_of(batches, classes)
+    if isinstance(batches, Incoming):
+        batches.require_classes(classes)
+        return batches.portions()
+    return portions_of(batches, classes)
