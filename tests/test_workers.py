@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,29 +83,45 @@ def test_a_worker_that_ends_is_missed_in_a_sentence(in_workers: Callable[..., An
 
 
 def _leaving_too_early(workers: Workers) -> str:
-    workers.leave_together()
-    workers.leave_together() if workers.is_first else workers.wait_for_all()
+    workers.leave_together(_patient)
+    workers.leave_together(_patient) if workers.is_first else workers.wait_for_all()
     return "went on"
+
+
+def _patient() -> None:
+    """Go on waiting."""
 
 
 def test_a_worker_that_leaves_is_not_taken_for_one_that_goes_on(in_workers: Callable[..., Any]) -> None:
-    for found in in_workers(2, _leaving_too_early):
-        assert isinstance(found, PartyInterrupted), found
-        assert str(found) == "a worker of this party has left what another one still does"
+    leaving, other = in_workers(2, _leaving_too_early)
+    assert str(leaving) == "a worker of this party has left what another one still does"
+    assert isinstance(leaving, PartyInterrupted) and isinstance(other, WorkerLost)
 
 
-def _elsewhere(workers: Workers) -> str:
-    def give_up() -> None:
-        raise PartyInterrupted("waited long enough")
+GIVES_UP = """
+import sys
 
-    workers.leave_together(give_up) if workers.is_first else workers.from_first("what worker 0 never says")
-    return "went on"
+from tpsl.workers import PartyInterrupted, Workers
+
+def give_up():
+    raise PartyInterrupted("waited long enough")
+
+workers = Workers.of_this_process()
+workers.wait_for_all(give_up) if workers.is_first else workers.from_first("what worker 0 never says")
+"""
 
 
-def test_a_worker_that_gives_up_leaving_ends_what_the_others_do(in_workers: Callable[..., Any]) -> None:
-    gave_up, lost = in_workers(2, _elsewhere)
-    assert str(gave_up) == "waited long enough"
-    assert isinstance(lost, WorkerLost)
+def test_a_worker_that_gives_up_waiting_ends_and_so_do_the_others() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    started = [
+        subprocess.Popen([sys.executable, "-c", GIVES_UP], env={**os.environ, **where, "RANK": number}, stderr=-1)
+        for number in ("0", "1")
+    ]
+    told = [process.communicate(timeout=60)[1].decode().splitlines()[-1] for process in started]
+    assert told[0].endswith("PartyInterrupted: waited long enough")
+    assert "WorkerLost" in told[1]
 
 
 def test_a_worker_alone_gets_back_what_it_gave() -> None:

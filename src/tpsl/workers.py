@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count as counting
 from math import prod
 from typing import Any
 
@@ -23,6 +24,9 @@ from torch import Tensor
 _PATIENCE = timedelta(days=30)
 """How long a worker waits for another: it may be waiting for a peer. One that has died is noticed at once."""
 _BETWEEN_LOOKS = 0.005
+_BETWEEN_LOOKS_AT_STORE = 0.05
+_meetings = counting(1)
+"""Numbers of the points at which this process waits for all workers; they are the same at each of them."""
 
 
 class PartyInterrupted(ValueError):
@@ -167,23 +171,29 @@ class Workers:
         """Return when every worker has come to this point; `meanwhile` is called again and again, and may raise."""
         self._meet_others(meanwhile, leaves=False)
 
-    def leave_together(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Return when every worker leaves what they do together; raise at all if one waits for all at another point."""
+    def leave_together(self, meanwhile: Callable[[], None]) -> None:
+        """Return when every worker leaves what they do together; raise if one waits for all at another point."""
         self._meet_others(meanwhile, leaves=True)
 
     def _meet_others(self, meanwhile: Callable[[], None] | None, leaves: bool) -> None:
+        """Wait for all. Whoever may give up waits at the store: a process with an exchange under way could not end."""
         if not self.are_several:
             return
-        leaving = torch.tensor([int(leaves)])
+        place, each_leaving = f"meeting {next(_meetings)}", self.count + 1
+        come, leaving = 0, 0
         with _together() as group:
-            arriving = group.all_reduce(leaving, async_op=True)
-        while meanwhile is not None and not arriving.is_completed():
+            store = group.distributed_c10d._get_default_store()
+            store.add(place, 1 + each_leaving * leaves)
+        while meanwhile is not None and come < self.count:
             meanwhile()
-            time.sleep(_BETWEEN_LOOKS)
-        with _together():
-            arriving.wait()
-        if int(leaving) != leaves * self.count:
+            with _together():
+                leaving, come = divmod(store.add(place, 0), each_leaving)
+            if come < self.count:
+                time.sleep(_BETWEEN_LOOKS_AT_STORE)
+        if meanwhile is not None and leaving != leaves * self.count:
             raise PartyInterrupted("a worker of this party has left what another one still does")
+        with _together() as group:
+            group.all_reduce(torch.zeros(1))
 
     def _lengths(self, length: int) -> list[int]:
         """Return the number that each worker gives."""

@@ -10,6 +10,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
-from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole
@@ -44,7 +45,7 @@ from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye, Finished, Message
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
-from tpsl.workers import Workers
+from tpsl.workers import WorkerLost, Workers
 
 LIMIT = 60.0
 ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"
@@ -301,8 +302,23 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
     assert label.sights == [Sight("labels stored", False, 0)]
 
 
-def _serve_rudely_treated(workers: Workers, job: Job, local: Local, run: Path) -> None:
-    serve(job, local, run, watching=UNWATCHED, insecure_loopback=True)
+class WritesAddress(NullObserver):
+    """Writes into a file where the label party listens."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def event(self, name: str, **facts: Any) -> None:
+        if name == "listening":
+            draft = self._file.with_suffix(".new")
+            draft.write_text(str(facts["address"]))
+            draft.replace(self._file)
+
+
+def _serve(workers: Workers, job: Job, folder: Path) -> None:
+    local = Local(listen="127.0.0.1:0", vaults=folder / "vaults", silence=2.0, wait=LIMIT, not_private=True)
+    watching = Watching(WritesAddress(folder / f"address-{workers.number}"))
+    serve(job, local, folder / "label", watching=watching, insecure_loopback=True)
 
 
 class Rude:
@@ -330,27 +346,23 @@ class Rude:
 def test_a_worker_looks_at_no_label_while_another_one_has_a_peer(
     job: Job, tmp_path: Path, threads: ThreadPoolExecutor, in_workers: Callable[..., list[Any]]
 ) -> None:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1] - 1
-        other.bind(("127.0.0.1", port))
-    local = Local(listen=f"127.0.0.1:{port}", vaults=tmp_path / "vaults", silence=2.0, wait=30.0, not_private=True)
-    serving = threads.submit(in_workers, 2, _serve_rudely_treated, job, local, tmp_path / "label")
+    serving = threads.submit(in_workers, 2, _serve, job, tmp_path)
+    files = [tmp_path / f"address-{number}" for number in range(2)]
+    while not all(file.exists() for file in files):
+        assert not serving.done(), serving.result()
+        time.sleep(0.01)
+    addresses = [file.read_text() for file in files]
     side, run = load(job.data).feature_sides["feature"], RunFolder(tmp_path / "feature")
     with run.started(job, ["feature"]):
         role = FeatureRole(RunSetup(job, run), side)
-        terms = Terms(limits(job, role.schedule), job.training.wire, Patience(2.0, 30.0), lambda peer, state: None)
-        addresses, agreed = (
-            [f"127.0.0.1:{port + number}" for number in range(2)],
-            agreement(job, side.ids, role.schedule),
-        )
-        with (
-            LabelWorkers(addresses, "feature", agreed, terms, credentials=None) as client,
-            contextlib.suppress(Exception),
-        ):
+        agreed, accepted = agreement(job, side.ids, role.schedule), limits(job, role.schedule)
+        terms = Terms(accepted, job.training.wire, Patience(2.0, 1.0), lambda peer, state: None)
+        client = LabelWorkers(addresses, "feature", agreed, terms, credentials=None)
+        with client, pytest.raises(PeerMissing):
             run_alone(attend_as_feature(role, Rude(client)))
     answers = serving.result(LIMIT)
-    assert [str(answer) for answer in answers] == ["a worker of this party has left what another one still does"] * 2
+    assert str(answers[0]) == "a worker of this party has left what another one still does"
+    assert isinstance(answers[1], WorkerLost)
     written = RunFolder(tmp_path / "label")
     assert written.result() is not None and not is_complete(written, job)
     assert not any(TEST_METRICS[0] in entry for entry in written.metrics())
