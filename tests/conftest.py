@@ -45,6 +45,7 @@ FLAGS = (
 LONGEST = (
     "test_docs.py",
     "cli/test_two_parties.py",
+    "on_ray/test_commands.py",
     "on_ray/test_train_job.py",
     "test_benchmarks.py",
     "cli/test_examples.py",
@@ -53,8 +54,15 @@ LONGEST = (
     "training/test_workers_drill.py",
     "export/test_half.py",
     "research/test_frontier.py",
+    "deploy/test_pods.py",
+    "test_wheel.py",
+    "test_workers.py",
+    "on_ray/test_cluster.py",
+    "cli/test_plan.py",
+    "training/test_workers.py",
+    "models/test_sharded_table.py",
 )
-"""Files that take half a minute or more."""
+"""Files that take long for the number of their tests: ten seconds or more."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
