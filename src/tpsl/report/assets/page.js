@@ -42,8 +42,8 @@ const tpslReport = (() => {
     };
     const found = {
       ink: colour("ink"), muted: colour("muted"), rule: colour("rule"), paper: colour("paper"), behind: colour("behind"),
-      accent: colour("accent"), soft: colour("accent-soft"), warn: colour("warn"),
-      colours: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => colour(`c${number}`)),
+      accent: colour("accent"), utility: colour("utility"), attacks: ["attack", "attack-2", "attack-3"].map(colour),
+      limit: colour("limit"), limitSoft: colour("limit-soft"), runs: [1, 2, 3, 4, 5, 6].map((number) => colour(`run-${number}`)),
       font: getComputedStyle(document.body).fontFamily, narrow: width < 520,
     };
     probe.remove();
