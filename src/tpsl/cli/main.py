@@ -22,6 +22,7 @@ from tpsl.cli import (
     embed,
     evaluate,
     export,
+    init,
     joint_tune,
     learn,
     list_keys,
@@ -73,6 +74,7 @@ app = typer.Typer(
 )
 _TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
 app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
+app.command("init", cls=init.COMMAND, rich_help_panel=_TRAIN)(init.init)
 app.command("align", cls=align.COMMAND, rich_help_panel=_TRAIN)(align.align)
 app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
 two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
