@@ -15,6 +15,7 @@ from tpsl.cli.main import app
 _MARK = "<!-- commands -->"
 _EVERYWHERE = "--help"
 _LIMITS = re.compile(r"\s*\[([^\[\]]*)\]$")
+_EXAMPLE = re.compile(r"(?:(?<=^)|(?<=Example: ))(tpsl .+)$", re.MULTILINE)
 # Types as typer writes them, and as keys of a job are written.
 _SPOKEN = {"path": "PATH", "int": "N", "float": "X", "str": "TEXT"}
 
@@ -39,6 +40,8 @@ def _commands(command: Any, context: Any) -> Iterator[tuple[Any, Any]]:
 def _list_of(commands: list[tuple[Any, Any]]) -> str:
     """Return a table of what stands right below `tpsl`, in the groups of `tpsl --help`."""
     below = [each for each in commands if _depth(each[1]) == 1]
+    panels = list(dict.fromkeys(command.rich_help_panel for command, _ in below))
+    below.sort(key=lambda each: panels.index(each[0].rich_help_panel))
     rows = [
         f"| {panel if not at else ''} | [`{context.command_path}`](#{_anchor(context)}) | {_first_sentence(command)} |"
         for panel, members in groupby(below, key=lambda each: each[0].rich_help_panel)
@@ -52,7 +55,7 @@ def _section(command: Any, context: Any) -> str:
     records = [(each.get_help_record(context), each.param_type_name) for each in command.get_params(context)]
     rows = [_row(*record, kind) for record, kind in records if record and record[0] != _EVERYWHERE]
     table = "| | what it is | default |\n|---|---|---|\n" + "\n".join(sorted(rows, key=_arguments_first))
-    return "\n\n".join([heading, command.help or "", *([table] if rows else [])])
+    return "\n\n".join([heading, _EXAMPLE.sub(r"`\1`", command.help or ""), *([table] if rows else [])])
 
 
 def _row(names: str, text: str, kind: str) -> str:
@@ -61,9 +64,14 @@ def _row(names: str, text: str, kind: str) -> str:
     default = next((f"`{fact.removeprefix('default: ')}`" for fact in facts if fact.startswith("default: ")), "–")
     bounds = [fact for fact in facts if fact != "required" and not fact.startswith("default: ")]
     spoken = re.sub(r" <(?:list\[)?(\w+)[^>]*>$", lambda of: _placeholder(of, kind), names)
-    words = _LIMITS.sub("", text) + "".join(f" `{bound}`." for bound in bounds)
+    words = _LIMITS.sub("", text) + "".join(f" {_range(bound)}." for bound in bounds)
     cells = [f"`{spoken}`", words, "required" if "required" in facts else default]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _range(bound: str) -> str:
+    """Return `x>=1` and `1<=x<=9` in words; what is neither as it is."""
+    return re.sub(r"(.+)<=x<=(.+)", r"From \1 to \2", re.sub(r"^x>=(.+)", r"At least \1", bound))
 
 
 def _placeholder(written: re.Match[str], kind: str) -> str:
