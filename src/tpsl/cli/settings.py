@@ -11,6 +11,7 @@ The schemas are read when the command is: help of other commands does not wait f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class Settings:
 
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")
-        if job.privacy.noise_seed is not None:
+        if job.privacy.noise_seed is not None and os.environ.get("RANK", "0") == "0":  # the first of several workers
             warn("the noise is seeded: this run is NOT PRIVATE")
         return job
 
@@ -179,6 +180,7 @@ JOB_FLAGS = {
     "rows": "data.rows",
     "mechanism": "privacy.mechanism",
     "epsilon": "privacy.epsilon",
+    "noise_seed": "privacy.noise_seed",
     "epochs": "training.epochs",
     "method": "method",
 }

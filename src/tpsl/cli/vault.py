@@ -12,7 +12,6 @@ import typer
 from tpsl.cli import hand_over, statement
 from tpsl.cli.console import JsonFlag, answer, complain, notice, print_json, progress_bar, say, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
-from tpsl.cli.settings import Settings
 from tpsl.cli.shared_options import with_options
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) ->
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened:
-        report = hand_over.release_all(opened, Settings.of(context))
+        report = hand_over.release_all(opened, context)
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
     content = {
