@@ -35,6 +35,9 @@ COMMAND = settings_command(
     **JOB_FLAGS, **START_FLAGS, seed="training.seed", out="local.out", device="local.device", **RELEASE_FLAGS
 )
 
+OPTIONS_ALONE = {"method": "auto"}
+"""The job that options change where there is no job file: a file says itself what crosses, and this one is ours."""
+
 
 def train(
     context: typer.Context,
@@ -53,7 +56,7 @@ def train(
     from tpsl.training.setup import RunSetup
     from tpsl.workers import Workers
 
-    parties = Settings.of(context).load_parties(job, local)
+    parties = Settings.of(context).load_parties(job or OPTIONS_ALONE, local)
     agreed, at_label = parties.job, parties.label
     workers = Workers.of_this_process(at_label.device)
     name = f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
