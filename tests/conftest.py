@@ -497,7 +497,7 @@ SMALL_RUN: dict[str, Any] = {
         "largest_vocabulary": 8,
     },
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 96, "epochs": 3},
+    "training": {"batch_size": 96, "epochs": 3, "patience": 0},
 }
 PRIVACY: dict[str, dict[str, Any]] = {
     "non-private": {"mechanism": "none", "estimator": "linear"},
