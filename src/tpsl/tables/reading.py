@@ -3,6 +3,7 @@ block."""
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OF_CSV = ",;\t|"
 """What may separate the values of a .csv file; where two would do, the first of them."""
+_QUOTED = re.compile(rb'"[^"]*"')
 CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in COMPRESSIONS)
 _BUFFER_HERE, _BUFFER_ELSEWHERE = 1 << 20, 1 << 22
 """Bytes of a column of a Parquet file that are asked for at a time."""
@@ -110,8 +112,8 @@ def _delimiter_in(location: Location) -> str:
     """Return what separates the values of .csv files; a comma also where they cannot be read: reading them will say."""
     first = files_of(location)[0]
     with suppress(DataError), _readable(first.name), LineStream(first) as stream:
-        text = stream.peek(BLOCK_BYTES)
-        return max(_OF_CSV, key=lambda delimiter: len(_header(text, Dialect(delimiter))))
+        header = _QUOTED.sub(b"", stream.peek(BLOCK_BYTES)).partition(b"\n")[0].decode(errors="replace")
+        return max(_OF_CSV, key=header.count)
     return ","
 
 
