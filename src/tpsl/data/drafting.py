@@ -199,7 +199,7 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
     label = guess_label(sample, id_column, wishes.label, wishes.positive)
     unit, kinds = guess_unit(sample, id_column, label.column), wishes.kinds
     columns = [
-        replace(guess, kind=kinds.get(name), reason="" if kinds.get(name) else "not named")
+        replace(guess, kind=kinds.get(name), reason="" if kinds.get(name) else "not used")
         for name, guess in guesses.items()
         if name not in (id_column, label.column, unit)
     ]
