@@ -64,6 +64,15 @@ def test_what_a_person_says_takes_the_place_of_guesses(folder: Path) -> None:
     assert found["class_values"] == ["yes", "no"]
 
 
+def test_records_without_a_label_are_refused(folder: Path) -> None:
+    text = (folder / "bank.csv").read_text().replace(",yes,39,", ",NA,39,").replace(",no,2,", ",,2,")
+    (folder / "bank.csv").write_text(text)
+    with pytest.raises(
+        DataError, match=r"bank\.csv: 2 of 40 records have no label in column 'paid', and training needs"
+    ):
+        draft(folder)
+
+
 def test_several_feature_parties_are_called_as_their_files_are(folder: Path) -> None:
     (folder / "Web shop.csv").write_bytes((folder / "shop.csv").read_bytes())
     samples = [sample_of(folder / name) for name in ("shop.csv", "Web shop.csv")]

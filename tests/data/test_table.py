@@ -308,7 +308,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     )
     refused("twice.csv", b"id,colour,size,size\n1,red,2,3\n", "there are 2 columns called 'size'")
     refused("ragged.csv", b"id,colour,size\n1,red,2\n2,red\n", "cannot be read")
-    refused("latin.csv", b"id,colour,size\n1,r\xf6t,2\n", "cannot be read")
+    refused(
+        "latin.csv", b"id,colour,size\n1,r\xf6t,2\n", "cannot be read, it is not UTF-8 text; save it as CSV in UTF-8"
+    )
+    refused(
+        "gr\u00f6\u00dfe.csv", "id,colour,gr\u00f6\u00dfe\n".encode("latin-1"), "cannot be read, it is not UTF-8 text"
+    )
+    refused("book.xlsx", b"PK", "the ending of a file tells its kind.*; save it as CSV in UTF-8")
     refused("cut.csv.gz", gzip.compress(b"id,colour,size\n" + b"1,red,2\n" * 5000)[:60], "cannot be read")
 
 

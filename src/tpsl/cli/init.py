@@ -102,7 +102,7 @@ def init(
     for sentence in _notes(draft, wishes):
         notice(sentence)
     found = {"files": [str(path) for path in texts], **_as_dict(draft, report)}
-    answer(json, found, [*_findings(report), *_written(job, list(texts))])
+    answer(json, found, [*_findings(report), *_written(job, list(texts), report)])
     if not report.passed:
         raise typer.Exit(1)
 
@@ -237,12 +237,14 @@ def _findings(report: DataReport) -> Iterator[str]:
         yield f"{finding.level}: {finding.text}"
 
 
-def _written(job: JobDraft, files: Sequence[Path]) -> Report:
+def _written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
     """Return what was written, and what to do with it."""
     names = [str(file) for file in files]
     headline = f"Wrote {', '.join(names[:-1])} and {names[-1]}"
     if not job.is_complete:
         return Report(headline, _what_the_other_side_needs(job, files[0]))
+    if not report.passed:
+        return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl data check {files[0]}"})
     facts = {"the job": "names columns and classes, no contents: show it to the other side, and edit it as you like"}
     parties = [file.party for file in job.tables.files]
     if job.aligned:

@@ -30,6 +30,8 @@ BLOCK_ROWS = 1 << 16
 """How much is read at a time: bytes of text, or records of a Parquet file. PyArrow reads up to 32 blocks ahead."""
 
 PARQUET_ENDINGS = (".parquet", ".pq")
+_SPREADSHEET_ENDINGS = (".xlsx", ".xls", ".ods", ".numbers")
+_SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (spreadsheets call it 'CSV UTF-8')"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OF_CSV = ",;\t|"
 """What may separate the values of a .csv file; where two would do, the first of them."""
@@ -124,7 +126,8 @@ def _kind(name: str) -> str | None:
             return _DELIMITERS[ending[:4]]
     if not is_parquet(name):
         kinds = ", ".join((*CSV_ENDINGS, *PARQUET_ENDINGS))
-        raise DataError(f"{name}: the ending of a file tells its kind, and must be one of {kinds}")
+        spreadsheet = f"; {_SAVE_AS_UTF_8}" if name.lower().endswith(_SPREADSHEET_ENDINGS) else ""
+        raise DataError(f"{name}: the ending of a file tells its kind, and must be one of {kinds}{spreadsheet}")
     return None
 
 
@@ -329,6 +332,8 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in reason:
+            raise DataError(f"{name}: cannot be read, it is not UTF-8 text; {_SAVE_AS_UTF_8}") from error
         raise DataError(f"{name}: cannot be read, it is damaged or not what its ending says ({reason})") from error
 
 
