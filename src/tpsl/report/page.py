@@ -15,12 +15,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from tpsl import __version__
 from tpsl.files import write_atomically
+from tpsl.report.hero import first_shown, hero
 from tpsl.report.run_view import RunView
 from tpsl.report.versions import version_rows
 from tpsl.report.words import lead
 
-_SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js")
+_SCRIPTS = ("plotly-basic.min.js", "figures.js", "hero.js", "page.js")
 
 
 def write_page(path: Path, views: Sequence[RunView], *, title: str, about: str = "") -> None:
@@ -49,8 +51,17 @@ def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[
         times = sum(earlier["name"] == view["name"] for earlier in views[: len(runs)])
         runs.append({**view, "name": f"{view['name']} ({times + 1})"} if times else view)
     (party,) = parties
-    versions = version_rows(runs)
-    return {"title": title, "about": about, "lead": lead(runs), "party": party, "runs": runs, "versions": versions}
+    return {
+        "title": title,
+        "about": about,
+        "lead": lead(runs),
+        "party": party,
+        "runs": runs,
+        "heroes": {view["name"]: hero(view, runs) for view in runs},
+        "first": first_shown(runs),
+        "versions": version_rows(runs),
+        "program": f"tpsl {__version__}",
+    }
 
 
 def page(data: dict[str, Any]) -> str:
