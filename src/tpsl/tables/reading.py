@@ -5,7 +5,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate
@@ -30,6 +30,8 @@ BLOCK_ROWS = 1 << 16
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_OF_CSV = ",;\t|"
+"""What may separate the values of a .csv file; where two would do, the first of them."""
 CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in COMPRESSIONS)
 _BUFFER_HERE, _BUFFER_ELSEWHERE = 1 << 20, 1 << 22
 """Bytes of a column of a Parquet file that are asked for at a time."""
@@ -46,6 +48,11 @@ class Dialect:
     delimiter: str = ","
     names: tuple[str, ...] | None = None
     quoted: bool = True
+
+    @property
+    def decimal_comma(self) -> bool:
+        """Whether 1,5 is a number: where semicolons separate values, as spreadsheets of many countries write them."""
+        return self.delimiter == ";"
 
     @property
     def header_lines(self) -> int:
@@ -85,7 +92,8 @@ class Block:
 def dialect_of(location: Location) -> Dialect:
     """Return how a table is written, by the ending of its files; any other ending than those of tables is an error.
 
-    Of a table that is not there and has no ending nothing is known: it is plain.
+    Values of a .csv file are separated by what cuts the header line of the first one into the most columns. Of a table
+    that is not there nothing more is known than the ending says: it is plain.
     """
     own = str(location)
     names = [own] if "." in location.name else []
@@ -94,7 +102,17 @@ def dialect_of(location: Location) -> Dialect:
     kinds = {_kind(name): name for name in names}
     if len(kinds) > 1:
         raise DataError(f"{location}: the files of a table are of one kind, not {' and '.join(kinds.values())}")
-    return Dialect(next(iter(kinds), None) or ",")
+    delimiter = next(iter(kinds), None) or ","
+    return Dialect(_delimiter_in(location) if delimiter == "," and is_there(location) else delimiter)
+
+
+def _delimiter_in(location: Location) -> str:
+    """Return what separates the values of .csv files; a comma also where they cannot be read: reading them will say."""
+    first = files_of(location)[0]
+    with suppress(DataError), _readable(first.name), LineStream(first) as stream:
+        text = stream.peek(BLOCK_BYTES)
+        return max(_OF_CSV, key=lambda delimiter: len(_header(text, Dialect(delimiter))))
+    return ","
 
 
 def _kind(name: str) -> str | None:

@@ -2,12 +2,7 @@
 // The first screen: a sentence, two scales from guessing to certain, the big numbers. It draws what it is given
 // (`tpsl.report.hero`) and computes nothing but places on a scale.
 const tpslHero = (() => {
-  const make = (name, attributes = {}, ...children) => {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) if (value !== null && value !== undefined) made.setAttribute(key, value);
-    made.append(...children.filter((child) => child !== null));
-    return made;
-  };
+  const { make } = tpslDom;
   // What is worse than guessing stands at the left end.
   const place = (area) => `${(100 * Math.min(Math.max((area - 0.5) / 0.5, 0), 1)).toFixed(2)}%`;
   const span = (style, from, to) => make("span", { class: style, style: `left:${place(from)};right:calc(100% - ${place(to)})` });
