@@ -34,6 +34,11 @@ class RunLedger:
     total: LedgerTotal | None
     """What the run's records have spent in all; None if nothing was released yet."""
 
+    @property
+    def heads(self) -> list[str]:
+        """The hashes of its entries, oldest first."""
+        return [entry["hash"] for entry in self.content["entries"]] if self.content else []
+
 
 def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = None) -> RunLedger:
     """Read the ledger of a run's vault as it is now, so that a later release shows; else what the run has noted.

@@ -29,7 +29,7 @@ from tpsl.report.watching import Snapshot, WatchedFolder
 from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
-SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "page.js", "live.js")
+SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "hero.js", "page.js", "live.js")
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data: blob:; style-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
