@@ -37,7 +37,6 @@ def promise_of(
     """
     facts = _facts(job.privacy, classes)
     attacked = _attacked(job, classes, facts)
-    released = " and ".join(planned_releases(job, classes)) or NOTHING_RELEASED
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     if result is None and job.statistic is not None:
         delta = max(delta, statistic_plan(job, classes).total(classes).delta)
@@ -51,7 +50,7 @@ def promise_of(
     counted = result.train_records if result is not None else total.records if total is not None else records
     large = spent.private and counted is not None and is_large_delta(spent.delta, counted)
     return Promise(
-        mechanism=released if result is None else result.mechanism,
+        mechanism=result.mechanism if result else " and ".join(planned_releases(job, classes)) or NOTHING_RELEASED,
         estimator=job.privacy.estimator,
         draws=job.privacy.draws,
         total_epsilon=for_json(spent.epsilon),
