@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
-from tpsl.cli.console import complain, notice, print_json, say, warn
+from tpsl.cli.console import Report, answer, complain, notice, print_json, say, time_left, warn
 
 LONG_PATH = "/very" * 60 + "/[red]folder[/red]/[bold]"
 
@@ -32,3 +33,32 @@ def test_json_is_one_line_that_any_parser_reads(capsys: pytest.CaptureFixture[st
     assert printed.count("\n") == 1
     content = json.loads(printed, parse_constant=refuse)
     assert content == {"epsilon": None, "runs": [{"auc": None, "name": "ε"}], "pair": [1, None], "ok": 0.5}
+
+
+def test_a_report_wraps_sentences_at_words_and_neither_paths_nor_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"run": Path("/a folder" * 12), "privacy": "[bold]word " * 12, "odd": "red\x1b[31m"}
+    answer(False, {}, Report("Trained", facts, {"the page": f"tpsl report {LONG_PATH}"}))
+    assert capsys.readouterr().out.splitlines() == [
+        "Trained",
+        f"  run       {Path('/a folder' * 12)}",
+        "  privacy   " + " ".join(["[bold]word"] * 6),
+        "            " + " ".join(["[bold]word"] * 6),
+        "  odd       red�[31m",
+        "Next",
+        f"  the page  tpsl report {LONG_PATH}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, ""),
+        (0.2, "about 5 s left"),
+        (31, "about 30 s left"),
+        (55, "about 1 min left"),
+        (130, "about 2 min left"),
+        (9000, "about 2.5 h left"),
+    ],
+)
+def test_the_time_left_is_rounded_to_what_can_be_known(seconds: float | None, said: str) -> None:
+    assert time_left(seconds) == said

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from tpsl import __version__
-from tpsl.cli.main import app
+from tpsl.cli.main import PANELS, app
 
 
 def commands_of(group: Any, name: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -65,11 +65,25 @@ def test_short_help_is_help(tpsl: Any) -> None:
 
 def test_daily_commands_come_first_and_other_packages_apart(tpsl: Any) -> None:
     shown = tpsl("--help").stdout
-    places = [
-        shown.index(text) for text in ("╭─ Train ", "╭─ Look at runs ", "╭─ Labels and data ", "╭─ From installed")
-    ]
+    places = [shown.index(f"╭─ {panel} ") for panel in (*PANELS, "From installed packages")]
     assert places == sorted(places)
     assert shown.index("│ research ") > places[-1] > shown.index("│ vault ")
+
+
+def test_every_command_has_its_place_in_the_help() -> None:
+    registered = set(getattr(typer.main.get_command(app), "commands"))  # noqa: B009
+    assert registered <= {name for names in PANELS.values() for name in names}
+
+
+def test_tpsl_alone_says_what_to_do_first(tpsl: Any) -> None:
+    outcome = tpsl()
+    assert outcome.status == 0
+    assert outcome.stderr == ""
+    lines = outcome.stdout.splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines[1:3]] == ["tpsl demo", "tpsl init features.csv labels.csv"]
+    assert "label serve" in lines[3]
+    assert all(name in outcome.stdout for (name, *_) in COMMANDS[1:])
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(
@@ -188,7 +202,7 @@ def test_a_key_that_cannot_be_set_is_one_sentence(tpsl: Any, arguments: str, sen
     assert sentence in tpsl(*arguments.split()).error()
 
 
-@pytest.mark.parametrize("group", [(), ("vault",), ("data",)], ids=["tpsl", "vault", "data"])
+@pytest.mark.parametrize("group", [("vault",), ("data",)], ids=["vault", "data"])
 def test_a_group_without_a_command_shows_its_help(tpsl: Any, group: tuple[str, ...]) -> None:
     outcome = tpsl(*group)
     assert outcome.status == 2

@@ -59,7 +59,15 @@ def test_who_never_ran_leaves_the_file_of_another_process(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "{}", '{"step": "1", "steps": 2, "samples_per_second": 1, "seconds_left": 1}', '{"step": 1}', "\xff"],
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"step": "1", "steps": 2, "samples_per_second": 1, "seconds_left": 1}',
+        '{"step": 1}',
+        "\xff",
+    ],
 )
 def test_what_cannot_be_read_is_no_progress(tmp_path: Path, content: str) -> None:
     (tmp_path / PROGRESS).write_text(content, encoding="latin-1")

@@ -6,21 +6,25 @@ With `--json` a command prints exactly one JSON object on stdout. Progress and n
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from tpsl.files import for_json
 from tpsl.progress import Progress
 
 stdout = Console()
 stderr = Console(stderr=True)
+_COLUMNS = 80
 
 
 def _complete_run(incomplete: str) -> list[str]:
@@ -44,13 +48,51 @@ RunsArgument = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
+def from_here(path: str | Path) -> Path:
+    """Return a path as a user would write it: relative to the current folder if it lies in it."""
+    here, absolute = Path.cwd(), Path(path).absolute()
+    return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+
+
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
+@dataclass(frozen=True)
+class Report:
+    """The result of a command as people read it: what came out, the facts, and the commands to go on with.
+
+    Facts are wrapped at words, except one that is a path. Commands are not: they are there to be copied.
+    """
+
+    headline: str
+    facts: Mapping[str, str | Path] = field(default_factory=dict)
+    next_steps: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Text]:
+        yield Text(_printable_lines(self.headline), "bold")
+        width = max(map(len, [*self.facts, *self.next_steps]), default=0)
+        for name, value in self.facts.items():
+            yield _fact(name, width, str(value), wrapped=isinstance(value, str))
+        if self.next_steps:
+            yield Text("Next", "bold")
+        for name, command in self.next_steps.items():
+            yield _fact(name, width, command, wrapped=False)
+
+
+def _fact(name: str, width: int, value: str, *, wrapped: bool) -> Text:
+    start = f"  {name:<{width}}  "
+    lines = [value]
+    if wrapped:
+        room = max(_COLUMNS - len(start), _COLUMNS // 2)
+        lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]
+    shown = f"\n{' ' * len(start)}".join(map(printable, lines))
+    return Text.assemble((start, "cyan"), shown)
+
+
 def answer(as_json: bool, content: Mapping[str, Any], for_people: Iterable[str | RenderableType]) -> None:
-    """Print the result of a command: one JSON object, or its lines and tables for people."""
+    """Print the result of a command: one JSON object, or its report, lines and tables for people."""
     if as_json:
         print_json(content)
         return
@@ -58,7 +100,7 @@ def answer(as_json: bool, content: Mapping[str, Any], for_people: Iterable[str |
         if isinstance(part, str):
             say(part)
         else:
-            stdout.print(part)
+            stdout.print(part, soft_wrap=isinstance(part, Text))
 
 
 def say(text: str) -> None:
@@ -86,9 +128,32 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
+def _printable_lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.splitlines())
+
+
 def _print_line(console: Console, text: str, style: str | None = None) -> None:
-    lines = "\n".join(printable(line) for line in text.splitlines())
-    console.print(lines, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(_printable_lines(text), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def time_left(seconds: float | None) -> str:
+    """Return about how long something will take, for people; nothing where that is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 50:
+        return f"about {max(round(seconds / 5) * 5, 5)} s left"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} min left"
+    return f"about {seconds / 3600:.1f} h left"
+
+
+class _TimeLeft(ProgressColumn):
+    """The time that a task will take by its speed of the last half minute."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        return Text(time_left(None if task.finished else task.time_remaining), "cyan")
 
 
 @contextmanager
@@ -100,7 +165,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
+        _TimeLeft(),
         console=stderr,
         transient=True,
     ) as bar:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from tpsl import __version__
@@ -22,6 +24,7 @@ from tpsl.cli import (
     embed,
     evaluate,
     export,
+    init,
     joint_tune,
     learn,
     list_keys,
@@ -35,7 +38,7 @@ from tpsl.cli import (
     ui,
     vault,
 )
-from tpsl.cli.console import complain, warn
+from tpsl.cli.console import Report, answer, complain, warn
 from tpsl.registry import Registry, use
 
 # Read when PyTorch is imported, which no command has done yet. Threads that spin while they wait for each other make
@@ -46,35 +49,49 @@ COMMANDS: Registry[typer.Typer] = Registry("command")
 """Groups of commands that installed packages bring, by entry points of the group `tpsl.commands`."""
 
 
-class _WithInstalledCommands(TyperGroup):
-    """The commands of this package, and after them those of `COMMANDS`."""
+PANELS = {
+    "Begin": ("init", "demo", "data"),
+    "Train": ("train", "label", "feature", "align", "learn", "tune"),
+    "Use a model": ("predict", "export"),
+    "Trust": ("report", "ui", "vault", "attack", "audit"),
+    "Operate": ("certs", "plan", "keys", "bench"),
+}
+"""The commands as help lists them, those of every day first."""
+_INSTALLED = "From installed packages"
+
+
+class _Commands(TyperGroup):
+    """The commands of `PANELS`, and after them those of `COMMANDS`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *COMMANDS.names()]
+        return [*(name for names in PANELS.values() for name in names if name in self.commands), *COMMANDS.names()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        known = super().get_command(ctx, cmd_name)
-        if known is not None or cmd_name not in COMMANDS:
-            return known
-        group = typer.main.get_command(COMMANDS.get(cmd_name))
-        group.name, group.rich_help_panel = cmd_name, _INSTALLED  # type: ignore[attr-defined]
-        return group
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in COMMANDS:
+            command = typer.main.get_command(COMMANDS.get(cmd_name))
+            command.name = cmd_name
+        if command is not None:
+            found = (panel for panel, names in PANELS.items() if cmd_name in names)
+            command.rich_help_panel = next(found, _INSTALLED)  # type: ignore[attr-defined]
+        return command
 
 
 app = typer.Typer(
     name="tpsl",
-    cls=_WithInstalledCommands,
+    cls=_Commands,
     help="Train one network across two organisations, one with the features, one with the labels, "
     "with a proof of how little the labels leak.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_TRAIN, _LOOK, _LABELS, _INSTALLED = "Train", "Look at runs", "Labels and data", "From installed packages"
-app.command("demo", rich_help_panel=_TRAIN)(demo.demo)
-app.command("align", cls=align.COMMAND, rich_help_panel=_TRAIN)(align.align)
-app.command("train", cls=train.COMMAND, rich_help_panel=_TRAIN)(train.train)
+app.command("demo")(demo.demo)
+app.command("init", cls=init.COMMAND)(init.init)
+data.app.command("check", cls=data_check.COMMAND)(data_check.check)
+app.add_typer(data.app, name="data")
+app.command("train", cls=train.COMMAND)(train.train)
 two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
 two_parties.label_app.command("predict", cls=predict.LABEL_COMMAND)(predict.label_predict)
 two_parties.feature_app.command("predict", cls=predict.FEATURE_COMMAND)(predict.feature_predict)
@@ -82,23 +99,22 @@ two_parties.label_app.command("tune", cls=joint_tune.LABEL_COMMAND)(joint_tune.l
 two_parties.feature_app.command("tune", cls=joint_tune.FEATURE_COMMAND)(joint_tune.feature_tune)
 two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
 two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
-app.add_typer(two_parties.label_app, name="label", rich_help_panel=_TRAIN)
-app.add_typer(two_parties.feature_app, name="feature", rich_help_panel=_TRAIN)
-app.command("learn", cls=learn.COMMAND, rich_help_panel=_TRAIN)(learn.learn)
-app.command("tune", cls=tune.COMMAND, rich_help_panel=_TRAIN)(tune.tune)
-app.command("plan", cls=plan.COMMAND, rich_help_panel=_TRAIN)(plan.plan)
-app.command("certs", rich_help_panel=_TRAIN)(certs.certs)
-app.command("keys", rich_help_panel=_TRAIN)(list_keys.list_keys)
-app.command("predict", cls=predict.COMMAND, rich_help_panel=_TRAIN)(predict.predict)
-app.command("attack", rich_help_panel=_LOOK)(attack.attack)
-app.command("audit", cls=audit.COMMAND, rich_help_panel=_LOOK)(audit.audit)
-app.command("bench", rich_help_panel=_LOOK)(bench.bench)
-app.command("report", rich_help_panel=_LOOK)(report.report)
-app.command("ui", rich_help_panel=_LOOK)(ui.ui)
-app.command("export", rich_help_panel=_LOOK)(export.export)
-app.add_typer(vault.app, name="vault", rich_help_panel=_LABELS)
-data.app.command("check", cls=data_check.COMMAND)(data_check.check)
-app.add_typer(data.app, name="data", rich_help_panel=_LABELS)
+app.add_typer(two_parties.label_app, name="label")
+app.add_typer(two_parties.feature_app, name="feature")
+app.command("align", cls=align.COMMAND)(align.align)
+app.command("learn", cls=learn.COMMAND)(learn.learn)
+app.command("tune", cls=tune.COMMAND)(tune.tune)
+app.command("predict", cls=predict.COMMAND)(predict.predict)
+app.command("export")(export.export)
+app.command("report")(report.report)
+app.command("ui")(ui.ui)
+app.add_typer(vault.app, name="vault")
+app.command("attack")(attack.attack)
+app.command("audit", cls=audit.COMMAND)(audit.audit)
+app.command("certs")(certs.certs)
+app.command("plan", cls=plan.COMMAND)(plan.plan)
+app.command("keys")(list_keys.list_keys)
+app.command("bench")(bench.bench)
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
@@ -111,6 +127,7 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     modules: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,6 +144,23 @@ def _options(
     ] = False,
 ) -> None:
     use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
+    if context.invoked_subcommand is None:
+        answer(False, {}, _first_steps())
+
+
+def _first_steps() -> Iterator[RenderableType]:
+    """Say what to do first, and which commands there are."""
+    yield from Report(
+        "Train one network across two organisations, and prove how little the labels leak",
+        {
+            "see it work": "tpsl demo",
+            "your own files": "tpsl init features.csv labels.csv",
+            "two organisations": "tpsl certs job.yaml, tpsl label serve, tpsl feature join",
+        },
+    )
+    installed = {_INSTALLED: COMMANDS.names()} if COMMANDS.names() else {}
+    commands = {panel: ", ".join(names) for panel, names in {**PANELS, **installed}.items()}
+    yield from Report("\nCommands (tpsl COMMAND --help explains one)", commands)
 
 
 def main() -> None:
