@@ -168,6 +168,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
         _TimeLeft(),
         console=stderr,
         transient=True,
+        disable=not stderr.is_terminal,  # a log gets no empty lines of it
     ) as bar:
         task = bar.add_task(title, total=None, note="")
 

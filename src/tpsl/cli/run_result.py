@@ -1,4 +1,4 @@
-"""What `train`, `label serve` and `learn` print of a finished run: what was promised, how good it is, what to do next."""
+"""What a command prints of a finished run: what was promised, how good it is, what to do next."""
 
 from __future__ import annotations
 
