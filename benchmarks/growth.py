@@ -12,13 +12,16 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tpsl.planning.phases import Line, Phases
 from tpsl.planning.rehearsal import Deployment, rehearse
 from tpsl.planning.stand_in import stand_in
 from tpsl.training.job import Job, make_job
+from tpsl.training.local import Local
+from tpsl.transport.peers import LABEL_PARTY
 
 MEGABYTE = 1e6
 
@@ -34,6 +37,12 @@ def job(parties: int, fields: int, batch: int) -> Job:
     data = {"source": "table", "features": features, "label": {"path": "label.parquet"}, "test_fraction": 0.05}
     training = {"epochs": 1, "batch_size": batch, "wire": "bfloat16", "checkpoint_every": 1 << 30}
     return make_job({"data": data, "training": training}, {}, "the benchmark")
+
+
+def on(parties: int, device: Literal["cpu", "cuda"]) -> Deployment:
+    """One worker for each party, all of which compute on this device."""
+    names = [LABEL_PARTY, *(f"party{number}" for number in range(parties))]
+    return Deployment(dict.fromkeys(names, Local(device=device)))
 
 
 def measured(planned: Job, rows: int, deployment: Deployment, folder: Path) -> dict[str, Any]:
@@ -54,14 +63,18 @@ def measured(planned: Job, rows: int, deployment: Deployment, folder: Path) -> d
 def runs_of(options: argparse.Namespace) -> dict[str, tuple[Job, int, Deployment]]:
     """The job, the number of records and the workers of each line, by its name; the growing numbers come first."""
     one_party, rows = job(1, options.fields, options.batch), options.rows
-    more = {f"{rows * times:,} records": (one_party, rows * times, Deployment()) for times in options.times}
+    more = {f"{rows * times:,} records": (one_party, rows * times, on(1, options.device)) for times in options.times}
     parties = {
-        f"{count} feature parties": (job(count, options.fields, options.batch), rows, Deployment())
+        f"{count} feature parties": (job(count, options.fields, options.batch), rows, on(count, options.device))
         for count in options.parties
         if count > 1
     }
     workers = {
-        f"{count} × {count} workers": (one_party, rows, Deployment({}, count, count))
+        f"{count} × {count} workers": (
+            one_party,
+            rows,
+            replace(on(1, options.device), label_workers=count, feature_workers=count),
+        )
         for count in options.workers
         if count > 1
     }
@@ -91,6 +104,7 @@ def main() -> None:
     parser.add_argument("--fields", type=int, default=36)
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all parties compute")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)

@@ -161,7 +161,7 @@ class Watched:
             time.sleep(0.05)
 
 
-def train(folder: Path, where: str, cap: float) -> dict[str, float]:
+def train(folder: Path, where: str, cap: float, device: str) -> dict[str, float]:
     """Train in two processes; return what each took."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -170,8 +170,8 @@ def train(folder: Path, where: str, cap: float) -> dict[str, float]:
         shutil.rmtree(folder / stale, ignore_errors=True)
     job, begun = write_job(folder, ORDERS[where]), time.perf_counter()
     parties = [
-        Watched(folder, job, "label serve", cap, where, "--listen", address),
-        Watched(folder, job, "feature join", cap, where, "--connect", address),
+        Watched(folder, job, "label serve", cap, where, "--listen", address, f"--set=local.device={device}"),
+        Watched(folder, job, "feature join", cap, where, "--connect", address, f"--set=local.device={device}"),
     ]
     found: dict[str, float] = {}
     for name, party in zip(("label", "feature"), parties, strict=True):
@@ -215,7 +215,8 @@ def main() -> None:
     parser.add_argument("--rows", type=float, nargs="+", default=[5e6])
     parser.add_argument("--cap", type=float, default=3e9, help="most memory of a process that trains from disk, bytes")
     parser.add_argument("--most-in-memory", type=float, default=1e7, help="more rows are trained on from disk alone")
-    parser.add_argument("--turns", type=int, default=20, help="turns of a feature party alone, from memory and disk")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a feature party alone, on the CPU")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where both parties compute")
     parser.add_argument("--folder", type=Path, help="where files go, and stay; a temporary folder if not given")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
@@ -227,9 +228,10 @@ def main() -> None:
         if not folder.exists():
             generate(folder, rows)
         if rows <= arguments.most_in_memory:
-            table[f"{rows:,} in memory"] = train(folder, "in memory", 0)
-            alone[f"{rows:,}"] = turns(folder, arguments.turns)
-        table[f"{rows:,} from disk"] = train(folder, "from disk", arguments.cap)
+            table[f"{rows:,} in memory"] = train(folder, "in memory", 0, arguments.device)
+            if arguments.turns:
+                alone[f"{rows:,}"] = turns(folder, arguments.turns)
+        table[f"{rows:,} from disk"] = train(folder, "from disk", arguments.cap, arguments.device)
         if arguments.folder is None:
             shutil.rmtree(place)
     if arguments.json:

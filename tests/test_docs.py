@@ -46,6 +46,8 @@ class Block:
     language: str
     title: str
     text: str
+    mark: str = ""
+    """What a comment right above it says to the test; readers do not see it."""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}, line {self.line}"
@@ -59,13 +61,15 @@ def blocks_of(page: Path) -> list[Block]:
     """Return the code blocks of a page; a block without a language has the language ''."""
     tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
     found = []
-    for token in tokens:
+    for above, token in zip([None, *tokens], tokens, strict=False):
         if token.type in ("fence", "code_block"):
             assert token.map is not None
             language, _, rest = token.info.strip().partition(" ")
             title = re.fullmatch(r'(?:title="([^"]*)")?', rest.strip())
             assert title, f"{page}, line {token.map[0] + 1}: not a title: {rest}"
-            found.append(Block(page, token.map[0] + 1, language, title[1] or "", token.content))
+            comment = re.fullmatch(r"<!-- (.*) -->", above.content.strip()) if above else None
+            mark = comment[1] if comment else ""
+            found.append(Block(page, token.map[0] + 1, language, title[1] or "", token.content, mark))
     return found
 
 
@@ -133,13 +137,13 @@ class Page:
         return re.sub(r"^sleep \d+$", "sleep 1", text, flags=re.MULTILINE)
 
     def do_bash(self, block: Block) -> None:
-        if block.title.startswith("not run"):
+        if block.mark.startswith("not run"):
             return
         self.printed = ""
         shell: list[str] = []
         for command in commands_of(block.text):
             arguments = plain_tpsl(command)
-            if block.title.startswith("checked, not run"):
+            if block.mark.startswith("checked, not run"):
                 for part in re.split(r"&&|;", command):
                     if (words := plain_tpsl(part)) is not None:
                         check_command(words)
@@ -272,9 +276,14 @@ def test_blocks_run(
 def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = blocks_of(README)
-    shell = [replace(block, language="bash", title="checked, not run") for block in blocks if block.language == "sh"]
+    shell = [replace(block, language="bash", mark="checked, not run") for block in blocks if block.language == "sh"]
     assert shell
     Page(tmp_path, {}, quick_programs).run(shell + [block for block in blocks if block.language != "sh"])
+
+
+def test_titles_do_not_speak_of_tests() -> None:
+    blocks = [block for page in PAGES for block in blocks_of(page)]
+    assert [str(block) for block in blocks if re.search(r"not run|\btests?\b", block.title)] == []
 
 
 def test_the_job_page_shows_defaults() -> None:
@@ -292,6 +301,30 @@ def test_the_site_shows_every_key_and_its_default(site: Path) -> None:
     assert len(keys) > 100
     assert [key.name for key in keys if key.name not in cells] == []
     assert [key.name for key in keys if key.default and key.default not in cells] == []
+    assert [key.name for key in all_keys() if not key.description] == []
+
+
+def test_the_site_shows_every_command_and_every_option(site: Path) -> None:
+    page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    sections = dict(re.findall(r'<h[2-4] id="(tpsl[^"]*)">(.*?)(?=<h[2-4] |$)', page, flags=re.DOTALL))
+    commands = commands_below(typer.main.get_command(app), ["tpsl"])
+    assert len(commands) > 40
+    assert set(sections) == {"-".join(path) for path, _ in commands}
+    for path, parameters in commands:
+        rows = re.findall(r"<tr>\s*<td><code>([^<]*)</code></td>\s*<td>[^<]+", sections["-".join(path)])
+        shown = {name for names in map(html.unescape, rows) for name in (names, *re.split(r"[ ,.]+", names))}
+        assert [name for name in parameters if name not in shown] == [], path
+
+
+def commands_below(command: Any, path: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Return the path of every command, and the names of its options and arguments."""
+    context = command.context_class(command, info_name=path[-1])
+    options = [each.opts[0] for each in command.get_params(context) if each.param_type_name == "option"]
+    arguments = [(each.metavar or each.name) for each in command.get_params(context) if each.opts[0] not in options]
+    found = [(path, [name for name in (*options, *arguments) if name not in ("-h", "--help")])]
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        found += commands_below(command.get_command(context, name), [*path, name])
+    return found
 
 
 def test_links_of_the_readme() -> None:
@@ -329,11 +362,30 @@ def test_formulas_are_mathml(site: Path) -> None:
     assert "arithmatex" not in page
 
 
-def test_the_site_opens_without_a_complaint(site: Path, browser: Any) -> None:
-    for page in ("index.html", "mathematics.html", "reference/mechanisms.html"):
-        browser.open(site / page)
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_the_site_opens_without_a_complaint(site: Path, browser: Any, width: int, scheme: str) -> None:
+    for page in ("index.html", "mathematics.html", "what-epsilon-buys.html", "reference/commands.html"):
+        browser.open(site / page, width=width, scheme=scheme)
         assert browser.console() == []
         assert [address for address in browser.requests() if not address.startswith(("file:", "data:", "blob:"))] == []
+        assert browser.run("return document.documentElement.scrollWidth") == width
+        dark = browser.run("return getComputedStyle(document.body).colorScheme") == "dark"
+        assert dark == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_words_of_drawings_can_be_read(site: Path, browser: Any, width: int) -> None:
+    for page, drawing in (("index.html", "protocol"), ("architecture.html", "house")):
+        browser.open(site / page, width=width)
+        shown = (
+            "const image = document.querySelector(`img[src*=${arguments[0]}]`); return [image.currentSrc, image.width]"
+        )
+        address, wide = browser.run(shown, drawing)
+        words = (site / "images" / address.rpartition("/")[2]).read_text(encoding="utf-8")
+        view = re.search(r'viewBox="0 0 (\d+) ', words)
+        assert view
+        assert min(map(float, re.findall(r'font-size="([\d.]+)"', words))) * wide / int(view[1]) >= 12
+        assert "prefers-color-scheme: dark" in words
 
 
 # The rules themselves: what must fail does.

@@ -187,7 +187,7 @@ SMALL_JOB: dict[str, Any] = {
     },
     "privacy": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear"},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 50, "epochs": 1},
+    "training": {"batch_size": 50, "epochs": 1, "patience": 0},
 }
 
 

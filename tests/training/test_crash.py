@@ -68,7 +68,7 @@ def small_job() -> Job:
         },
         "privacy": {"mechanism": "laplace", "epsilon": 1.0},
         "model": {"embedding_dim": 3, "bottom": [6], "top": [5]},
-        "training": {"batch_size": 50, "epochs": 2, "checkpoint_every": 3},
+        "training": {"batch_size": 50, "epochs": 2, "checkpoint_every": 3, "patience": 0},
     }
     return make_job(content, {}, "test")
 

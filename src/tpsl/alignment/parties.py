@@ -150,7 +150,8 @@ def _report(file: TableFile, keys: PartyKeys, notice: Notice) -> None:
 
 def _by_time(file: TableFile) -> Rows:
     """Return the rows of a file in the order of its times."""
-    found = PartyFile(file.path, {}, None, file.time, dialect=dialect_of(file.path)).read(label=False, features=False)
+    times = PartyFile(file.path, {}, None, file.time, file.time_kind, dialect=dialect_of(file.path))
+    found = times.read(label=False, features=False)
     assert found.times is not None
     return np.argsort(found.times, kind="stable")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import RenderableType
 
-from tpsl.cli.console import JsonFlag, Report, answer, from_here, notice, progress_bar, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, from_here, notice, progress_bar, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
@@ -135,7 +135,7 @@ def _for_people(*found: Aligned) -> Iterator[RenderableType]:
             for name in counts
             if counts[name]
         ]
-        facts = {
+        facts: Facts = {
             "alignment": from_here(each.folder),
             "records": records,
             "own rows": f"{alignment.source.rows:,}" + (f", {', '.join(left_out)}" if left_out else ""),

@@ -16,6 +16,7 @@ from tpsl.cli.settings import JOB_FLAGS, LIMIT_FLAGS, LocalsOption, Settings, se
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from tpsl import audit as audits
     from tpsl.training.job import Job
@@ -106,7 +107,7 @@ def _keep(run: Path, found: audits.Examination) -> None:
     keep_finding(run, "examination", summary)
 
 
-def _verdicts(found: audits.Examination) -> Iterator[str | Table]:
+def _verdicts(found: audits.Examination) -> Iterator[str | Table | Text]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

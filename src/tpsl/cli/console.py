@@ -59,6 +59,10 @@ def print_json(content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
+Facts = dict[str, str | Path]
+"""What a report states, each fact by its name."""
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of a command as people read it: what came out, the facts, and the commands to go on with.

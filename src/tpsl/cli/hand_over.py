@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice, progress_bar, warn
 from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
 from tpsl.cli.vault_options import VaultArgument
 from tpsl.cli.verbosity import reasons, with_verbose
@@ -83,7 +83,7 @@ def hand_over(
     notice(f"{report.released:,} were released now, {report.already_released:,} were before")
     files = {"labels": str(out / LABELS), "card": str(out / CARD)}
     spent = spent_text(card.spent.epsilon, card.spent.delta)
-    facts = {"folder": out, "labels": f"{card.records:,} noisy labels, {card.mechanism}"}
+    facts: Facts = {"folder": out, "labels": f"{card.records:,} noisy labels, {card.mechanism}"}
     facts["guarantee"] = f"largest total of any record: {spent}"
     steps = {"feature party": f"tpsl learn job.yaml --labels {out}" + (" --ca ca.pem" if certs else "")}
     answer(json, {"vault": str(vault), **files, "content": card.content()}, Report("To hand over", facts, steps))

@@ -24,6 +24,7 @@ from tpsl.cli import (
     embed,
     evaluate,
     export,
+    init,
     joint_tune,
     learn,
     list_keys,
@@ -87,6 +88,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("init", cls=init.COMMAND)(init.init)
 data.app.command("check", cls=data_check.COMMAND)(data_check.check)
 app.add_typer(data.app, name="data")
 app.command("train", cls=train.COMMAND)(train.train)

@@ -184,7 +184,7 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     parties, counts = list(found[0].memory), found[0].counts
     yield "records", [f"{each.counts.rows:,}" for each in found], f"{counts.train:,} to train on"
-    yield "time", [_time(each.seconds) for each in found], ""
+    yield "time", [_time(each.seconds) for each in found], "at most" if found[0].job.training.patience else ""
     reasons = {
         "programs": "start and end",
         "set-up": "by record",

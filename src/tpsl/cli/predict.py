@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, ModelArgument, Report, answer, notice, progress_bar
+from tpsl.cli.console import Facts, JsonFlag, ModelArgument, Report, answer, notice, progress_bar
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import LOCAL, LocalOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
@@ -173,7 +173,7 @@ def _show(json: bool, place: Path | None, records: NewRecords, head: str | None 
 
     content = {"scores": None if place is None else str(place), "records": len(records)}
     content |= {} if head is None else {"head": head}
-    facts: dict[str, str | Path] = {"scores": "they stay with the label party" if place is None else place}
+    facts: Facts = {"scores": "they stay with the label party" if place is None else place}
     if head == "local":
         facts["guarantee"] = "NOT PRIVATE: keep them where they are"
     answer(json, content, Report(f"Scored {records_text(len(records))}", facts))

@@ -109,7 +109,7 @@ class Settings:
         return job
 
     def load_local(self, file: Path | None) -> Local:
-        """Return this side's local file, or none, with these settings in place; the process gets its threads."""
+        """Return this side's local file, or none, with these settings in place; the process gets threads and key."""
         from tpsl.training.local import Local, load_local
 
         return self._in_place(load_local(file) if file else Local())
@@ -137,6 +137,7 @@ class Settings:
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
         compute(Computing(changed.precision, changed.compile))
+        changed.use_vault_key()
         return changed
 
 

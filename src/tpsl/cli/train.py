@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _SIDE_FLAGS = {"seed": "training.seed", "out": "local.out", "device": "local.device", "threads": "local.threads"}
 COMMAND = with_verbose(settings_command(**JOB_FLAGS, **START_FLAGS, **_SIDE_FLAGS, **RELEASE_FLAGS))
 
+OPTIONS_ALONE = {"method": "auto"}
+"""The job that options change where there is no job file: a file says itself what crosses, and this one is ours."""
+
 
 def train(
     context: typer.Context,
@@ -52,7 +55,7 @@ def train(
     from tpsl.training.setup import RunSetup
     from tpsl.workers import Workers
 
-    parties = Settings.of(context).load_parties(job, local)
+    parties = Settings.of(context).load_parties(job or OPTIONS_ALONE, local)
     agreed, at_label = parties.job, parties.label
     workers = Workers.of_this_process(at_label.device)
     name = f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -16,6 +16,7 @@ from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from tpsl.training.evaluation import TestMetrics
     from tpsl.tuning.candidates import TuneResult
@@ -87,7 +88,7 @@ def show_tuned(result: TuneResult, out: Path, json: bool) -> None:
     answer(json, result.as_dict(), _found(result, out))
 
 
-def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
+def _found(result: TuneResult, out: Path) -> Iterator[str | Table | Text]:
     from rich.table import Table
 
     from tpsl.report.words import guarantee_text

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli import hand_over, statement
-from tpsl.cli.console import JsonFlag, Report, answer, complain, notice, print_json, progress_bar, say, warn
+from tpsl.cli import hand_over, statement, vault_key
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, complain, notice, print_json, progress_bar, say, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.shared_options import with_options
+from tpsl.cli.vault_key import KeyFileOption, PassphraseFlag, use_chosen_key
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def create(
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     processes: ProcessesOption = 0,
+    key_file: KeyFileOption = None,
+    passphrase: PassphraseFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from files of labels; a fault in any of them leaves no vault behind.
@@ -60,6 +63,7 @@ def create(
     from tpsl.vault import Incoming, Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
+    use_chosen_key(key_file, passphrase)
     Vault.require_free(vault)
     given = _tables(context, tables)
     with progress_bar("storing labels") as progress, Incoming(vault, classes, given, progress) as incoming:
@@ -68,7 +72,7 @@ def create(
     with made:
         records, alike = len(made), _lookalikes(made)
     content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
-    facts = {"vault": vault, "labels": f"{records:,} of {classes} classes, none released"}
+    facts: Facts = {"vault": vault, "labels": f"{records:,} of {classes} classes, none released"}
     answer(json, content, Report("Stored the labels", facts, _release_it(vault)))
 
 
@@ -100,7 +104,7 @@ def add(
         )
     content = {"vault": str(vault), **asdict(added), "lookalikes": alike}
     known = f"{added.unchanged:,} known before" + (f", {added.changed:,} with another label" if added.changed else "")
-    facts = {"vault": vault, "labels": f"{added.new:,} new, {known}"}
+    facts: Facts = {"vault": vault, "labels": f"{added.new:,} new, {known}"}
     answer(json, content, Report("Stored the labels", facts, _release_it(vault) if added.new else {}))
 
 
@@ -156,7 +160,12 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
         **{name: getattr(report, name) for name in names},
     }
     released = f"{report.released:,} noisy labels released now, {report.already_released:,} before"
-    facts = {"vault": vault, "labels": released, "mechanism": str(report.mechanism), "guarantee": _largest(total)}
+    facts: Facts = {
+        "vault": vault,
+        "labels": released,
+        "mechanism": str(report.mechanism),
+        "guarantee": _largest(total),
+    }
     steps = {"see all releases": f"tpsl vault ledger {vault}", "check them": f"tpsl vault verify {vault}"}
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
@@ -212,11 +221,12 @@ def _list_vaults(json: bool) -> None:
 
     from tpsl.report.words import spent_text
     from tpsl.vault import Vault, VaultError, default_place
-    from tpsl.vault.place import vaults_in
+    from tpsl.vault.place import folders_of_vaults
 
-    place, found = default_place(), []
+    place = default_place()
+    found: list[dict[str, Any]] = []
     table = Table("vault", "records", "released", "largest total of any record", box=SIMPLE_HEAD)
-    for path in vaults_in(place):
+    for path in folders_of_vaults(place):
         try:
             with Vault.open(path) as vault:
                 ledger = vault.ledger()
@@ -311,7 +321,7 @@ def backup(
     with Vault.open(out, of_any_age=True) as copy:
         records, head = len(copy), copy.head()
     content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
-    facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
+    facts: Facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 
@@ -335,3 +345,6 @@ def witness(
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
 app.command("statement")(statement.statement)
 app.command("check-statement")(statement.check_statement)
+app.command("new-key")(vault_key.new_key)
+app.command("encrypt")(vault_key.encrypt)
+app.command("decrypt")(vault_key.decrypt)

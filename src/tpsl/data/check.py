@@ -75,6 +75,8 @@ class DataReport:
     findings: list[Finding] = field(default_factory=list)
     not_here: list[str] = field(default_factory=list)
     """Parties whose data is not at hand."""
+    common_ids: dict[str, int] = field(default_factory=dict)
+    """Of feature parties whose ids are not those of the label party: how many ids both have."""
 
     @property
     def passed(self) -> bool:
@@ -278,11 +280,11 @@ class _FileCheck:
         everything = np.ones(block.rows, dtype=np.bool_)
         if file.time is None:
             return everything
-        column, place = block.columns[file.time], file.place(block, file.time)
+        place = file.place(block, file.time)
         if since is None:
-            self._read(file.time, lambda: times(column, place))
+            self._read(file.time, lambda: times(file.times(block), place))
             return everything
-        found = self._read(file.time, lambda: recent_times(column, place, since))
+        found = self._read(file.time, lambda: recent_times(file.times(block), place, since))
         return ~everything if found is None else found
 
     def _read(self, column: str, read: Any) -> Any:
@@ -374,6 +376,7 @@ def _compare_ids(party: str, records: _Records, label: _Records, report: DataRep
     only_here, only_there = ~np.isin(ids, of_label), ~np.isin(of_label, ids)
     if not only_here.any() and not only_there.any():
         return
+    report.common_ids[party] = len(ids) - int(only_here.sum())
     if only_here.any():
         row, owner = records.row(int(only_here.argmax())), party
     else:

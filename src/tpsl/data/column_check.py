@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tpsl.data.id_columns import ID_LIKE
 from tpsl.metrics import auc
@@ -99,7 +100,8 @@ class ColumnCheck:
         texts = self._some.drop_null()
         if len(texts) > 1 and not parsed_or_null(texts, pa.timestamp("us")).null_count:
             return ["holds dates, which are read as categories: list it in `dates`"]
-        if len(self._distinct) > _MANY_NUMBERS and not parsed_or_null(texts, pa.float64()).null_count:
+        are_codes = pc.any(pc.match_substring_regex(texts, "^0[0-9]")).as_py()
+        if len(self._distinct) > _MANY_NUMBERS and not (are_codes or parsed_or_null(texts, pa.float64()).null_count):
             return [f"holds {len(self._distinct):,} different numbers, read as categories: is it `numeric`?"]
         return []
 

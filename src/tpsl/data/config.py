@@ -220,8 +220,13 @@ class TableFile(_Model):
     numeric: Names = Field(default=(), description="Columns with numbers.")
     dates: Names = Field(
         default=(),
-        description="Columns with dates or timestamps (text: ISO 8601): hour and weekday become categories, day of the "
-        "year and elapsed time become numbers.",
+        description="Columns with dates or timestamps: hour and weekday become categories, day of the year and elapsed "
+        "time become numbers.",
+    )
+    date_order: Literal["year", "day", "month"] = Field(
+        default="year",
+        description="Dates as text: 'year' first (ISO 8601: 2025-12-31); 'day' first, as 31.12.2025 or 31/12/2025, or "
+        "'month' first, as 12/31/2025, read ISO 8601 too.",
     )
     time: str | None = Field(
         default=None,
@@ -240,6 +245,16 @@ class TableFile(_Model):
         description="With `data.alignment`: the folder that `tpsl align` made; alignments/JOB-PARTY if not given. Each "
         "party's own affair.",
     )
+
+    @property
+    def date_kind(self) -> str:
+        """What the columns with dates are (`tpsl.data.kinds`)."""
+        return {"year": "date", "day": "day_first_date", "month": "month_first_date"}[self.date_order]
+
+    @property
+    def time_kind(self) -> str | None:
+        """What the column with the time of a record is; None: what its values say (a number, or ISO 8601)."""
+        return None if self.date_order == "year" else self.date_kind
 
     @property
     def key_columns(self) -> dict[str, str]:

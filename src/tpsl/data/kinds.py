@@ -5,12 +5,13 @@
 | `category` | any text, or integers | the text | |
 | `number` | numbers | | the number |
 | `date` | dates and timestamps, also as ISO 8601 text | hour of day, weekday (Monday is 0) | days since 1970; sine and cosine of the day of the year |
+| `day_first_date`, `month_first_date` | the same, also as 31.12.2025 or 12/31/2025 | as those of `date` | as those of `date` |
 | `count` | whole numbers of up to 64 bits | | sign(x)·log(1 + abs(x)) |
 | `hexadecimal` | eight hexadecimal digits | the digits, as lower-case text | |
 | `integer` | whole numbers of up to 32 bits | the number as text | |
 | `hour` | YYMMDDHH | hour of day, weekday | |
 
-The first three are those of users' tables, the others those of click logs. What a kind makes of a value never changes:
+The first five are those of users' tables, the others those of click logs. What a kind makes of a value never changes:
 saved encoders name kinds (`tpsl.data.encoder`). A new rule is a new kind.
 """  # noqa: E501
 
@@ -23,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.plain_encoder import DAYS_A_YEAR, MICROSECONDS_A_DAY, moment_of_hour
+from tpsl.data.plain_encoder import DAY_FIRST, DAYS_A_YEAR, MICROSECONDS_A_DAY, MONTH_FIRST, DateOrder, moment_of_hour
 from tpsl.tables.columns import (
     Place,
     dates,
@@ -31,6 +32,7 @@ from tpsl.tables.columns import (
     is_text,
     numbers,
     parsed_or_null,
+    plain,
     shown,
     texts,
     value_type,
@@ -111,6 +113,22 @@ def _integer(column: Any, place: Place, missing: Missing) -> Any:
     return _spelled(column, place, missing, canonical, "a whole number of up to 32 bits")
 
 
+def _dates_in_order(order: DateOrder) -> Callable[[Any, Place, Missing], Any]:
+    def read(column: Any, place: Place, missing: Missing) -> Any:
+        if is_text(value_type(column)):
+            column = reordered(pc.utf8_trim_whitespace(plain(column)), order)
+        return dates(column, place, missing)
+
+    return read
+
+
+def reordered(texts: Any, order: DateOrder) -> Any:
+    """Return dates that are written in this order as ISO 8601 has them; what is no such date stays as it is."""
+    for pattern, replacement in order:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return texts
+
+
 def _hours(column: Any, place: Place, missing: Missing) -> Any:
     if not is_text(value_type(column)):
         return dates(column, place)
@@ -137,11 +155,14 @@ def _of_year(wave: Callable[[Numbers], Numbers]) -> Callable[[Any], Numbers]:
 
 
 _CLOCK = {" hour": _category_of(pc.hour), " weekday": _category_of(pc.day_of_week)}
+_DATE_NUMBERS = {"": _days, " sine of year": _of_year(np.sin), " cosine of year": _of_year(np.cos)}
 
 KINDS: dict[str, Kind] = {
     "category": Kind(texts, {"": _same}),
     "number": Kind(lambda *given: pa.array(numbers(*given)), {}, {"": _as_numbers}),
-    "date": Kind(dates, _CLOCK, {"": _days, " sine of year": _of_year(np.sin), " cosine of year": _of_year(np.cos)}),
+    "date": Kind(dates, _CLOCK, _DATE_NUMBERS),
+    "day_first_date": Kind(_dates_in_order(DAY_FIRST), _CLOCK, _DATE_NUMBERS),
+    "month_first_date": Kind(_dates_in_order(MONTH_FIRST), _CLOCK, _DATE_NUMBERS),
     "count": Kind(whole_numbers, {}, {"": signed_logarithm}),
     "hexadecimal": Kind(_hexadecimal, {"": _same}),
     "integer": Kind(_integer, {"": _same}),

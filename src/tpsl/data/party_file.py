@@ -124,6 +124,12 @@ class PartyFile:
             raise place.fault(at, f"{shown(ids[at].as_py())} is not a record id, a whole number of up to 64 bits")
         return ids
 
+    def times(self, block: Block) -> Any:
+        """Return the time of each record of a block, as `tpsl.tables.columns.times` takes them."""
+        assert self.time is not None
+        column, place = block.columns[self.time], self.place(block, self.time)
+        return column if self.time_kind is None else KINDS[self.time_kind].read(column, place, ())
+
     def class_numbers(self, block: Block) -> Any:
         """Return the class of each record of a block."""
         if self.labels is None:
@@ -194,8 +200,7 @@ class _Records:
         if self._label:
             self._labels.add(file.class_numbers(block))
         if file.time is not None:
-            column, place = block.columns[file.time], file.place(block, file.time)
-            self._times.append(column if file.time_kind is None else KINDS[file.time_kind].read(column, place, ()))
+            self._times.append(file.times(block))
         if file.unit is not None:
             self._units.add(record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
 

@@ -317,6 +317,17 @@ def _moment(value: Any, missing: frozenset[str]) -> datetime | None:
     raise ValueError(f"{_shown(value)} is of type {type(value).__name__}, and dates must be dates, timestamps or text")
 
 
+def _moment_in_order(order: "DateOrder") -> Callable[[Any, frozenset[str]], datetime | None]:
+    def read(value: Any, missing: frozenset[str]) -> datetime | None:
+        if isinstance(value, str) and value.strip() not in missing:
+            value = value.strip()
+            for pattern, replacement in order:
+                value = re.sub(pattern, replacement, value)
+        return _moment(value, missing)
+
+    return read
+
+
 def _hour(value: Any, missing: frozenset[str]) -> datetime | None:
     """Read an hour as YYMMDDHH."""
     if not isinstance(value, str):
@@ -425,10 +436,23 @@ _CLOCK: Mapping[str, Callable[[Any], str | None]] = {
     " hour": lambda moment: None if moment is None else str(moment.hour),
     " weekday": lambda moment: None if moment is None else str(moment.weekday()),
 }
+DateOrder = Sequence[tuple[str, str]]
+_TWO_DIGITS = (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"), (r"^([0-9]{4}-[0-9]{2})-([0-9])( |T|$)", r"\1-0\2\3")
+_DAY_MONTH_YEAR = r"^([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})"
+DAY_FIRST: DateOrder = ((_DAY_MONTH_YEAR, r"\3-\2-\1"), *_TWO_DIGITS)
+MONTH_FIRST: DateOrder = ((_DAY_MONTH_YEAR, r"\3-\1-\2"), *_TWO_DIGITS)
+"""What makes ISO 8601 of dates as 31.12.2025 or 12/31/2025: patterns in their order, and what takes their place."""
+_DATE_NUMBERS: Mapping[str, Callable[[list[Any]], Numbers]] = {
+    "": _days,
+    " sine of year": _of_year(np.sin),
+    " cosine of year": _of_year(np.cos),
+}
 _KINDS = {
     "category": _Kind(_text, {"": _same}),
     "number": _Kind(_number, {}, {"": _as_numbers}),
-    "date": _Kind(_moment, _CLOCK, {"": _days, " sine of year": _of_year(np.sin), " cosine of year": _of_year(np.cos)}),
+    "date": _Kind(_moment, _CLOCK, _DATE_NUMBERS),
+    "day_first_date": _Kind(_moment_in_order(DAY_FIRST), _CLOCK, _DATE_NUMBERS),
+    "month_first_date": _Kind(_moment_in_order(MONTH_FIRST), _CLOCK, _DATE_NUMBERS),
     "count": _Kind(_whole_number, {}, {"": _logarithms}),
     "hexadecimal": _Kind(_hexadecimal, {"": _same}),
     "integer": _Kind(_integer, {"": _same}),

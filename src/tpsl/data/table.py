@@ -54,9 +54,10 @@ def party_file(file: TableFile, config: TableData, labels: Labels | None) -> Par
     aligned = config.alignment is not None
     return PartyFile(
         file.path,
-        columns | dict.fromkeys(file.dates, "date"),
+        columns | dict.fromkeys(file.dates, file.date_kind),
         None if aligned else file.id,
         file.time if in_time(config) and not aligned else None,
+        file.time_kind,
         since=config.since,
         unit=file.unit if isinstance(file, LabelFile) else None,
         labels=labels if file.path == config.label.path else None,

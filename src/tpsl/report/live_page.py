@@ -29,7 +29,7 @@ from tpsl.report.watching import Snapshot, WatchedFolder
 from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
-SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js", "live.js")
+SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "page.js", "live.js")
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data: blob:; style-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
@@ -92,6 +92,7 @@ def live_page(data: dict[str, Any], version: str) -> str:
         policy=POLICY,
         title=html.escape(data["title"]),
         about=html.escape(data["about"]),
+        mark='<span class="mark">tpsl</span>',
         style=asset("page.css"),
         data=embedded(data),
         scripts=elements,

@@ -20,7 +20,7 @@ from tpsl.report.run_view import RunView
 from tpsl.report.versions import version_rows
 from tpsl.report.words import lead
 
-_SCRIPTS = ("plotly-basic.min.js", "figures.js", "page.js")
+SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "page.js")
 
 
 def write_page(path: Path, views: Sequence[RunView], *, title: str, about: str = "") -> None:
@@ -38,28 +38,35 @@ def write_page(path: Path, views: Sequence[RunView], *, title: str, about: str =
 
 
 def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[str, Any]:
-    """Return all that a page shows, JSON-able. Runs with one name are told apart by a number."""
+    """Return all that a page shows, JSON-able."""
     if not views:
         raise ValueError("a report needs at least one run")
     parties = {view["party"] for view in views}
     if len(parties) > 1:
         raise ValueError(f"a report is for one party, not for {' and '.join(sorted(parties))}")
-    runs: list[RunView] = []
-    for view in views:
-        times = sum(earlier["name"] == view["name"] for earlier in views[: len(runs)])
-        runs.append({**view, "name": f"{view['name']} ({times + 1})"} if times else view)
+    runs = told_apart(views)
     (party,) = parties
     versions = version_rows(runs)
     return {"title": title, "about": about, "lead": lead(runs), "party": party, "runs": runs, "versions": versions}
 
 
-def page(data: dict[str, Any]) -> str:
-    """Return the page of this data as HTML."""
-    style, scripts = asset("page.css"), [asset(name) for name in _SCRIPTS]
+def told_apart(views: Sequence[RunView]) -> list[RunView]:
+    """Return the views with a number after each name that an earlier one has."""
+    runs: list[RunView] = []
+    for view in views:
+        times = sum(earlier["name"] == view["name"] for earlier in views[: len(runs)])
+        runs.append({**view, "name": f"{view['name']} ({times + 1})"} if times else view)
+    return runs
+
+
+def page(data: dict[str, Any], home: str = "") -> str:
+    """Return the page of this data as HTML; `home` is the address of the list of runs that it belongs to, if any."""
+    style, scripts = asset("page.css"), [asset(name) for name in SCRIPTS]
     return Template(asset("page.html")).substitute(
         policy="default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
         f"script-src {' '.join(map(_digest, scripts))}; base-uri 'none'; form-action 'none'",
         title=html.escape(data["title"]),
+        mark=f'<a class="mark" href="{html.escape(home)}">‹ All runs</a>' if home else '<span class="mark">tpsl</span>',
         style=style,
         data=embedded(data),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),

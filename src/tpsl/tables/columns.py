@@ -5,6 +5,7 @@ whether a party keeps its table as CSV or Parquet, or its ids as integers or tex
 (the first record is row 1) and the value at fault.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 # A label column with more different fractions than this is taken for measurements.
 _FRACTIONS = 20
 _LONGEST_SHOWN = 40
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def class_numbers(
     """
     column = column.dictionary_encode() if not pa.types.is_dictionary(column.type) else column
     found = column.dictionary
-    labels = _label_texts(found, place)
+    labels = label_texts(found, place)
     if {"0", "1"} <= set(class_values):
         labels = pc.replace_substring_regex(labels, r"^(?i:false)$", "0")
         labels = pc.replace_substring_regex(labels, r"^(?i:true)$", "1")
@@ -253,18 +255,25 @@ def _in_one_way(column: Any, place: Place, kinds: Sequence[Any], wanted: str) ->
 
 def _numbers_in_text(column: Any, place: Place, missing: Sequence[str], kind: Any, what: str) -> Any:
     known = _without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
-    parsed = parsed_or_null(known, kind)
+    parsed = parsed_or_null(with_points(known, place.dialect), kind)
     unreadable = pc.and_(pc.is_valid(known), pc.is_null(parsed))
     if pc.any(unreadable).as_py():
         at = first_true(unreadable)
-        raise place.fault(
-            at, f"{shown(known[at].as_py())} is not {what} (if it stands for a missing value, list it in `missing`)"
-        )
+        value = known[at].as_py()
+        advice = "if it stands for a missing value, list it in `missing`"
+        if _DECIMAL_COMMA.fullmatch(value):
+            advice = "numbers have a decimal point, or a comma where semicolons separate the columns"
+        raise place.fault(at, f"{shown(value)} is not {what} ({advice})")
     return parsed
 
 
-def _label_texts(values: Any, place: Place) -> Any:
-    """Return labels as text, a whole number without a fraction."""
+def with_points(numbers: Any, dialect: Dialect) -> Any:
+    """Return texts of numbers with a decimal point, where the file they are from is of a kind that has commas."""
+    return pc.replace_substring(numbers, ",", ".") if dialect.decimal_comma else numbers
+
+
+def label_texts(values: Any, place: Place) -> Any:
+    """Return labels as they are compared: as text, a whole number without a fraction."""
     if pa.types.is_floating(values.type):
         values = values.cast(pa.float64())
         whole = pc.equal(values, pc.round(values))

@@ -23,6 +23,7 @@ from tpsl.registry import Registry, UnknownName, called
 from tpsl.training.job import Job
 from tpsl.training.mlflow_sink import mlflow
 from tpsl.training.observer import FEATURE_FACTS, Fact, NullObserver, Observer
+from tpsl.training.progress_file import ProgressFile
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.sink import LoggedRun, Sink
 from tpsl.training.tensorboard_sink import has_tensorboard, tensorboard
@@ -135,6 +136,7 @@ class Observers(NullObserver):
 def run_logger(job: Job, run: Path, party: str, notice: Notice, log: Sequence[str] | None = None) -> Iterator[Observer]:
     """Yield the observer that tells the chosen loggers and observers of a run; curves are complete when the block ends.
 
+    It also keeps the run's `progress.json`, which is gone when the block ends.
     `log` has the names of loggers and observers, each with what it takes after a `=`, as in `mlflow=URI`, or
     `none`. None means TensorBoard, if it is installed.
     """
@@ -150,10 +152,11 @@ def run_logger(job: Job, run: Path, party: str, notice: Notice, log: Sequence[st
             observers[name] = called(f"the observer {name!r}", OBSERVERS.get(name), logged, argument)
         else:
             raise UnknownName(f"unknown logger {name!r}; known are {', '.join([*LOGGERS, *OBSERVERS, NO_LOGGER])}")
-    logger = RunLogger(party, sinks, notice)
+    logger, progress = RunLogger(party, sinks, notice), ProgressFile(logged.folder)
     try:
-        yield Observers(party, {"loggers": logger, **observers}, notice)
+        yield Observers(party, {"loggers": logger, "progress file": progress, **observers}, notice)
     finally:
+        progress.close()
         logger.close()
 
 

@@ -19,6 +19,7 @@
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
     RUN/hand-over/            the exchange in which noisy labels crossed, if the job says so: a run folder of its own,
                               with <feature party>/noisy_labels.safetensors
+    RUN/<any party>/progress.json    how far the party is, while it runs
     RUN/<any party>/confirmed.json   the peers that know that this party has finished: it waits for them no more
 
 With two organisations each has a run folder of its own, with the folder of its own party in it and no other.
@@ -58,6 +59,7 @@ from tpsl.tables.digest import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.origin import Origin
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
+from tpsl.training.progress_file import PROGRESS
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -284,7 +286,7 @@ class RunFolder:
 
     def has_begun(self, party: str) -> bool:
         """Whether a party has kept anything that was computed with its parts and from what it began with."""
-        return not {entry.name for entry in self.party(party).iterdir()} <= {_OWN_PARTS, _LEDGER, START}
+        return not {entry.name for entry in self.party(party).iterdir()} <= {_OWN_PARTS, _LEDGER, START, PROGRESS}
 
     def origin(self, party: str) -> Origin | None:
         """Return from which run a party has started, or None if the weights came from the job's seed."""

@@ -116,8 +116,8 @@ const tpslFigures = (() => {
   const upright = (x, colour, dash = "solid", width = 1.5) => ({
     type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, layer: "below", line: { color: colour, dash, width },
   });
-  const errors = (values, lows, highs, look, colour) => ({
-    type: "data", symmetric: false, thickness: 2, width: 0, color: colour ?? look.accent,
+  const errors = (values, lows, highs, colour) => ({
+    type: "data", symmetric: false, thickness: 2, width: 0, color: colour,
     array: values.map((value, i) => (known(highs[i]) ? highs[i] - value : 0)),
     arrayminus: values.map((value, i) => (known(lows[i]) ? value - lows[i] : 0)),
   });
@@ -139,9 +139,9 @@ const tpslFigures = (() => {
         : `Test AUCs from ${auc(Math.min(...values))} to ${auc(Math.max(...values))}; the highest is ${best.name}.`,
       traces: [{
         type: "scatter", mode: "markers", name: "test AUC, 95 % interval", x: values, y: shown.map((_, row) => row),
-        error_x: errors(values, lows, highs, look),
+        error_x: errors(values, lows, highs, look.utility),
         marker: {
-          size: shown.map((run) => (run === selected ? 14 : shown.length > MANY ? 6 : 10)), color: look.accent, opacity: 1,
+          size: shown.map((run) => (run === selected ? 14 : shown.length > MANY ? 6 : 10)), color: look.utility, opacity: 1,
           line: { color: shown.map((run) => (run === selected ? look.ink : look.paper)), width: 1.5 },
         },
         text: shown.map((run, i) => tip(run.name, budget(run), `test AUC ${measured(values[i], lows[i], highs[i])}`,
@@ -149,10 +149,10 @@ const tpslFigures = (() => {
         hovertemplate: "%{text}<extra></extra>", customdata: shown.map((run) => runs.indexOf(run)),
       }, ...(reference ? [{
         type: "scatter", mode: "lines", name: `non-private (${auc(testAuc(reference))})`, x: [null], y: [null],
-        line: { color: look.muted, dash: "dash", width: 1.5 }, hoverinfo: "skip",
+        line: { color: look.utility, dash: "dash", width: 1.5 }, hoverinfo: "skip",
       }] : [])],
       layout: rowLayout(shown.map((run) => run.name), look, { title: { text: "test AUC" } },
-        { shapes: reference ? [upright(testAuc(reference), look.muted, "dash")] : [] }),
+        { shapes: reference ? [upright(testAuc(reference), look.utility, "dash")] : [] }),
       columns: ["Run", "Test AUC", "Against non-private", "Log loss", "Accuracy", "Calibration error"],
       rows: shown.map((run, i) => [cell(run.name), areaCell(values[i], lows[i], highs[i]),
         cell(known(differences[i]) ? signed(differences[i]) : MISSING, differences[i]),
@@ -166,12 +166,13 @@ const tpslFigures = (() => {
     return { x: [0, 0, corner, 1 - promise.delta, 1], y: [0, promise.delta, 1 - corner, 1, 1] };
   };
   const attackStyles = (names, attacks, look) => {
-    const groups = { "transcript": 2, "transcript+weights": 0, "transcript+known labels": 1, "features+known labels": 7 };
+    // An attacker without the transcript is no attacker on it: what it reaches is a limit to compare with.
+    const groups = { "transcript": look.attacks[0], "transcript+weights": look.attacks[1], "transcript+known labels": look.attacks[2], "features+known labels": look.limit };
     const used = {};
     return names.map((name) => {
-      const group = groups[attacks[name].needs] ?? 3;
+      const group = groups[attacks[name].needs] ?? look.attacks[0];
       used[group] = (used[group] ?? -1) + 1;
-      return { color: look.colours[group], dash: DASHES[used[group] % DASHES.length], symbol: SYMBOLS[used[group] % SYMBOLS.length] };
+      return { color: group, dash: DASHES[used[group] % DASHES.length], symbol: SYMBOLS[used[group] % SYMBOLS.length] };
     });
   };
 
@@ -186,9 +187,9 @@ const tpslFigures = (() => {
       hovertemplate: "%{text}<extra></extra>",
     });
     const traces = [
-      { ...line("the most ε allows the noisy label", limit.x, limit.y, { color: look.ink, width: 1.5 }), fill: "tozeroy", fillcolor: look.soft },
-      { ...line("guessing", [0, 1], [0, 1], { color: look.behind, width: 1.5, dash: "dot" }), hoverinfo: "skip", hovertemplate: undefined },
-      ...(best ? [line("best attack, by the formula", best[0], best[1], { color: look.ink, dash: "dash", width: 1.5 })] : []),
+      { ...line("the most ε allows the noisy label", limit.x, limit.y, { color: look.limit, width: 1.5 }), fill: "tozeroy", fillcolor: look.limitSoft },
+      { ...line("guessing", [0, 1], [0, 1], { color: look.limit, width: 1.5, dash: "dot" }), hoverinfo: "skip", hovertemplate: undefined },
+      ...(best ? [line("best attack, by the formula", best[0], best[1], { color: look.limit, dash: "dash", width: 1.5 })] : []),
       ...names.map((name, i) => line(attackName(name), [0, ...attacks[name].roc.fpr], [0, ...attacks[name].roc.tpr],
         { color: styles[i].color, dash: styles[i].dash }, `AUC ${auc(attacks[name].auc)}`)),
     ];
@@ -240,18 +241,18 @@ const tpslFigures = (() => {
       summary: `${names.length} attacks, each beside the ceiling of its own attacker; ${strongest}ε allows the noisy label alone ${auc(run.promise.ceiling)}.`,
       traces: [
         { type: "scatter", mode: "markers", name: "measured, 95 % interval", x: values, y: names.map((_, row) => row),
-          error_x: errors(values, lows, highs, look, look.muted),
+          error_x: errors(values, lows, highs, look.attacks[0]),
           marker: { size: 10, color: styles.map((style) => style.color), line: { color: look.paper, width: 1.5 } },
           text, hovertemplate: "%{text}<extra></extra>" },
         { type: "scatter", mode: "markers", name: "by the formula", x: forms, y: names.map((_, row) => row),
-          marker: { size: 15, symbol: "diamond-open", color: look.ink, line: { width: 1.5, color: look.ink } }, text, hovertemplate: "%{text}<extra></extra>" },
+          marker: { size: 15, symbol: "diamond-open", color: look.limit, line: { width: 1.5, color: look.limit } }, text, hovertemplate: "%{text}<extra></extra>" },
         { type: "scatter", mode: "markers", name: "ceiling of this attacker", x: limits, y: names.map((_, row) => row),
-          error_x: errors(limits, names.map((name) => attacks[name].ceiling_low), names.map((name) => attacks[name].ceiling_high), look, look.ink),
-          marker: { size: 18, symbol: "line-ns-open", color: look.ink, line: { width: 2, color: look.ink } }, text, hovertemplate: "%{text}<extra></extra>" },
-        key("guessing", { line: { color: look.behind, width: 1.5, dash: "dot" } }),
+          error_x: errors(limits, names.map((name) => attacks[name].ceiling_low), names.map((name) => attacks[name].ceiling_high), look.limit),
+          marker: { size: 18, symbol: "line-ns-open", color: look.limit, line: { width: 2, color: look.limit } }, text, hovertemplate: "%{text}<extra></extra>" },
+        key("guessing", { line: { color: look.limit, width: 1.5, dash: "dot" } }),
       ],
       layout: rowLayout(names.map(attackName), look, { title: { text: "attack AUC" }, range: [Math.min(0.46, ...lows.filter(known)) - 0.01, 1.01] },
-        { shapes: [upright(0.5, look.behind, "dot")] }),
+        { shapes: [upright(0.5, look.limit, "dot")] }),
       columns: ["Attack", "The attacker has", "AUC", "By the formula", "Its ceiling", "TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"],
       rows: names.map((name, i) => [cell(attackName(name)), cell(attacks[name].needs.replaceAll("+", " + ")), areaCell(values[i], lows[i], highs[i]),
         cell(auc(forms[i]), forms[i]), cell(ceilingText(attacks[name]), limits[i]),
@@ -274,9 +275,9 @@ const tpslFigures = (() => {
         { type: "scatter", mode: "lines", x: shown.flatMap((_, i) => [bounds[i], claims[i], null]), y: shown.flatMap((_, i) => [i, i, null]),
           line: { color: look.behind, width: 3 }, hoverinfo: "skip", showlegend: false },
         { type: "scatter", mode: "markers", name: "audited: ε is at least this", x: bounds, y: shown.map((_, i) => i), text, hovertemplate: "%{text}<extra></extra>",
-          marker: { size: 12, color: shown.map((run) => (run.audit.passed ? look.accent : look.warn)), line: { color: look.paper, width: 1.5 } } },
+          marker: { size: 12, color: look.attacks[0], line: { color: look.paper, width: 1.5 } } },
         { type: "scatter", mode: "markers", name: "claimed ε", x: claims, y: shown.map((_, i) => i), text, hovertemplate: "%{text}<extra></extra>",
-          marker: { size: 14, symbol: "line-ns-open", color: look.ink, line: { width: 2.5, color: look.ink } } },
+          marker: { size: 14, symbol: "line-ns-open", color: look.limit, line: { width: 2.5, color: look.limit } } },
       ],
       layout: rowLayout(shown.map((run) => run.name), look, { title: { text: "ε" }, rangemode: "tozero" }),
       columns: ["Run", "Claimed ε", "Audited ε ≥", "Confidence", "Coins guessed right", "Guesses", "Passed"],
@@ -300,7 +301,7 @@ const tpslFigures = (() => {
     const traces = kinds.filter((kind) => shown.some((run) => kindOf(run) === kind)).flatMap((kind) => {
       const points = shown.filter((run) => kindOf(run) === kind).sort((a, b) => x(a) - x(b));
       const i = kind === NON_PRIVATE ? SYMBOLS.indexOf("star") : kinds.indexOf(kind);
-      const values = points.map(testAuc), colour = kind === NON_PRIVATE ? look.muted : look.colours[i % look.colours.length];
+      const values = points.map(testAuc), colour = kind === NON_PRIVATE ? look.muted : look.runs[i % look.runs.length];
       // The line goes through the mean of the runs that promise the same, as of several seeds.
       const levels = [...new Set(points.map((run) => run.promise.epsilon))];
       const mean = (numbers) => numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
@@ -310,7 +311,7 @@ const tpslFigures = (() => {
         { type: "scatter", mode: "lines", x: means.map((m) => m[0]), y: means.map((m) => m[1]), line: { color: colour, width: 1.75 },
           hoverinfo: "skip", showlegend: false, legendgroup: kind },
         { type: "scatter", mode: "markers", name: plain(kind), legendgroup: kind, x: points.map(x), y: values,
-          error_y: errors(values, points.map((run) => run.test.test_auc_low), points.map((run) => run.test.test_auc_high), look, colour),
+          error_y: errors(values, points.map((run) => run.test.test_auc_low), points.map((run) => run.test.test_auc_high), colour),
           marker: { size: 9, symbol: SYMBOLS[i % SYMBOLS.length], color: colour, line: { color: look.paper, width: 1 } },
           text: points.map((run) => tip(run.name, budget(run), `test AUC ${measured(testAuc(run), run.test.test_auc_low, run.test.test_auc_high)}`,
             known(attackAuc(run)) ? `shortest-distance attack AUC ${auc(attackAuc(run))}` : "")),
@@ -366,7 +367,7 @@ const tpslFigures = (() => {
       traces: [...(many ? [behind] : []), ...(many ? shown.filter((run) => run === selected) : ordered).map((run) => {
         const entries = run.curves.filter((entry) => known(entry[metric]));
         const chosen = run === selected;
-        const colour = chosen ? look.accent : look.colours[1 + (runs.indexOf(run) % (look.colours.length - 1))];
+        const colour = look.runs[runs.indexOf(run) % look.runs.length];
         return { type: "scatter", mode: "lines+markers", name: plain(short(run.name, 40)), x: entries.map((entry) => entry.epoch), y: entries.map((entry) => entry[metric]),
           line: { color: colour, width: chosen ? 3 : 1.5 }, marker: { size: chosen ? 8 : 5, color: colour },
           text: entries.map((entry) => pointTip(run, entry)), hovertemplate: "%{text}<extra></extra>", customdata: entries.map(() => runs.indexOf(run)) };
@@ -387,7 +388,7 @@ const tpslFigures = (() => {
     return {
       summary: shown.length === 1 ? `${count(values[0])} records in a second.` : `From ${count(Math.min(...values))} to ${count(Math.max(...values))} records in a second.`,
       traces: [{ type: "bar", orientation: "h", x: values, y: shown.map((_, row) => row), width: shown.length > MANY ? 0.8 : 0.4, name: "records in a second", showlegend: false,
-        marker: { color: shown.map((run) => (run === selected ? look.accent : look.behind)) },
+        marker: { color: shown.map((run) => (run === selected ? look.ink : look.behind)) },
         text: shown.map((run) => tip(run.name, `${count(run.samples_per_second)} records in a second`, known(run.seconds) ? `${significant(run.seconds)} s in all` : "")),
         textposition: "none", hovertemplate: "%{text}<extra></extra>", customdata: shown.map((run) => runs.indexOf(run)) }],
       layout: rowLayout(shown.map((run) => run.name), look, { title: { text: "records in a second" }, rangemode: "tozero" }, { showlegend: false }),

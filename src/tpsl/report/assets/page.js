@@ -2,165 +2,18 @@
 // The page: shows whatever `tpslReport.show(data)` is given, once for a report, again and again for a live page.
 const tpslReport = (() => {
   const figures = tpslFigures;
-  const root = document.documentElement;
-  const byId = (id) => document.getElementById(id);
+  const { make, byId, table } = tpslDom;
   const part = (name) => document.querySelector(`[data-part="${name}"]`);
-  const state = { data: null, selected: 0, metric: null, asTable: new Set(), printing: false };
-  const charts = new Map();
+  const state = { data: null, selected: 0, metric: null };
+  const MANY = 40;  // runs
 
-  const make = (name, attributes = {}, ...children) => {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
-    }
-    made.append(...children.filter((child) => child !== null && child !== undefined));
-    return made;
-  };
   const chosen = () => state.data.runs[state.selected];
 
-  // ---- theme: the reader's system decides until the button is used; the choice is kept where the browser allows it.
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const stored = (write) => {
-    try {
-      return write ? localStorage.setItem("tpsl-theme", write) : localStorage.getItem("tpsl-theme");
-    } catch {
-      return null;
-    }
-  };
-  const theme = () => root.dataset.theme ?? (system.matches ? "dark" : "light");
-  const nameThemeButton = () => {
-    byId("theme").textContent = theme() === "dark" ? "Light" : "Dark";
-    byId("theme").setAttribute("aria-label", `${byId("theme").textContent} theme`);
-  };
-
-  const look = (width) => {
-    const probe = document.body.appendChild(make("span", { hidden: true }));
-    const colour = (name) => {
-      probe.style.color = `var(--${name})`;
-      return getComputedStyle(probe).color;
-    };
-    const found = {
-      ink: colour("ink"), muted: colour("muted"), rule: colour("rule"), paper: colour("paper"), behind: colour("behind"),
-      accent: colour("accent"), soft: colour("accent-soft"), warn: colour("warn"),
-      colours: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => colour(`c${number}`)),
-      font: getComputedStyle(document.body).fontFamily, narrow: width < 520,
-    };
-    probe.remove();
-    return found;
-  };
-
-  // ---- tables
-  const table = (caption, columns, rows, { style = null } = {}) => {
-    const isNumber = (column) => rows.some((row) => typeof row[column].value === "number");
-    const right = columns.map((_, column) => (column && isNumber(column) ? "number" : null));
-    const body = rows.map((row) => make("tr", {}, ...row.map((cell, column) => make(column ? "td" : "th",
-      { scope: column ? null : "row", class: right[column], "data-head": columns[column], "data-value": cell.value ?? null }, cell.text))));
-    return make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
-      make("table", { class: style },
-        make("caption", { class: "unseen" }, caption),
-        make("thead", {}, make("tr", {}, ...columns.map((column, i) => make("th", { scope: "col", class: right[i] }, column)))),
-        make("tbody", {}, ...body)));
-  };
-
-  // ---- charts
-  // The buttons are named one by one: among the default ones is one that uploads the chart to a cloud.
-  const CONFIG = { displaylogo: false, plotlyServerURL: "", responsive: false, scrollZoom: false, doubleClick: "reset", showTips: false,
-    modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
-
-  const reach = (plot) => plot.data.flatMap((trace, curve) => (trace.hoverinfo === "skip" ? [] : trace.x.map((x, point) => [curve, point])
-    .filter(([, point]) => trace.x[point] !== null && trace.y[point] !== null)));
-  const spoken = (text) => {
-    const reader = make("textarea");
-    reader.innerHTML = String(text).replaceAll("<br>", ", ");  // a textarea reads entities and runs nothing
-    return reader.value;
-  };
-  const zoom = (plot, factor) => {
-    const ranges = {};
-    for (const name of ["xaxis", "yaxis"]) {
-      const axis = plot._fullLayout[name];
-      if (axis.fixedrange) continue;
-      const [low, high] = axis.range.map(Number), middle = (low + high) / 2, half = ((high - low) / 2) * factor;
-      ranges[name] = [middle - half, middle + half];
-    }
-    plot.zoomed = { revision: plot.layout.uirevision, ranges };
-    Plotly.relayout(plot, Object.fromEntries(Object.entries(ranges).map(([name, range]) => [`${name}.range`, range])));
-  };
-  const showAll = (plot) => {
-    plot.zoomed = null;
-    const changes = {};
-    for (const name of ["xaxis", "yaxis"]) {
-      const given = plot.layoutAsGiven[name].range;
-      changes[given ? `${name}.range` : `${name}.autorange`] = given ?? true;
-    }
-    Plotly.relayout(plot, changes);
-  };
-  const onKey = (event, plot) => {
-    const moves = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-    const zooms = { "+": 0.7, "=": 0.7, "-": 1 / 0.7 };
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key in moves) {
-      const points = reach(plot);
-      plot.at = ((plot.at ?? (moves[event.key] > 0 ? -1 : 0)) + moves[event.key] + points.length) % points.length;
-      const [curveNumber, pointNumber] = points[plot.at];
-      Plotly.Fx.hover(plot, [{ curveNumber, pointNumber }]);
-      byId("announce").textContent = spoken(plot.data[curveNumber].text?.[pointNumber] ?? "");
-    } else if (event.key in zooms) zoom(plot, zooms[event.key]);
-    else if (event.key === "0") showAll(plot);
-    else if (event.key === "Escape") Plotly.Fx.unhover(plot);
-    else return;
-    event.preventDefault();
-  };
-
-  // Give a chart its place; `redraw` draws all of them when every place has its width.
-  const chart = (place, id, title, draw, { tools = null } = {}) => {
-    let held = charts.get(id);
-    if (!held || !held.figure.isConnected) {
-      const plot = make("div", { class: "plot", tabindex: "0", role: "group", "aria-roledescription": "chart" });
-      const summary = make("p"), heading = make("h3"), toggle = make("button", { type: "button", "aria-pressed": "false" }, "Table");
-      const bar = make("div", { class: "tools" }, tools, toggle);
-      const figure = make("figure", { id: `chart-${id}` }, make("figcaption", {}, make("div", {}, heading, summary), bar), plot);
-      held = { figure, plot, summary, heading, toggle, rows: null };
-      charts.set(id, held);
-      toggle.addEventListener("click", () => {
-        state.asTable.has(id) ? state.asTable.delete(id) : state.asTable.add(id);
-        held.update();
-      });
-      plot.addEventListener("keydown", (event) => onKey(event, plot));
-      place.append(figure);
-    }
-    held.update = () => {
-      const width = state.printing ? PRINTED : held.figure.clientWidth || place.clientWidth || 600;
-      const drawing = draw(look(width));
-      held.figure.hidden = !drawing;
-      if (!drawing) return;
-      const asTable = state.asTable.has(id);
-      held.heading.textContent = title();
-      held.summary.textContent = drawing.summary;
-      held.plot.setAttribute("aria-label", `Chart: ${title()}. ${drawing.summary} Arrow keys go from point to point; the button before it shows a table.`);
-      held.toggle.setAttribute("aria-pressed", String(asTable));
-      held.toggle.setAttribute("aria-label", `${title()} as a table`);
-      held.rows?.remove();
-      held.rows = asTable ? table(title(), drawing.columns, drawing.rows) : null;
-      if (held.rows) held.figure.append(held.rows);
-      held.plot.hidden = asTable;
-      if (asTable) return;
-      held.plot.layoutAsGiven = structuredClone({ xaxis: drawing.layout.xaxis, yaxis: drawing.layout.yaxis });
-      held.plot.at = undefined;
-      // New data and another theme leave the reader's zoom as it is; another run does not.
-      const uirevision = `${chosen().name} ${state.metric}`, zoomed = held.plot.zoomed;
-      if (zoomed?.revision === uirevision) for (const [name, range] of Object.entries(zoomed.ranges)) drawing.layout[name].range = range;
-      Plotly.react(held.plot, drawing.traces, { ...drawing.layout, uirevision, width, autosize: false }, CONFIG);
-      if (!held.clickable) {
-        held.clickable = true;
-        held.plot.on("plotly_click", (event) => {
-          const run = event.points[0]?.customdata;
-          if (Number.isInteger(run) && run !== state.selected) select(run);
-        });
-      }
-    };
-  };
-  const PRINTED = 660;  // CSS pixels: what an A4 page with its margins has, in either paper size
+  const { look, chart, redraw, update } = tpslCharts({
+    revision: () => `${chosen().name} ${state.metric}`,
+    pick: (run) => { if (run !== state.selected) select(run); },
+    isLong: () => state.data.runs.length > MANY,
+  });
 
   // ---- sections
   const badge = (run) => {
@@ -323,7 +176,7 @@ const tpslReport = (() => {
       let picker = byId("metric");
       const tools = picker ? null : make("span", {}, make("label", { for: "metric", class: "unseen" }, "Metric"), make("select", { id: "metric", onchange: (event) => {
         state.metric = event.target.value;
-        charts.get("curves").update();
+        update("curves");
       } }));
       chart(part("curves"), "curves", () => figures.metricName(state.metric), (style) => figures.curves(state.data.runs, chosen(), state.metric, style), { tools });
       picker = byId("metric");
@@ -406,54 +259,11 @@ const tpslReport = (() => {
     draw();
   };
 
-  // Of a page with many runs, charts that are out of sight are drawn one after the other when the browser has time.
-  const MANY = 40;
-  const soon = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 0));
-  let waitingCharts = [];
-  const drawOneWaiting = () => {
-    waitingCharts.shift()?.update();
-    if (waitingCharts.length) soon(drawOneWaiting);
-  };
-  const redraw = () => {
-    const all = [...charts.values()].filter((held) => held.figure.isConnected && held.update);
-    const inSight = (held) => held.figure.getBoundingClientRect().top < 2 * innerHeight;
-    const later = state.printing || state.data.runs.length <= MANY ? [] : all.filter((held) => !inSight(held));
-    for (const held of all) if (!later.includes(held)) held.update();
-    const idle = !waitingCharts.length;
-    waitingCharts = later;
-    if (idle && later.length) soon(drawOneWaiting);
-  };
   const start = () => {
-    const remembered = stored();
-    if (remembered === "dark" || remembered === "light") root.dataset.theme = remembered;
-    nameThemeButton();
-    byId("theme").addEventListener("click", () => {
-      root.dataset.theme = theme() === "dark" ? "light" : "dark";
-      stored(root.dataset.theme);
-      nameThemeButton();
-      redraw();
-    });
-    system.addEventListener("change", () => { nameThemeButton(); redraw(); });
+    tpslDom.followTheme(redraw);
     byId("run").addEventListener("change", (event) => select(Number(event.target.value)));
     byId("previous").addEventListener("click", () => select(state.selected - 1));
     byId("next").addEventListener("click", () => select(state.selected + 1));
-    let width = innerWidth, waiting;
-    addEventListener("resize", () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => { if (innerWidth !== width && !state.printing) { width = innerWidth; redraw(); } }, 120);
-    });
-    // On paper the charts are as wide as the paper and as light as the rest.
-    const forPrint = (printing) => {
-      const light = root.dataset.theme;
-      state.printing = printing;
-      if (printing) { state.themeBefore = light; root.dataset.theme = "light"; }
-      else if (state.themeBefore === undefined) delete root.dataset.theme;
-      else root.dataset.theme = state.themeBefore;
-      redraw();
-      if (printing) redraw();  // Margins settle in the second drawing; the browser does not wait for them.
-    };
-    addEventListener("beforeprint", () => forPrint(true));
-    addEventListener("afterprint", () => forPrint(false));
   };
 
   start();

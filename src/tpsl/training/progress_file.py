@@ -1,0 +1,91 @@
+"""How far a running party is, in a small file in its own folder, for those who look at the run: `tpsl ui` does.
+
+    RUN/<any party>/progress.json    while the run goes on, written at most once a second; gone when its process ends
+
+Nothing in it depends on labels: steps and speed are what every party sees of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from tpsl.files import draft_of, open_private
+from tpsl.training.observer import NullObserver
+
+PROGRESS = "progress.json"
+_EVERY = 1.0  # seconds between two writes
+_POINTS = 60  # writes over which the speed is averaged
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a party is, how fast, and how long the rest takes at this speed."""
+
+    step: int
+    steps: int
+    """In all; a run that stops early has fewer."""
+    samples_per_second: float | None = None
+    seconds_left: float | None = None
+    """Unknown until there is a speed."""
+
+    @classmethod
+    def read(cls, party_folder: Path) -> Self | None:
+        """Return what a party's folder says; None where nothing runs, or where what is there cannot be read."""
+        try:
+            content = json.loads((party_folder / PROGRESS).read_text(encoding="utf-8"))
+            known = {name: content[name] for name in cls.__dataclass_fields__}
+            if any(type(known[name]) is not int for name in ("step", "steps")):
+                return None
+            speed, left = (_finite(known[name]) for name in ("samples_per_second", "seconds_left"))
+            return cls(known["step"], known["steps"], speed, left)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+class ProgressFile(NullObserver):
+    """Keeps the file up to date.
+
+    The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure.
+    """
+
+    def __init__(self, party_folder: Path, every: float = _EVERY) -> None:
+        self._path, self._every = party_folder / PROGRESS, every
+        self._points: deque[tuple[float, int, int]] = deque(maxlen=_POINTS)
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Write how far the party is, unless that was done a moment ago."""
+        now = time.monotonic()
+        if self._points and done < self._points[-1][1]:  # it has gone back to a checkpoint
+            self._points.clear()
+        if self._points and now - self._points[-1][0] < self._every:
+            return
+        self._points.append((now, done, records))
+        since, first, before = self._points[0]
+        passed, progress = now - since, RunProgress(done, total)
+        if passed > 0 and done > first:
+            left = (total - done) * passed / (done - first)
+            progress = RunProgress(done, total, round((records - before) / passed, 1), round(left, 1))
+        self._write(json.dumps(asdict(progress)).encode())
+
+    def close(self) -> None:
+        """Remove the file, if it is this observer's: nothing runs any more."""
+        if self._points:
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, content: bytes) -> None:
+        draft = draft_of(self._path)
+        with suppress(FileNotFoundError):  # the party has no folder yet
+            with open_private(draft, "wb") as file:
+                file.write(content)
+            draft.replace(self._path)
+
+
+def _finite(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
