@@ -107,7 +107,7 @@ def test_with_many_classes_noisy_labels_are_worth_less() -> None:
 def test_the_run_keeps_the_job_as_it_was_resolved_and_goes_on_with_it(tmp_path: Path) -> None:
     said: list[str] = []
     asked = job(0.5, privacy={"noise_seed": 1}, statistic={"share_codes": False})
-    first = train(asked, tmp_path / "run", watching=Watching(notice=said.append))
+    first = train(asked, tmp_path / "run", watching=Watching(reason=said.append))
     assert sum(text.startswith("method auto takes 'statistic'") for text in said) == 1
     assert RunFolder(tmp_path / "run").job() == resolve(asked, 480)[0]
     assert train(asked, tmp_path / "run").as_dict() == first.as_dict()

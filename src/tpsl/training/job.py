@@ -88,11 +88,12 @@ class PrivacyConfig(_Model):
 
     def build(self, classes: int) -> Mechanism:
         """Return the mechanism for this number of classes."""
-        return self.choose(classes)[0]
+        return build_mechanism(self.mechanism, classes, **self._parameters)[0]
 
-    def choose(self, classes: int) -> tuple[Mechanism, str]:
-        """Return the mechanism for this number of classes, and why it is this one."""
-        return build_mechanism(self.mechanism, classes, **self._parameters)
+    def reason(self, classes: int) -> str:
+        """Return why the mechanism is this one, in a sentence; nothing if the job names it."""
+        _, why = build_mechanism(self.mechanism, classes, **self._parameters)
+        return f"mechanism auto: {why}" if self.mechanism == AUTO else ""
 
 
 class TrainingConfig(_Model):
