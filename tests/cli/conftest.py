@@ -36,6 +36,17 @@ class Outcome:
         assert isinstance(content, dict)
         return content
 
+    def facts(self) -> dict[str, str]:
+        """The facts and the next steps of a report, each by its name, of a command that succeeded."""
+        assert self.status == 0, self.stderr
+        found: dict[str, str] = {}
+        for line in self.stdout.splitlines():
+            if match := re.fullmatch(r"  (\S+(?: \S+)*)  +(.+)", line):
+                found[match[1]] = match[2]
+            elif line.startswith("   "):  # a fact of several lines
+                found[[*found][-1]] += f" {line.strip()}"
+        return found
+
     def error(self, status: int = 1) -> str:
         """The one sentence of a command that failed."""
         assert self.status == status, self.stdout + self.stderr
@@ -175,7 +186,7 @@ SMALL_JOB: dict[str, Any] = {
     },
     "privacy": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear"},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 50, "epochs": 1},
+    "training": {"batch_size": 50, "epochs": 1, "patience": 0},
 }
 
 

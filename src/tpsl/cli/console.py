@@ -48,6 +48,12 @@ RunsArgument = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
+def from_here(path: str | Path) -> Path:
+    """Return a path as a user would write it: relative to the current folder if it lies in it."""
+    here, absolute = Path.cwd(), Path(path).absolute()
+    return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+
+
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))

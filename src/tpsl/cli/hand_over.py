@@ -10,20 +10,22 @@ import typer
 
 from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from tpsl.vault import ReleaseReport, Vault
 
-COMMAND = settings_command(
-    *("privacy", "local"),
-    **{"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", **LIMIT_FLAGS, "compose": "local.compose"},
-)
+_FLAGS = {"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", "noise_seed": "privacy.noise_seed"}
+COMMAND = with_verbose(settings_command("privacy", "local", **_FLAGS, **LIMIT_FLAGS, compose="local.compose"))
 """What a command takes that releases the labels of a vault."""
 
 
-def release_all(vault: Vault, settings: Settings, ids: Sequence[str] | None = None) -> ReleaseReport:
+def release_all(vault: Vault, context: typer.Context, ids: Sequence[str] | None = None) -> ReleaseReport:
     """Draw the noisy label of every record, or of `ids`, that has none yet, as the settings say and permit it."""
+    settings = Settings.of(context)
     privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
+    if reason := privacy.reason(vault.classes):
+        reasons(context, notice)(reason)
     with progress_bar("releasing") as progress:
         return vault.release(
             privacy.build(vault.classes),
@@ -69,7 +71,7 @@ def hand_over(
 
     ids = None if records is None else ids_of_table(location_of(records), id)
     with Vault.open(vault) as opened:
-        report = release_all(opened, Settings.of(context), ids)
+        report = release_all(opened, context, ids)
         card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids, label)
     if ids is None:
         notice("the file names every released record of the vault; --records FILE leaves out all that are not in FILE")

@@ -13,6 +13,7 @@ from tpsl.cli.console import JsonFlag, answer, notice
 from tpsl.cli.settings import RELEASE_FLAGS, JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.tune import SpaceOption, show_tuned
 from tpsl.cli.two_parties import InsecureLoopbackFlag, LogJsonFlag, Side
+from tpsl.cli.verbosity import with_verbose
 
 if TYPE_CHECKING:
     from tpsl.training.observer import Watching
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from tpsl.tuning.two_parties import JointSearch
 
 _SHARED = {"certs": "local.certificates", "out": "local.out"}
-LABEL_COMMAND = settings_command(listen="local.listen", **_SHARED, **RELEASE_FLAGS)
-FEATURE_COMMAND = settings_command(connect="local.connect", party="local.party", **_SHARED)
+LABEL_COMMAND = with_verbose(settings_command(listen="local.listen", **_SHARED, **RELEASE_FLAGS))
+FEATURE_COMMAND = with_verbose(settings_command(connect="local.connect", party="local.party", **_SHARED))
 
 
 def label_tune(

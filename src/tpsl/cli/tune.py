@@ -12,6 +12,7 @@ import typer
 from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tpsl.tuning.candidates import TuneResult
     from tpsl.tuning.pool import TaskPool
 
-COMMAND = with_ray(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads"))
+COMMAND = with_ray(with_verbose(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")))
 
 SpaceOption = Annotated[
     Path | None,
@@ -59,7 +60,7 @@ def tune(
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress, _pool(context, workers) as pool:
-        watching = Watching(progress=progress, notice=notice)
+        watching = Watching(progress=progress, notice=notice, reason=reasons(context, notice))
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
         result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=pool)
     show_tuned(result, out, json)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli import hand_over, statement
+from tpsl.cli import hand_over, statement, vault_key
 from tpsl.cli.console import JsonFlag, answer, complain, notice, print_json, progress_bar, say, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
-from tpsl.cli.settings import Settings
 from tpsl.cli.shared_options import with_options
+from tpsl.cli.vault_key import KeyFileOption, PassphraseFlag, use_chosen_key
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,6 +52,8 @@ def create(
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     processes: ProcessesOption = 0,
+    key_file: KeyFileOption = None,
+    passphrase: PassphraseFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from files of labels; a fault in any of them leaves no vault behind.
@@ -61,6 +63,7 @@ def create(
     from tpsl.vault import Incoming, Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
+    use_chosen_key(key_file, passphrase)
     Vault.require_free(vault)
     given = _tables(context, tables)
     with progress_bar("storing labels") as progress, Incoming(vault, classes, given, progress) as incoming:
@@ -140,7 +143,7 @@ def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) ->
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened:
-        report = hand_over.release_all(opened, Settings.of(context))
+        report = hand_over.release_all(opened, context)
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
     content = {
@@ -276,3 +279,6 @@ def witness(
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
 app.command("statement")(statement.statement)
 app.command("check-statement")(statement.check_statement)
+app.command("new-key")(vault_key.new_key)
+app.command("encrypt")(vault_key.encrypt)
+app.command("decrypt")(vault_key.decrypt)

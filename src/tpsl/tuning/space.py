@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import read_yaml
+from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 
@@ -15,7 +16,6 @@ _OPTIMIZERS = "feature_optimizer", "label_optimizer"
 _BOTH_OPTIMIZERS = tuple(f"training.{name}." for name in _OPTIMIZERS)
 _METHOD = "pretrain.method"
 _MASKED = {"method": "masked"}
-_DEFAULT_VALIDATION = 0.1
 
 
 def configuration(
@@ -60,9 +60,7 @@ def default_space(classes: int, own_networks: bool) -> tuple[dict[str, Any], ...
 
 def changed(job: Job, changes: Mapping[str, Mapping[str, Any]], origin: str) -> Job:
     """Return a job with single fields of its parts changed; an error names the origin and the field."""
-    # Without nulls: a part that is null (`pretrain`) would not take fields.
-    content = job.model_dump(mode="json", exclude_none=True)
-    return make_job(content, {part: dict(fields) for part, fields in changes.items()}, origin)
+    return make_job(job.content(), {part: dict(fields) for part, fields in changes.items()}, origin)
 
 
 def load_space(path: Path) -> list[Any]:
@@ -90,7 +88,7 @@ def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
             "method 'statistic' has nothing to tune, and every try would be a release of its own: train it with "
             "`tpsl train`, or tune method 'network'"
         )
-    common = {"patience": 0, "head": "private", "validation": base.training.validation or _DEFAULT_VALIDATION}
+    common = {"patience": 0, "head": "private", "validation": base.training.validation or HELD_OUT}
     reference = changed(base, {"training": common}, "the job")
     jobs: list[Job] = []
     for number, changes in enumerate(space, 1):

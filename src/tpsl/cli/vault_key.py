@@ -1,0 +1,75 @@
+"""`tpsl vault new-key`, `encrypt` and `decrypt`: who reads the disk does not read the labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpsl.cli.console import JsonFlag, answer, notice
+
+if TYPE_CHECKING:
+    from tpsl.vault.key import Key
+
+KeyFileOption = Annotated[
+    Path | None, typer.Option("--key-file", help="Encrypt with the key in this file; `tpsl vault new-key` makes one.")
+]
+PassphraseFlag = Annotated[
+    bool, typer.Option("--passphrase", help="Encrypt with a passphrase, which you are asked for on the terminal.")
+]
+_VaultArgument = Annotated[Path, typer.Argument(help="The vault's folder.")]
+
+
+def use_chosen_key(key_file: Path | None, passphrase: bool) -> None:
+    """Have this process use the key that the options name, if they name one."""
+    from tpsl.vault.key import use_key
+
+    if key := _chosen(key_file, passphrase):
+        use_key(key)
+
+
+def _chosen(key_file: Path | None, passphrase: bool) -> Key | None:
+    from tpsl.vault.key import read_key_file, type_new_passphrase
+
+    if key_file is not None and passphrase:
+        raise typer.BadParameter("a vault has one key: --key-file or --passphrase")
+    if passphrase:
+        return type_new_passphrase()
+    return None if key_file is None else read_key_file(key_file)
+
+
+def new_key(
+    file: Annotated[Path, typer.Argument(help="Where the key will be: on another disk than the vault.")],
+    json: JsonFlag = False,
+) -> None:
+    """Make a key file of 32 random bytes, which only you can read."""
+    from tpsl.vault.key import VARIABLE, make_key_file
+
+    make_key_file(file)
+    notice("keep a copy elsewhere: without the key nobody can open the vault any more, and its ledger is lost")
+    answer(json, {"key_file": str(file)}, [f"{file}: a new key; to use it: export {VARIABLE}={file.absolute()}"])
+
+
+def encrypt(
+    vault: _VaultArgument, key_file: KeyFileOption = None, passphrase: PassphraseFlag = False, json: JsonFlag = False
+) -> None:
+    """Encrypt a vault, or give it another key; without an option it is the key that TPSL_VAULT_KEY names."""
+    from tpsl.vault import VaultError
+    from tpsl.vault.encrypting import change_key
+    from tpsl.vault.key import VARIABLE, named_key
+
+    key = _chosen(key_file, passphrase) or named_key()
+    if key is None:
+        raise VaultError(f"which key? Name one with --key-file FILE, --passphrase or {VARIABLE}")
+    change_key(vault, key)
+    notice("the disk may still hold what the file was before, and so do backups that were made before")
+    answer(json, {"vault": str(vault), "encrypted": True}, [f"{vault}: encrypted with {key}"])
+
+
+def decrypt(vault: _VaultArgument, json: JsonFlag = False) -> None:
+    """Take the encryption off a vault: then whoever reads the disk reads the labels."""
+    from tpsl.vault.encrypting import change_key
+
+    change_key(vault, None)
+    answer(json, {"vault": str(vault), "encrypted": False}, [f"{vault}: not encrypted any more"])
