@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, answer, notice
+from tpsl.cli.vault_options import VaultArgument
 
 if TYPE_CHECKING:
     from tpsl.vault.key import Key
@@ -18,7 +19,6 @@ KeyFileOption = Annotated[
 PassphraseFlag = Annotated[
     bool, typer.Option("--passphrase", help="Encrypt with a passphrase, which you are asked for on the terminal.")
 ]
-_VaultArgument = Annotated[Path, typer.Argument(help="The vault's folder.")]
 
 
 def use_chosen_key(key_file: Path | None, passphrase: bool) -> None:
@@ -52,7 +52,7 @@ def new_key(
 
 
 def encrypt(
-    vault: _VaultArgument, key_file: KeyFileOption = None, passphrase: PassphraseFlag = False, json: JsonFlag = False
+    vault: VaultArgument, key_file: KeyFileOption = None, passphrase: PassphraseFlag = False, json: JsonFlag = False
 ) -> None:
     """Encrypt a vault, or give it another key; without an option it is the key that TPSL_VAULT_KEY names."""
     from tpsl.vault import VaultError
@@ -67,7 +67,7 @@ def encrypt(
     answer(json, {"vault": str(vault), "encrypted": True}, [f"{vault}: encrypted with {key}"])
 
 
-def decrypt(vault: _VaultArgument, json: JsonFlag = False) -> None:
+def decrypt(vault: VaultArgument, json: JsonFlag = False) -> None:
     """Take the encryption off a vault: then whoever reads the disk reads the labels."""
     from tpsl.vault.encrypting import change_key
 
