@@ -99,7 +99,9 @@ def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
     tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--out", "noise", "--json").json()
     learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
     shown = tpsl(*learning)
-    assert re.search(r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.stdout)
+    assert re.search(
+        r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.facts()["worth"]
+    )
 
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:

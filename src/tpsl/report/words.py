@@ -85,7 +85,12 @@ def spent_text(epsilon: float | str, delta: float) -> str:
 
 def records_text(count: int) -> str:
     """Return a number of records in words: "1 record", "3 records"."""
-    return f"{count:,} record" + ("" if count == 1 else "s")
+    return counted(count, "record")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words: "1 step", "1,200 steps"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def estimate_texts(metrics: NoisyMetrics) -> dict[str, str]:

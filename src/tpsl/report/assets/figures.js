@@ -428,5 +428,5 @@ const tpslFigures = (() => {
     };
   };
 
-  return { cost, roc, above, areas, audit, tradeOff, noTradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, ATTACKERS, MISSING };
+  return { cost, roc, above, areas, audit, tradeOff, noTradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, measured, signed, count, atLeast, known, ATTACKERS, MISSING };
 })();
