@@ -38,7 +38,7 @@ def test_what_attack_and_audit_found_is_in_the_report(
     tpsl: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpsl.audit.repeated_releases._RECORDS", 500)
-    attacked = tpsl("attack", run, "--attack", "norm", "--attack", "likelihood", "--json").json()
+    attacked = tpsl("attack", run, "--only", "norm", "--only", "likelihood", "--json").json()
     found = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
     audited, replayed = found["canaries"], found["replay"]
     content = tpsl("report", run, "--out", tmp_path / "page.html", "--json").json()
