@@ -286,7 +286,7 @@ def verify(
 
     with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
-        problems = opened.verify(progress=progress)
+        problems, encrypted = opened.verify(progress=progress), opened.encrypted
         remarks = [] if problems else opened.remarks()
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
@@ -294,12 +294,13 @@ def verify(
     if json:
         noted = {} if head is None else {"entries_since_head": since}
         found = {"problems": problems, "remarks": remarks, "cannot_see": unseen, **noted}
-        print_json({"vault": str(vault), "sound": not problems, **found})
+        print_json({"vault": str(vault), "sound": not problems, "encrypted": encrypted, **found})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
         notice("chain, records, releases and tables agree, and the noise is that of the tables")
+        notice("the file is encrypted" if encrypted else "the file is not encrypted: tpsl vault encrypt does that")
         for sentence in (*remarks, *unseen):
             notice(sentence)
         say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
