@@ -48,7 +48,10 @@ def test_the_page_brings_its_scripts_from_here_alone(service: Service) -> None:
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy and "script-src 'self';" in policy and "frame-ancestors 'none'" in policy
     assert "access-control-allow-origin" not in headers
-    at_once, later = ("figures.js", "dom.js", "query.js", "comparison.js", "runs.js"), ("plotly-basic.min.js", "charts.js")
+    at_once, later = (
+        ("figures.js", "dom.js", "query.js", "comparison.js", "runs.js"),
+        ("plotly-basic.min.js", "charts.js"),
+    )
     for name in (*at_once, *later):
         # The large one comes when somebody looks at a chart.
         assert (f'src="assets/{name}"'.encode() in content) == (name in at_once)

@@ -104,8 +104,13 @@ def test_three_hundred_runs_are_listed_sorted_filtered_and_compared(browser: Any
         "return [...[...document.querySelectorAll('#side-by-side tr')].find(row => row.textContent.startsWith("
         "'Test AUC')).children].map(e => e.textContent)"
     )
-    assert areas == ["Test AUC", *(f"{0.6 + int(name[-3:]) / 1e4:.4f} ({0.59 + int(name[-3:]) / 1e4:.4f}–"
-                                   f"{0.61 + int(name[-3:]) / 1e4:.4f})" for name in shown[:3])]
+    assert areas == [
+        "Test AUC",
+        *(
+            f"{0.6 + int(name[-3:]) / 1e4:.4f} ({0.59 + int(name[-3:]) / 1e4:.4f}–{0.61 + int(name[-3:]) / 1e4:.4f})"
+            for name in shown[:3]
+        ),
+    ]
     # The address holds all of it, and the way back leads to the list as it was.
     browser.run("history.back()")
     waited(browser, lambda: not browser.run("return document.getElementById('list').hidden"))
@@ -155,7 +160,9 @@ def test_the_address_says_what_is_shown(browser: Any, many: Service) -> None:
     assert browser.run(GROUPS) == []
     shown = browser.run(SHOWN)
     assert shown == sorted(shown, key=lambda name: int(name[-3:])) and len(shown) == 99
-    heads = browser.run("return [...document.querySelectorAll('#runs thead button')].map(e => e.firstChild.textContent)")
+    heads = browser.run(
+        "return [...document.querySelectorAll('#runs thead button')].map(e => e.firstChild.textContent)"
+    )
     assert heads == ["Run", "ε of the run", "training.batch_size"]
     # Columns are chosen in a list, with those keys of the jobs in which runs differ.
     browser.run("document.querySelector('#columns input[value=mechanism]').click()")
@@ -269,7 +276,9 @@ def test_a_feature_party_is_shown_nothing_of_labels(browser: Any, serve: Any, ru
     waited(browser, lambda: len(browser.run(SHOWN)) > 3)
     text = browser.run("return document.body.innerText")
     assert "For the feature party feature. Nothing here depends on true labels." in text
-    heads = browser.run("return [...document.querySelectorAll('#runs thead button')].map(e => e.firstChild.textContent)")
+    heads = browser.run(
+        "return [...document.querySelectorAll('#runs thead button')].map(e => e.firstChild.textContent)"
+    )
     assert "Test AUC" not in heads and "Attack AUC, at most" in heads
     assert browser.run("return document.getElementById('spent').hidden")
     assert browser.console() == []

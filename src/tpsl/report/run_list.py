@@ -80,9 +80,7 @@ def _shared(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the fields that all jobs have with the same value."""
     first, *others = jobs or [{}]
     missing = object()
-    return {
-        name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)
-    }
+    return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}
 
 
 def _problems(problems: Sequence[str]) -> str:

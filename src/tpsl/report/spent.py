@@ -47,9 +47,7 @@ def spent_on(snapshot: Snapshot) -> list[Spent]:
 
 def _as_vaults_say(group: Sequence[tuple[WatchedRun, VaultSum]]) -> Spent:
     sums = [found for _, found in group]
-    parts = {
-        path: rounded_up(max(found.parts[path].epsilon for found in sums), 4) for path in sorted(sums[0].parts)
-    }
+    parts = {path: rounded_up(max(found.parts[path].epsilon for found in sums), 4) for path in sorted(sums[0].parts)}
     vaults = [{"vault": vault_label(path), "epsilon_text": text} for path, text in parts.items()]
     return _row([run for run, _ in group], (found.total for found in sums), vaults, "")
 
