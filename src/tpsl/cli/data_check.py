@@ -81,5 +81,5 @@ def _columns(party: PartyCounts) -> Table:
     table = Table("column", "kind", "missing", "different values", box=SIMPLE_HEAD)
     for column in party.columns:
         distinct = "" if column.distinct is None else f"{column.distinct:,}"
-        table.add_row(column.name, column.kind, f"{column.missing:,}", distinct)
+        table.add_row(column.name, column.kind.replace("_", " "), f"{column.missing:,}", distinct)
     return table

@@ -54,7 +54,7 @@ def init(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FEATURES… LABELS]", help="Tables (CSV or Parquet): the feature parties', then the label party's."
+            metavar="FEATURES… LABELS", help="Tables (CSV or Parquet): the feature parties', then the label party's."
         ),
     ] = None,
     features: Annotated[
@@ -208,7 +208,9 @@ def _notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
         yield f"predicted is the probability of {label.names[-1]!r}; --positive says otherwise"
     if at_label.unit:
         yield f"{at_label.unit!r} of the label party repeats: the ledger will state the largest ε of any of them"
-    beside = [each.name for each in at_label.columns if each.kind is None and each.name not in wishes.drop]
+    beside = [
+        each.name for each in at_label.columns if each.kind is None and each.name not in (*wishes.drop, wishes.time)
+    ]
     if beside:
         yield (
             f"not used of the label party: {', '.join(beside)}; what was known before the label can be named in "
