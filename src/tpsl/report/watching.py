@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
 from tpsl.report.feature_view import read_feature_run
-from tpsl.report.label_view import job_view, read_run
+from tpsl.report.label_view import job_view, last_change, read_run
 from tpsl.report.ledgers import known_vaults, with_sums
+from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
+from tpsl.training.progress_file import PROGRESS, RunProgress
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultSum, sums_over
@@ -25,17 +28,39 @@ Traces = tuple[tuple[str, int, int, int], ...]
 
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
 _LEFT_BY_A_RUN = (".lock", "result.json")
+_HOW_FAR = (PROGRESS, draft_of(Path(PROGRESS)).name)
 _KEPT = 0.3  # seconds in which many readers share one snapshot
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """A run that can be read. No other run of a snapshot has its name."""
+
+    view: RunView
+    version: str
+    """Differs whenever the view does."""
+    vault: Path | None
+    """Where the run has noted its vault; None for a feature party."""
+    progress: RunProgress | None
+    written: str | None
+    """When the run, or its progress, was last written, in UTC."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """What was there at one moment; `version` differs whenever anything else does."""
 
-    views: tuple[RunView, ...]
+    runs: tuple[WatchedRun, ...]
     problems: tuple[str, ...]
     """One sentence for each run that cannot be read."""
+    sums: Mapping[Path, VaultSum]
+    """What the records of each known vault have spent over all of them."""
     version: str
+
+    @property
+    def views(self) -> list[RunView]:
+        """The runs as reports show them."""
+        return [run.view for run in self.runs]
 
 
 @dataclass(frozen=True)
@@ -48,6 +73,10 @@ class _Known:
     traces: Traces
     """Of the run's folder and its vault."""
     view: RunView | str
+
+    @property
+    def version(self) -> str:
+        return _digest(repr(self.traces))
 
 
 class WatchedFolder:
@@ -77,16 +106,21 @@ class WatchedFolder:
             progress(done, len(paths), path.name)
             known[path] = self._known_of(path)
         self._known = known
-        readable = [content for content in known.values() if not isinstance(content.view, str)]
-        views = [content.view for content in readable if not isinstance(content.view, str)]
-        vaults = [content.vault for content in readable]
+        read = {path: found.view for path, found in known.items() if not isinstance(found.view, str)}
+        vaults = [known[path].vault for path in read]
         sums, problems = self._sums(vaults) if self.party == LABEL_PARTY else ({}, [])
-        state = repr([(path, content.traces) for path, content in known.items()]) + repr(self._summed[0])
-        return Snapshot(
-            tuple(with_sums(views, vaults, sums)),
-            (*(content.view for content in known.values() if isinstance(content.view, str)), *problems),
-            hashlib.sha256(state.encode()).hexdigest()[:32],
-        )
+        views = told_apart(with_sums(list(read.values()), vaults, sums))
+        runs = [self._watched(path, known[path], view) for path, view in zip(read, views, strict=True)]
+        problems = [*(found.view for found in known.values() if isinstance(found.view, str)), *problems]
+        state = [(path, found.traces) for path, found in known.items()], [run.progress for run in runs]
+        return Snapshot(tuple(runs), tuple(problems), sums, _digest(repr(state) + repr(self._summed[0])))
+
+    def _watched(self, path: Path, known: _Known, view: RunView) -> WatchedRun:
+        """Return a run with how far it is; that is read each time, and the run is not read again for it."""
+        folder = path / self.party
+        progress = RunProgress.read(folder)
+        written = last_change([folder / PROGRESS]) if progress else None
+        return WatchedRun(view, known.version, known.vault, progress, written or view["updated"])
 
     def _known_of(self, path: Path) -> _Known:
         """Return what is known of a run; it is read again if a file has changed that its view is made of."""
@@ -163,6 +197,10 @@ def _without_vault(path: Path, name: str) -> RunView:
     return view
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:32]
+
+
 def _is_written(vault: Path) -> bool:
     return (vault / f"{DATABASE}-journal").exists()
 
@@ -177,13 +215,15 @@ def _traces(run: Path, party: str) -> Traces:
 
 
 def _traces_in(*places: Path) -> Traces:
-    """Return what changes when any file in these folders does."""
-    traces = []
+    """Return what changes when any file in these folders does, but for how far a run is."""
+    traces, listed = [], set(map(str, places))
     for place in places:
         try:
             for entry in os.scandir(place):
-                state = entry.stat()
-                traces.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
+                # A folder changes with each file in it: of those that are listed, the files count.
+                if entry.path not in listed and entry.name not in _HOW_FAR:
+                    state = entry.stat()
+                    traces.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
         except OSError:
             traces.append((str(place), 0, 0, 0))
     return tuple(sorted(traces))
