@@ -14,11 +14,16 @@ from urllib.parse import quote
 
 import pytest
 
+from tpsl.mechanisms.known import build_mechanism
 from tpsl.report.label_view import read_run
 from tpsl.report.live_page import LivePage
+from tpsl.report.reading import read_view
 from tpsl.report.watching import WatchedFolder, runs_in
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.run_folder import RunError
+from tpsl.vault import ReleasePolicy, Vault
+from tpsl.vault.encrypting import change_key
+from tpsl.vault.key import VARIABLE, make_key_file, read_key_file
 
 from .live_service import Service, within
 from .many_runs import make_runs
@@ -87,8 +92,10 @@ def test_only_what_has_changed_is_sent_and_read(serve: Any, copied: Any, monkeyp
     status, content, again = service.ask(f"{service.prefix}data", If_None_Match=headers["etag"])
     assert (status, content, again["etag"]) == (304, b"", headers["etag"])
     read: list[str] = []
-    real = read_run
-    monkeypatch.setattr("tpsl.report.watching.read_run", lambda path, name: read.append(name) or real(path, name))
+    real = read_view
+    monkeypatch.setattr(
+        "tpsl.report.watching.read_view", lambda path, party, name: read.append(name) or real(path, party, name)
+    )
     metrics = run / "label" / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
     assert within(2, lambda: service.ask(f"{service.prefix}data")[2]["etag"] != headers["etag"])
@@ -158,6 +165,40 @@ def test_the_page_of_a_feature_party_holds_nothing_of_labels(serve: Any, runs: P
         assert str(auc).encode() not in content
     assert service.data()["spent"] == []
     assert all(not {"test_auc", "attack_auc", "curve"} & run.keys() for run in service.data()["runs"])
+
+
+def test_what_the_label_party_hands_over_is_shown_for_a_feature_party(serve: Any, copied: Any) -> None:
+    """From the label party's folder alone: what was promised and spent, and nothing that was measured."""
+    run = copied("laplace")
+    shutil.rmtree(run / "feature")
+    service = serve(run.parent, "feature")
+    (row,) = service.data()["runs"]
+    assert row["name"] == "laplace" and row["state"] == "finished" and row["total_epsilon_text"] == "2"
+    assert not {"test_auc", "attack_auc", "curve"} & row.keys()
+    assert service.data()["spent"] == [] and service.view("laplace")["ledger"] is None
+    assert service.ask(f"{service.prefix}runs/laplace")[0] == 200
+    # A later release shows: the vault is watched, too.
+    with Vault.open(run / "label" / "vault") as vault:
+        vault.release(build_mechanism("discrete", 2, epsilon=1.0)[0], policy=ReleasePolicy(compose=True))
+    assert within(2, lambda: service.data()["runs"][0]["total_epsilon_text"] == "3")
+
+
+def test_a_vault_whose_key_is_not_at_hand_is_locked(
+    serve: Any, copied: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copied("laplace")
+    make_key_file(tmp_path / "key")
+    change_key(run / "label" / "vault", read_key_file(tmp_path / "key"))
+    service = serve(tmp_path)
+    data = service.data()
+    assert [row["name"] for row in data["runs"]] == ["laplace"] and "test_auc" in data["runs"][0]
+    (spent,) = data["spent"]
+    assert spent["note"].startswith("The vault laplace/label/vault is locked: it is encrypted, and its key is not at")
+    assert spent["epsilon_text"] == "2"  # as the run has noted
+    assert "laplace/label/vault: is locked, and its key is not at hand" in data["about"]
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "key"))
+    (spent,) = serve(tmp_path).data()["spent"]
+    assert spent["note"] == "" and spent["epsilon_text"] == "2"
 
 
 @pytest.mark.parametrize(

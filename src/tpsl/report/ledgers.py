@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -19,6 +20,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Ledger, LedgerTotal, Vault, VaultError, VaultSum, default_place
+from tpsl.vault.errors import VaultLocked
 from tpsl.vault.ledger import Entry, describe_release
 from tpsl.vault.place import folders_of_vaults
 from tpsl.vault.storage import DATABASE
@@ -52,7 +54,12 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
     noted = run.noted_ledger()
     then = LedgerTotal(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
     path = vault or run.vault()
-    state = _state_of(path)
+    try:
+        state = _state_of(path)
+    except VaultLocked:
+        if vault is not None:
+            raise
+        return RunLedger(None, _locked(path, noted), then)
     if state is None:
         if vault is not None:
             raise ValueError(f"there is no vault at {vault}")
@@ -88,8 +95,10 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
 
 def classes_in(run: RunFolder) -> int | None:
     """Return the number of classes of a run's vault, if it can be reached."""
-    state = _state_of(run.vault())
-    return state.ledger.classes if state else None
+    with suppress(VaultLocked):
+        state = _state_of(run.vault())
+        return state.ledger.classes if state else None
+    return None
 
 
 def with_sums(views: Sequence[RunView], vaults: Sequence[Path | None], sums: Mapping[Path, VaultSum]) -> list[RunView]:
@@ -197,7 +206,18 @@ def _absent(noted: dict[str, Any] | None) -> str:
         return "The vault is not in this run’s folder, and the run has noted no other; `tpsl report --vault` names it."
     return (
         f"The vault {vault_label(Path(noted['vault']))} cannot be reached; `tpsl report --vault FOLDER` says where it "
-        f"is. At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
+        f"is. {_as_noted(noted)}"
+    )
+
+
+def _locked(vault: Path, noted: dict[str, Any] | None) -> str:
+    sentence = f"The vault {vault_label(vault)} is locked: it is encrypted, and its key is not at hand."
+    return f"{sentence} {_as_noted(noted)}" if noted else sentence
+
+
+def _as_noted(noted: dict[str, Any]) -> str:
+    return (
+        f"At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
         f"δ = {rounded_up(noted['delta'], 2)} for its records, and the ledger’s head {noted['head']}."
     )
 

@@ -11,11 +11,11 @@ import html
 import json
 from collections.abc import Sequence
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from tpsl import __version__
 from tpsl.files import write_atomically
 from tpsl.report.hero import first_shown, hero
 from tpsl.report.run_view import RunView
@@ -57,7 +57,7 @@ def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[
         "heroes": {view["name"]: hero(view, runs) for view in runs},
         "first": first_shown(runs),
         "versions": version_rows(runs),
-        "program": f"tpsl {__version__}",
+        "program": f"tpsl {version('tpsl')}",
     }
 
 
