@@ -119,7 +119,11 @@ def test_only_the_first_records_of_a_large_table_are_read(tmp_path: Path, monkey
     path = tmp_path / "t.csv"
     picks = random.Random(1).choices("ab", k=200_000)
     path.write_text("id,x\n" + "".join(f"{number:030},{pick}\n" for number, pick in enumerate(picks)))
-    assert 10 <= sample_of(path).rows < 200_000
+    found = sample_of(path)
+    assert 10 <= found.rows < 200_000
+    assert not found.is_whole
+    path.write_text("id,x\n" + "1,a\n" * 500)
+    assert (sample_of(path).rows, sample_of(path).is_whole) == (500, True)
 
 
 def test_columns_without_a_name_of_their_own_are_left_out(tmp_path: Path) -> None:

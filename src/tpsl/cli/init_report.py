@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 def guesses(draft: TablesDraft) -> Iterator[str | Table]:
     """Yield what the tables seem to hold."""
-    from tpsl.data.guessing import SAMPLE_ROWS
-
     for file in draft.files:
-        few = file.sample.rows < SAMPLE_ROWS
-        records = f"{file.sample.rows:,} records" if few else f"the first {file.sample.rows:,} records"
+        records = f"{'' if file.sample.is_whole else 'the first '}{file.sample.rows:,} records"
         yield f"{file.sample.path} ({file.party}): {records}, id {file.id!r}"
         if file.label is not None:
             classes = ", ".join(

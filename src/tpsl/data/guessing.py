@@ -49,6 +49,8 @@ class Sample:
     dialect: Dialect
     columns: Mapping[str, Any]
     rows: int
+    is_whole: bool = True
+    """Whether these are all records of the table."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,15 @@ def sample_of(path: Location) -> Sample:
     dialect = dialect_of(path)
     names = column_names(path, dialect)
     usable = [name for name in names if name and names.count(name) == 1]
-    blocks, rows = list[Any](), 0
+    blocks, rows, is_whole = list[Any](), 0, True
     for block in read_blocks(path, usable, dialect):
+        if rows >= SAMPLE_ROWS:
+            is_whole = False
+            break
         blocks.append(block.columns)
         rows += block.rows
-        if rows >= SAMPLE_ROWS:
-            break
-    whole = {name: _joined([columns[name] for columns in blocks]) for name in usable}
-    return Sample(path, dialect, whole, rows)
+    columns = {name: _joined([block[name] for block in blocks]) for name in usable}
+    return Sample(path, dialect, columns, rows, is_whole)
 
 
 def _joined(pieces: list[Any]) -> Any:
