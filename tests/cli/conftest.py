@@ -40,10 +40,11 @@ class Outcome:
         """The facts and the next steps of a report, each by its name, of a command that succeeded."""
         assert self.status == 0, self.stderr
         found: dict[str, str] = {}
+        column = 0
         for line in self.stdout.splitlines():
-            if match := re.fullmatch(r"  (\S+(?: \S+)*)  +(.+)", line):
-                found[match[1]] = match[2]
-            elif line.startswith("   "):  # a fact of several lines
+            if match := re.fullmatch(r"  (\S+(?: \S+)*)  +(\S.*)", line):
+                found[match[1]], column = match[2], match.start(2)
+            elif found and len(line) - len(line.lstrip()) == column:  # a fact of several lines
                 found[[*found][-1]] += f" {line.strip()}"
         return found
 

@@ -59,6 +59,10 @@ def print_json(content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
+Facts = dict[str, str | Path]
+"""What a report states, each fact by its name."""
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of a command as people read it: what came out, the facts, and the commands to go on with.
@@ -168,6 +172,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
         _TimeLeft(),
         console=stderr,
         transient=True,
+        disable=not stderr.is_terminal,  # a log gets no empty lines of it
     ) as bar:
         task = bar.add_task(title, total=None, note="")
 

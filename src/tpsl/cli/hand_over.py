@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice, progress_bar, warn
 from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
+from tpsl.cli.vault_options import VaultArgument
 from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def release_all(vault: Vault, context: typer.Context, ids: Sequence[str] | None 
 
 def hand_over(
     context: typer.Context,
-    vault: Annotated[Path, typer.Argument(help="The vault's folder.")],
+    vault: VaultArgument,
     out: Annotated[Path, typer.Option(help="Folder for the labels (Parquet) and their card (JSON).")],
     certs: Annotated[
         Path | None, typer.Option(help="The label party's certificate folder; its key signs the card.")
@@ -82,5 +83,7 @@ def hand_over(
     notice(f"{report.released:,} were released now, {report.already_released:,} were before")
     files = {"labels": str(out / LABELS), "card": str(out / CARD)}
     spent = spent_text(card.spent.epsilon, card.spent.delta)
-    handed = f"{card.records:,} noisy labels, {card.mechanism}; largest total of any record: {spent}"
-    answer(json, {"vault": str(vault), **files, "content": card.content()}, [f"{out}: {handed}"])
+    facts: Facts = {"folder": out, "labels": f"{card.records:,} noisy labels, {card.mechanism}"}
+    facts["guarantee"] = f"largest total of any record: {spent}"
+    steps = {"feature party": f"tpsl learn job.yaml --labels {out}" + (" --ca ca.pem" if certs else "")}
+    answer(json, {"vault": str(vault), **files, "content": card.content()}, Report("To hand over", facts, steps))

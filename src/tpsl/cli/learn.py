@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, notice, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice, warn
 from tpsl.cli.ray_options import trains_on_ray, with_ray
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
@@ -119,6 +119,6 @@ def _show_learned(result: LearnResult, party: str, json: bool) -> None:
     from tpsl.report.words import learned_texts, spent_text
 
     guarantee = spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
-    facts = {"run": Path(result.out), "guarantee": guarantee, **learned_texts(result)}
+    facts: Facts = {"run": Path(result.out), "guarantee": guarantee, **learned_texts(result)}
     steps = {"score new records": f"tpsl predict {result.out} --records {party}=new.csv --out scores.csv"}
     answer(json, result.as_dict(), Report(f"Learned from {result.records:,} noisy labels", facts, steps))

@@ -212,6 +212,8 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
 
 def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
     """Yield what crosses in one direction, topic by topic."""
+    from tpsl.report.words import counted
+
     crossing = [[each for each in prediction.crossing if each.to_label == to_label] for prediction in found]
     for topic in dict.fromkeys(each.topic for exchanges in crossing for each in exchanges):
         alike = [[each for each in exchanges if each.topic == topic] for exchanges in crossing]
@@ -219,7 +221,7 @@ def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
         yield (
             f"  {topic}",
             sizes,
-            f"{max(sum(each.messages for each in exchanges) for exchanges in alike):,} message(s)",
+            counted(max(sum(each.messages for each in exchanges) for exchanges in alike), "message"),
         )
 
 

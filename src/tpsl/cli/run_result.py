@@ -1,4 +1,4 @@
-"""What `train`, `label serve` and `learn` print of a finished run: what was promised, how good it is, what to do next."""
+"""What a command prints of a finished run: what was promised, how good it is, what to do next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpsl.cli.console import Report, answer, from_here
+from tpsl.cli.console import Facts, Report, answer, from_here
 
 if TYPE_CHECKING:
     from tpsl.training.origin import Origin
@@ -51,7 +51,7 @@ def _starts_from(origin: Origin) -> str:
     return f"{origin.run} ({records_text(origin.train_records)}{spent}; their labels are in these weights too)"
 
 
-def _promise(run: RunFolder, result: TrainResult) -> dict[str, str | Path]:
+def _promise(run: RunFolder, result: TrainResult) -> Facts:
     """What was released, what that promises, and the vault whose ledger says so."""
     from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text
     from tpsl.training.result import NOTHING_RELEASED

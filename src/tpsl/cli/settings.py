@@ -24,6 +24,7 @@ import yaml
 from typer.core import TyperCommand
 
 from tpsl.cli.console import warn
+from tpsl.cli.vault_options import named_vault
 
 if TYPE_CHECKING:
     from tpsl.cli.keys import Key
@@ -210,7 +211,10 @@ def _option(name: str, key: Key) -> Parameter:
         text += f" One of: {', '.join(choices)}."
     panel = "This side" if key.name.startswith(f"{LOCAL}.") else "Job"
     flag = "--" + name.rstrip("_").replace("_", "-")  # a word of Python's own has an underscore after it
-    option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
+    callback = named_vault if key.name == f"{LOCAL}.vault" else None
+    option = typer.Option(
+        flag, help=text, metavar=metavar, callback=callback, show_default=False, rich_help_panel=panel
+    )
     return keyword(name, Annotated[kind | None, option])
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice
+from tpsl.cli.console import JsonFlag, Report, answer
+from tpsl.cli.vault_options import VaultArgument
 
 if TYPE_CHECKING:
     from tpsl.vault.key import Key
@@ -18,7 +19,6 @@ KeyFileOption = Annotated[
 PassphraseFlag = Annotated[
     bool, typer.Option("--passphrase", help="Encrypt with a passphrase, which you are asked for on the terminal.")
 ]
-_VaultArgument = Annotated[Path, typer.Argument(help="The vault's folder.")]
 
 
 def use_chosen_key(key_file: Path | None, passphrase: bool) -> None:
@@ -47,12 +47,16 @@ def new_key(
     from tpsl.vault.key import VARIABLE, make_key_file
 
     make_key_file(file)
-    notice("keep a copy elsewhere: without the key nobody can open the vault any more, and its ledger is lost")
-    answer(json, {"key_file": str(file)}, [f"{file}: a new key; to use it: export {VARIABLE}={file.absolute()}"])
+    facts: dict[str, str | Path] = {
+        "key file": file,
+        "if it is lost": "nobody can open what it has encrypted: keep a copy elsewhere",
+    }
+    steps = {"use it": f"export {VARIABLE}={file.absolute()}", "encrypt a vault": "tpsl vault encrypt VAULT"}
+    answer(json, {"key_file": str(file)}, Report("A new key", facts, steps))
 
 
 def encrypt(
-    vault: _VaultArgument, key_file: KeyFileOption = None, passphrase: PassphraseFlag = False, json: JsonFlag = False
+    vault: VaultArgument, key_file: KeyFileOption = None, passphrase: PassphraseFlag = False, json: JsonFlag = False
 ) -> None:
     """Encrypt a vault, or give it another key; without an option it is the key that TPSL_VAULT_KEY names."""
     from tpsl.vault import VaultError
@@ -63,13 +67,27 @@ def encrypt(
     if key is None:
         raise VaultError(f"which key? Name one with --key-file FILE, --passphrase or {VARIABLE}")
     change_key(vault, key)
-    notice("the disk may still hold what the file was before, and so do backups that were made before")
-    answer(json, {"vault": str(vault), "encrypted": True}, [f"{vault}: encrypted with {key}"])
+    facts: dict[str, str | Path] = {
+        "vault": vault,
+        "opened by": str(key),
+        "not covered": "backups from before, and what the disk still holds",
+    }
+    steps = {"check it": f"tpsl vault verify {vault}"}
+    named = named_key()
+    if key.file is not None and (named is None or named.secret != key.secret):
+        steps = {"use the key": f"export {VARIABLE}={key.file.absolute()}", **steps}
+    answer(json, {"vault": str(vault), "encrypted": True}, Report("Encrypted the vault", facts, steps))
 
 
-def decrypt(vault: _VaultArgument, json: JsonFlag = False) -> None:
+def decrypt(vault: VaultArgument, json: JsonFlag = False) -> None:
     """Take the encryption off a vault: then whoever reads the disk reads the labels."""
     from tpsl.vault.encrypting import change_key
+    from tpsl.vault.key import VARIABLE
 
     change_key(vault, None)
-    answer(json, {"vault": str(vault), "encrypted": False}, [f"{vault}: not encrypted any more"])
+    facts: dict[str, str | Path] = {"vault": vault, "labels": "can be read by whoever reads the disk"}
+    answer(
+        json,
+        {"vault": str(vault), "encrypted": False},
+        Report("Took the encryption off", facts, {"go on": f"unset {VARIABLE}"}),
+    )
