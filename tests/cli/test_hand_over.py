@@ -62,7 +62,7 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
     assert "run is a finished run; nothing to do" in shown.stderr
     assert shown.facts()["test AUC"] == "– (no true label of a test record is known here)"
     assert "guarantee          ε = 1" in shown.stdout
-    for whose in ((), ("--party", "feature")):
+    for whose in ((), ("--for", "feature")):
         assert tpsl("report", "run", *whose, "--out", "page.html", "--json").json()
 
 

@@ -169,7 +169,7 @@ def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> Non
 
 
 def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:
-    options = ["--data", "flights", "--rows", 2000, "--epochs", 1]
+    options = ["--data", "flights", "--rows", 2000, "--epochs", 1, "--method", "network"]
     options += ["--set", "data.layout=natural", "--set", "data.split=chronological"]
     assert tpsl("train", *options, "--out", tmp_path / "run", "--json").json()["mechanism"] == "discrete"
     weights = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").glob("*/*.safetensors")}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import read_yaml
+from tpsl.training.dotted import dotted
 from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
@@ -117,7 +118,7 @@ def _release_and_judges(job: Job) -> dict[str, Any]:
 
 def describe(jobs: Sequence[Job]) -> list[str]:
     """Return a name for each of several different jobs: the fields in which they differ."""
-    flat = [_flat(job.model_dump(mode="json")) for job in jobs]
+    flat = [dotted(job.model_dump(mode="json")) for job in jobs]
     varying = [key for key in dict.fromkeys(key for fields in flat for key in fields) if _varies(key, flat)]
     names = [", ".join(dict.fromkeys(_field(key, fields) for key in varying)) for fields in flat]
     return [name or "the job as it is" for name in names]
@@ -145,14 +146,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return fields by their dotted names; a part that is not there has none."""
-    fields: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, dict):
-            fields |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            fields[f"{prefix}{key}"] = value
-    return fields

@@ -15,6 +15,10 @@ class VaultBusy(VaultError):
     """Another process is writing to the vault; nothing is wrong, and asking again later helps."""
 
 
+class VaultLocked(VaultError):
+    """The vault is encrypted, and this process has no key that opens it."""
+
+
 class VaultFull(VaultError):
     """The disk is full; nothing was changed, and the same call works when there is space."""
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
 from tpsl.vault import blocks, id_index, lookalikes, witness
 from tpsl.vault.database import driver_of, is_encrypted, open_database, sqlcipher
-from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
+from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
 from tpsl.vault.file_system import require_local
 from tpsl.vault.key import VARIABLE, named_key, type_passphrase, use_key
 
@@ -118,7 +118,7 @@ def connect(folder: Path) -> sqlite3.Connection:
             return open_database(file, None) or _unlocked(folder)
         found = open_database(file, key, sqlcipher()) or open_database(file, None, sqlcipher())
         if found is None:
-            raise VaultError(f"{key} does not open the vault {folder}: it has another key, or its file was overwritten")
+            raise VaultLocked(f"{key} does not open the vault {folder}: it has another key, or its file was overwritten")
         return found
 
 
@@ -126,13 +126,13 @@ def _unlocked(folder: Path) -> sqlite3.Connection:
     """Open an encrypted vault with the passphrase that is asked for, which the process then has."""
     key = type_passphrase(folder)
     if key is None:
-        raise VaultError(
+        raise VaultLocked(
             f"{folder} is encrypted, or is no vault: name its key file with {VARIABLE}=FILE, or with `vault_key` in "
             "the local file, or type its passphrase on a terminal"
         )
     found = open_database(folder / DATABASE, key, sqlcipher())
     if found is None:
-        raise VaultError(
+        raise VaultLocked(
             f"the passphrase does not open the vault {folder}; if that has a key file, name it: {VARIABLE}"
         )
     use_key(key)
