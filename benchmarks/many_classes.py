@@ -80,7 +80,7 @@ def compare(classes: int, options: argparse.Namespace) -> dict[str, Any]:
             )
             curves.setdefault((name, rate), []).append(accuracies(data, source, privacy, training))
     print(file=sys.stderr)
-    why = PrivacyConfig(mechanism="auto", epsilon=options.epsilon).choose(classes)[1]
+    why = PrivacyConfig(mechanism="auto", epsilon=options.epsilon).reason(classes)
     ours = [curve[-1] for curve in curves["auto", OUR_RATE]]
     found: dict[str, Any] = {
         "best possible": round(mean(best_possible), 4),

@@ -96,8 +96,9 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_place_for_vaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a place of its own for vaults: none finds what another has released."""
+    """Each test has a place of its own for vaults: none finds what another has released. None has a key."""
     monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "vaults"))
+    monkeypatch.setenv("TPSL_VAULT_KEY", "")
 
 
 REGISTRIES = {
@@ -416,7 +417,7 @@ import os, signal
 for stream, path in ((1, stdout), (2, stderr)):
     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), stream)
 os.chdir(folder)
-os.environ["TPSL_VAULTS"] = vaults
+os.environ.update(vaults)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda file: os.fstat(file) and None
 """
@@ -428,8 +429,9 @@ class Forked:
     def __init__(self, forks: ForkServerContext, code: str, folder: Path, scope: dict[str, Any]) -> None:
         self.stdout, self.stderr = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("stdout", "stderr"))
         self.stdout.touch(), self.stderr.touch()
-        place = {"folder": str(folder), "stdout": str(self.stdout), "stderr": str(self.stderr)}
-        place |= {"vaults": os.environ["TPSL_VAULTS"]}  # of the test, not of the process that it is forked from
+        place: dict[str, Any] = {"folder": str(folder), "stdout": str(self.stdout), "stderr": str(self.stderr)}
+        vaults = {name: os.environ[name] for name in ("TPSL_VAULTS", "TPSL_VAULT_KEY") if name in os.environ}
+        place |= {"vaults": vaults}  # of the test, not of the process that it is forked from
         self._process = forks.Process(target=exec, args=(IN_FOLDER + code, scope | place))
         self._process.start()
 
@@ -501,7 +503,7 @@ SMALL_RUN: dict[str, Any] = {
         "largest_vocabulary": 8,
     },
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 96, "epochs": 3},
+    "training": {"batch_size": 96, "epochs": 3, "patience": 0},
 }
 PRIVACY: dict[str, dict[str, Any]] = {
     "non-private": {"mechanism": "none", "estimator": "linear"},

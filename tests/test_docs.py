@@ -292,12 +292,10 @@ def test_the_job_page_shows_defaults() -> None:
 
 
 def test_the_site_shows_every_key_and_its_default(site: Path) -> None:
-    cells = {
-        html.unescape(found)
-        for page in ("job.html", "two-parties.html")
-        for found in re.findall(r"<td><code>(.*?)</code></td>", (site / page).read_text(encoding="utf-8"))
-    }
-    keys = [key for key in all_keys() if "." in key.name]
+    page = (site / "reference" / "keys.html").read_text(encoding="utf-8")
+    cells = {html.unescape(found) for found in re.findall(r"<td><code>(.*?)</code></td>", page)}
+    parts = {key.name.partition(".")[0] for key in all_keys() if "." in key.name}
+    keys = [key for key in all_keys() if key.name not in parts]
     assert len(keys) > 100
     assert [key.name for key in keys if key.name not in cells] == []
     assert [key.name for key in keys if key.default and key.default not in cells] == []
@@ -312,7 +310,7 @@ def test_the_site_shows_every_command_and_every_option(site: Path) -> None:
     assert set(sections) == {"-".join(path) for path, _ in commands}
     for path, parameters in commands:
         rows = re.findall(r"<tr>\s*<td><code>([^<]*)</code></td>\s*<td>[^<]+", sections["-".join(path)])
-        shown = {html.unescape(names).split()[0].strip(",.") for names in rows}
+        shown = {name for names in map(html.unescape, rows) for name in (names, *re.split(r"[ ,.]+", names))}
         assert [name for name in parameters if name not in shown] == [], path
 
 
@@ -362,11 +360,30 @@ def test_formulas_are_mathml(site: Path) -> None:
     assert "arithmatex" not in page
 
 
-def test_the_site_opens_without_a_complaint(site: Path, browser: Any) -> None:
-    for page in ("index.html", "mathematics.html", "reference/mechanisms.html"):
-        browser.open(site / page)
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_the_site_opens_without_a_complaint(site: Path, browser: Any, width: int, scheme: str) -> None:
+    for page in ("index.html", "mathematics.html", "what-epsilon-buys.html", "reference/commands.html"):
+        browser.open(site / page, width=width, scheme=scheme)
         assert browser.console() == []
         assert [address for address in browser.requests() if not address.startswith(("file:", "data:", "blob:"))] == []
+        assert browser.run("return document.documentElement.scrollWidth") == width
+        dark = browser.run("return getComputedStyle(document.body).colorScheme") == "dark"
+        assert dark == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_words_of_drawings_can_be_read(site: Path, browser: Any, width: int) -> None:
+    for page, drawing in (("index.html", "protocol"), ("architecture.html", "house")):
+        browser.open(site / page, width=width)
+        shown = (
+            "const image = document.querySelector(`img[src*=${arguments[0]}]`); return [image.currentSrc, image.width]"
+        )
+        address, wide = browser.run(shown, drawing)
+        words = (site / "images" / address.rpartition("/")[2]).read_text(encoding="utf-8")
+        view = re.search(r'viewBox="0 0 (\d+) ', words)
+        assert view
+        assert min(map(float, re.findall(r'font-size="([\d.]+)"', words))) * wide / int(view[1]) >= 12
+        assert "prefers-color-scheme: dark" in words
 
 
 # The rules themselves: what must fail does.

@@ -13,6 +13,7 @@ import pytest
 
 from tpsl.files import (
     DiskFull,
+    is_kept_secret,
     make_private_folder,
     open_private,
     read_yaml,
@@ -178,3 +179,22 @@ def test_a_file_that_others_could_read_is_closed_to_them_and_a_folder_stays_as_i
     write_durably(tmp_path / "file", b"new")
     make_private_folder(tmp_path / "folder")
     assert (mode(tmp_path / "file"), mode(tmp_path / "folder")) == (0o600, 0o755)
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "kept"),
+    [
+        (ME := 10001, 0o600, True),
+        (ME, 0o400, True),
+        (ME, 0o640, False),
+        (0, 0o440, True),  # a Secret that Kubernetes mounts for a user who is not root, with `fsGroup`
+        (0, 0o640, True),
+        (0, 0o460, False),
+        (0, 0o444, False),
+        (ME + 1, 0o640, False),
+    ],
+)
+def test_a_key_is_its_owners_or_what_root_gives_to_the_readers_group(owner: int, mode: int, kept: bool) -> None:
+    status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, ME, 0, 0, 0, 0))
+    assert is_kept_secret(status, ME) == kept
+    assert not is_kept_secret(os.stat_result((0o100440, 0, 0, 1, 0, 0, 0, 0, 0, 0)), 0), "root is no exception"

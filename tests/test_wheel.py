@@ -76,7 +76,7 @@ def test_the_wheel_runs_the_demo_in_a_bare_environment(wheel: Path, tmp_path: Pa
                 (packages / name).symlink_to(Path(str(one.locate_file(name))))
     python = tmp_path / "bare" / "bin" / "python"
     code = "import sys; from tpsl.cli.main import main; sys.argv[0] = 'tpsl'; main()"
-    demo = [python, "-I", "-c", code, "demo", "--rows", "2000", "--epochs", "1", "--out", "demo", "--json"]
+    demo = [python, "-I", "-c", code, "demo", "--rows", "2000", "--out", "demo", "--json"]
     shown = subprocess.run(demo, cwd=tmp_path, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     result = json.loads(shown.stdout)

@@ -1,6 +1,7 @@
 """Tables of keys are written from the schemas when the site is built, so that none is missing and none is wrong.
 
-`<!-- keys: training -->` becomes the table of all keys of that part; `data` has a table for each source.
+`<!-- keys: training -->` becomes the table of all keys of that part, or of the one key that has this name; `data` has a
+table for each source.
 """
 
 import re
@@ -20,6 +21,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def tables(mark: re.Match[str]) -> str:
         keys = [key for key in all_keys() if key.name.startswith(f"{mark[1]}.")]
+        keys = keys or [key for key in all_keys() if key.name == mark[1]]
         if not keys:
             raise PluginError(f"{page.file.src_uri}: there are no keys for {mark[0]}")
         return "\n\n".join(

@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-WorkersOption = Annotated[
+ProcessesOption = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Runs at the same time, in one thread each. Default: one for each core."),
 ]
@@ -54,7 +54,7 @@ def paper(
     defences: Annotated[
         bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
     ] = False,
-    workers: WorkersOption = None,
+    processes: ProcessesOption = None,
     out: OutOption = Path("runs/paper"),
     json: JsonFlag = False,
 ) -> None:
@@ -76,7 +76,7 @@ def paper(
     for source, base in bases.items():
         with progress_bar(f"the paper on {source}") as progress:
             results[source] = run_sweep(
-                settings, base, out / source, workers=workers, skip_batches=SKIPPED_BATCHES, progress=progress
+                settings, base, out / source, workers=processes, skip_batches=SKIPPED_BATCHES, progress=progress
             )
         tables += [leakage_table(source, results[source]), results_table(source, results[source])]
     text = "\n".join(table.markdown("###") for table in tables)
@@ -99,7 +99,7 @@ def sweep(
         list[str] | None, typer.Option(help="Estimator; may be repeated. Default: linear and posterior.")
     ] = None,
     seeds: SeedsOption = 3,
-    workers: WorkersOption = None,
+    processes: ProcessesOption = None,
     out: OutOption = Path("runs/sweep"),
     json: JsonFlag = False,
 ) -> None:
@@ -119,7 +119,7 @@ def sweep(
     )
     base, _ = _base(Settings.of(context), _training("small"))
     with progress_bar("sweep") as progress:
-        results = run_sweep(settings, base, out, workers=workers, progress=progress)
+        results = run_sweep(settings, base, out, workers=processes, progress=progress)
     content = {"out": str(out), "runs": len(results), "results": results}
     _answer(json, content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"])
 
@@ -132,7 +132,7 @@ def frontier(
         typer.Argument(help="Job file (YAML): its data and its network are taken, and nothing else of it."),
     ] = None,
     seeds: SeedsOption = 5,
-    epsilons: Annotated[str, typer.Option(help="Levels of privacy, separated by commas.")] = "0.1,0.5,1,2",
+    epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated. Default: 0.1, 0.5, 1 and 2.")] = None,
     parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
     methods: Annotated[
         str | None,
@@ -141,7 +141,7 @@ def frontier(
             "network, hand-over, trees, statistic, auto, joined-logistic, joined-trees, ceiling. Default: all.",
         ),
     ] = None,
-    workers: WorkersOption = None,
+    processes: ProcessesOption = None,
     out: OutOption = Path("runs/frontier"),
     json: JsonFlag = False,
 ) -> None:
@@ -172,7 +172,7 @@ def frontier(
     settings = Settings.of(context)
     asked, local = _base(settings, {}, start=job)
     name = job.stem if job is not None else asked.data.source
-    wanted = cells(range(seeds), _levels(epsilons), _parts(parts), _methods(methods))
+    wanted = cells(range(seeds), epsilon or [0.1, 0.5, 1.0, 2.0], _parts(parts), _methods(methods))
     base = base_job(asked, settings.job.get("training", {}))
     found: list[dict[str, Any]] = []
     with progress_bar(f"the frontier on {name}") as progress:
@@ -180,7 +180,7 @@ def frontier(
             base,
             out,
             wanted,
-            workers=workers or os.cpu_count() or 1,
+            workers=processes or os.cpu_count() or 1,
             device=None if local.device == "cpu" else torch.device(local.device),
             progress=progress,
         ):
@@ -262,13 +262,6 @@ def _answer(json: bool, content: dict[str, Any], tables: str, files: list[Path])
 
     names = [str(file) for file in files]
     answer(json, {"files": names, **content}, [*([Markdown(tables)] if tables else []), *names])
-
-
-def _levels(text: str) -> list[float]:
-    try:
-        return sorted({float(level) for level in text.split(",")})
-    except ValueError:
-        raise ValueError(f"--epsilons: takes numbers separated by commas, as 0.1,1; got {text!r}") from None
 
 
 def _parts(text: str) -> list[Part]:

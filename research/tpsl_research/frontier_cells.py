@@ -60,6 +60,7 @@ BASELINE_SPACE: tuple[dict[str, Any], ...] = tuple(
 TRAINING: dict[str, Any] = {
     "epochs": 3,
     "validation": 0.1,
+    "patience": 0,
     "checkpoint_every": 1 << 30,  # at the end of an epoch alone
 }
 """How every cell trains, besides its batches and what it is tuned over."""

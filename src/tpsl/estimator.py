@@ -347,6 +347,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             },
             "training": {
                 "epochs": epochs,
+                "patience": 0,
                 "batch_size": batch_size,
                 "averaging": _plain(self.averaging),
                 "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),

@@ -11,6 +11,7 @@ import errno
 import math
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -107,6 +108,15 @@ def open_private(path: Path, mode: str) -> IO[bytes]:
     file: IO[bytes] = open(path, mode, opener=lambda name, flags: os.open(name, flags, _FILE_MODE))  # noqa: SIM115
     os.fchmod(file.fileno(), _FILE_MODE)
     return file
+
+
+def is_kept_secret(status: os.stat_result, reader: int) -> bool:
+    """Whether a file is its owner's only; one that root gives to a user's group, as Kubernetes does, is that user's.
+
+    (The rule of PostgreSQL for its keys.)
+    """
+    of_root = status.st_uid == 0 != reader
+    return not stat.S_IMODE(status.st_mode) & (0o037 if of_root else 0o077)
 
 
 def make_private_folder(folder: Path) -> None:

@@ -132,7 +132,7 @@ def test_without_features_the_embeddings_predict(own: bool, tmp_path: Path) -> N
         },
         "privacy": {"mechanism": "discrete", "epsilon": 1.0},
         "model": {"bottom": [8], "top": []},
-        "training": {"batch_size": 20, "epochs": 3},
+        "training": {"batch_size": 20, "epochs": 3, "patience": 0},
     }
     job = make_job(content, {}, "test")
     train(job, tmp_path / "run", record_steps=10**9)

@@ -23,7 +23,7 @@ def job() -> Callable[..., Job]:
             "data": data or {"source": "synthetic", "rows": 5000, "numeric_fields": 3, "categorical_fields": 4},
             "privacy": {"noise_seed": 11, **privacy},
             "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
-            "training": {"batch_size": 500, "epochs": epochs, **training},
+            "training": {"batch_size": 500, "epochs": epochs, "patience": 0, **training},
         }
         return make_job(content, {}, "test")
 

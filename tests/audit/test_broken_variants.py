@@ -174,7 +174,7 @@ def job_of(classes: int = 2, wide: bool = False, **training: Any) -> Job:
         "data": data,
         "privacy": {"mechanism": "discrete", "epsilon": 1.0 if classes == 2 else 2.0, "estimator": "linear"},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], "wide": wide},
-        "training": {"batch_size": 500, "epochs": 2, **training},
+        "training": {"batch_size": 500, "epochs": 2, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

@@ -36,6 +36,18 @@ class Outcome:
         assert isinstance(content, dict)
         return content
 
+    def facts(self) -> dict[str, str]:
+        """The facts and the next steps of a report, each by its name, of a command that succeeded."""
+        assert self.status == 0, self.stderr
+        found: dict[str, str] = {}
+        column = 0
+        for line in self.stdout.splitlines():
+            if match := re.fullmatch(r"  (\S+(?: \S+)*)  +(\S.*)", line):
+                found[match[1]], column = match[2], match.start(2)
+            elif found and len(line) - len(line.lstrip()) == column:  # a fact of several lines
+                found[[*found][-1]] += f" {line.strip()}"
+        return found
+
     def error(self, status: int = 1) -> str:
         """The one sentence of a command that failed."""
         assert self.status == status, self.stdout + self.stderr
@@ -175,7 +187,7 @@ SMALL_JOB: dict[str, Any] = {
     },
     "privacy": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear"},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 50, "epochs": 1},
+    "training": {"batch_size": 50, "epochs": 1, "patience": 0},
 }
 
 

@@ -40,7 +40,7 @@ def test_a_run_folder_has_its_own_vault_examined_and_out_keeps_the_runs(
 ) -> None:
     run = tmp_path / "run"
     assert tpsl("train", small_job, "--out", run, "--json").status == 0
-    shown = tpsl("audit", run, "--only", "replay,vault", "--out", tmp_path / "audit")
+    shown = tpsl("audit", run, "--only", "replay", "--only", "vault", "--out", tmp_path / "audit")
     assert shown.status == 0, shown.stderr
     assert "every byte of the transcript and every weight is the same" in shown.stdout
     assert "canaries" not in shown.stdout

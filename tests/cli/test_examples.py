@@ -87,7 +87,7 @@ def test_an_example_is_trained_killed_resumed_attacked_and_audited(example: Exam
     assert abs(best["auc"] - best["closed_form"]) < 2.5 * (best["auc_high"] - best["auc_low"]) / 2  # α = 1e-6
     assert {"noisy_label_with_features", "completion", "no_transcript"} <= set(found["attacks"])
 
-    audited = example.tpsl("audit", "one", "--only", "canaries,replay,vault").result()
+    audited = example.tpsl("audit", "one", "--only", "canaries", "--only", "replay", "--only", "vault").result()
     assert audited["passed"]
     assert audited["canaries"]["lower_bound"] > 1.0
     assert audited["replay"]["flipped"] > 500

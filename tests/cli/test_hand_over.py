@@ -50,7 +50,8 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
     assert pq.read_schema(made["labels"]).names == ["id", "outcome"]
     again = tpsl(*given)
     assert "0 were released now, 600 were before" in again.stderr
-    assert "600 noisy labels, discrete (ε = 1); largest total of any record: ε = 1" in again.stdout
+    assert again.facts()["labels"] == "600 noisy labels, discrete (ε = 1)"
+    assert again.facts()["guarantee"] == "largest total of any record: ε = 1"
     (office / "label.parquet").unlink()
     learning = ("learn", "job.yaml", "--labels", "given", "--ca", certs / "feature" / "ca.pem", "--out", "run")
     learned = tpsl(*learning, "--json").json()
@@ -59,9 +60,9 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
     assert scored["records"] == 600
     shown = tpsl(*learning)
     assert "run is a finished run; nothing to do" in shown.stderr
-    assert "test AUC           –  (no true label of a test record is known here)" in shown.stdout
+    assert shown.facts()["test AUC"] == "– (no true label of a test record is known here)"
     assert "guarantee          ε = 1" in shown.stdout
-    for whose in ((), ("--party", "feature")):
+    for whose in ((), ("--for", "feature")):
         assert tpsl("report", "run", *whose, "--out", "page.html", "--json").json()
 
 

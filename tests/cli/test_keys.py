@@ -64,7 +64,7 @@ def test_keys_are_listed_with_what_they_mean(tpsl: Any) -> None:
     shown = tpsl("keys", "patience", "local.wa").stdout.splitlines()
     assert shown[0::2] == [
         "training.pretrain.patience: integer; default 3",
-        "training.patience: integer; default 0",
+        "training.patience: integer; default 2",
         "local.wait: number; default 3600.0",
     ]
     assert all(line.startswith("    ") and line.endswith(".") for line in shown[1::2])

@@ -48,8 +48,8 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
 
 def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: Any) -> None:
     tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
-    assert "for the page of a feature party name it with --party: feature" in tpsl("report", "run").error()
-    shown = tpsl("report", "run", "--party", "feature", "--out", "page.html", "--json").json()["runs"][0]
+    assert "for the page of a feature party name it with --for: feature" in tpsl("report", "run").error()
+    shown = tpsl("report", "run", "--for", "feature", "--out", "page.html", "--json").json()["runs"][0]
     best = predicted_auc(randomized_response(3.0)).best_score
     assert (shown["state"], shown["attack"], shown["attack_closed_form"]) == ("finished", "likelihood", best)
     browser.open(office / "page.html")
@@ -99,7 +99,9 @@ def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
     tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--out", "noise", "--json").json()
     learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
     shown = tpsl(*learning)
-    assert re.search(r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.stdout)
+    assert re.search(
+        r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.facts()["worth"]
+    )
 
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:

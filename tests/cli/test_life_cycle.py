@@ -175,9 +175,11 @@ def attack_and_audit(companies: Companies) -> None:
     assert abs(best["auc"] - best["closed_form"]) < 2.5 * (best["auc_high"] - best["auc_low"]) / 2  # α = 1e-6
     assert "airport.csv: there is no such file" in found["not_run"]["completion"]
     companies.hand_over("{}.csv", "alignments/job-{}")
-    found = companies.tpsl("label", "attack", "run", "--attack", "completion").result()
+    found = companies.tpsl("label", "attack", "run", "--only", "completion").result()
     assert set(found["attacks"]) == {"completion"}
-    audited = companies.tpsl("label", "audit", "run", "--only", "canaries,replay,vault").result()
+    audited = companies.tpsl(
+        "label", "audit", "run", "--only", "canaries", "--only", "replay", "--only", "vault"
+    ).result()
     assert audited["passed"]
     assert audited["canaries"]["lower_bound"] > 1.0
     assert audited["replay"]["flipped"] > 500

@@ -59,7 +59,7 @@ def test_own_parts_train_over_a_network_and_are_verified_attacked_and_audited(
         (spec,) = {json.dumps(e.details["mechanism"]) for e in opened.ledger().entries if e.kind == "released"}
     assert [sum(row) for row in json.loads(spec)["weights"]] == [TOTAL] * 5
 
-    found = ours("attack", "one", "--attack", "likelihood", "--attack", "expected_stars").result()["attacks"]
+    found = ours("attack", "one", "--only", "likelihood", "--only", "expected_stars").result()["attacks"]
     assert set(found) == {"likelihood", "expected_stars"}
     margin = found["likelihood"]["auc_high"] - found["likelihood"]["auc_low"]
     assert abs(found["likelihood"]["auc"] - found["likelihood"]["closed_form"]) < 1.25 * margin  # about five deviations

@@ -67,7 +67,7 @@ def test_tables_and_figures_of_many_runs(
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr(paper, "EPSILONS", (1.0,))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1}}]))
-    small = ("--data", "synthetic", "--rows", 300, "--seeds", 1, "--workers", 1)
+    small = ("--data", "synthetic", "--rows", 300, "--seeds", 1, "--processes", 1)
     commands: list[tuple[Any, ...]] = [
         (
             "research",
@@ -87,7 +87,7 @@ def test_tables_and_figures_of_many_runs(
             "research",
             "frontier",
             *small,
-            "--epsilons",
+            "--epsilon",
             1,
             "--parts",
             "private",

@@ -56,10 +56,11 @@ def test_new_records_are_scored_in_one_process(office: Path, tmp_path: Path, tps
     assert found == {"scores": str(tmp_path / "scores.parquet"), "records": 60, "head": "private"}
     assert len(scores(tmp_path / "scores.parquet")) == 60
     people = tpsl("predict", office / "run", *options, "--out", tmp_path / "scores.csv")
-    assert people.stdout == f"60 records scored, scores: {tmp_path / 'scores.csv'}\n"
+    assert people.stdout == f"Scored 60 records\n  scores  {tmp_path / 'scores.csv'}\n"
     tmp_path.chmod(0o700)
     local = tpsl("predict", office / "run", *options, "--out", tmp_path / "scores.csv", "--head", "local")
-    assert "NOT-PRIVATE-scores.csv\nNOT PRIVATE: keep them where they are" in local.stdout
+    assert local.facts()["scores"].endswith("NOT-PRIVATE-scores.csv")
+    assert local.facts()["guarantee"] == "NOT PRIVATE: keep them where they are"
     assert scores(tmp_path / "NOT-PRIVATE-scores.csv") != scores(tmp_path / "scores.csv")
 
 
@@ -105,7 +106,7 @@ def test_two_processes_score_as_one_does(
         *("--certs", certificates / "shop", "--json", "--set", "local.threads=1"),
     )
     assert feature.result() == {"scores": None, "records": 60}
-    assert label.outcome().stdout == "60 records scored, scores: scores.parquet\n"
+    assert label.outcome().stdout == "Scored 60 records\n  scores  scores.parquet\n"
     both = [f"shop={new / 'shop.csv'}", f"label={new / 'bank.csv'}"]
     options = [word for file in both for word in ("--records", file)]
     tpsl("predict", office / "run", *options, "--out", tmp_path / "one.parquet")

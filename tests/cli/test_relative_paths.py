@@ -97,12 +97,12 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {
-        "frontier": ("--epsilons", 1, "--methods", "laplace"),
+        "frontier": ("--epsilon", 1, "--methods", "laplace"),
         "sweep": ("--mechanism", "laplace", "--epsilon", 1),
         "paper": (),
     }[command]
     data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
-    options = (*data, "--not-private", "--seeds", 1, "--workers", 1, *small)
+    options = (*data, "--not-private", "--seeds", 1, "--processes", 1, *small)
     shown = tpsl("research", command, *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr

@@ -38,7 +38,7 @@ def test_what_attack_and_audit_found_is_in_the_report(
     tpsl: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpsl.audit.repeated_releases._RECORDS", 500)
-    attacked = tpsl("attack", run, "--attack", "norm", "--attack", "likelihood", "--json").json()
+    attacked = tpsl("attack", run, "--only", "norm", "--only", "likelihood", "--json").json()
     found = tpsl("audit", run, "--confidence", 0.999999, "--json").json()
     audited, replayed = found["canaries"], found["replay"]
     content = tpsl("report", run, "--out", tmp_path / "page.html", "--json").json()
@@ -78,7 +78,7 @@ def test_the_page_of_a_feature_party(tpsl: Any, run: Path, tmp_path: Path) -> No
     known = {"test_auc": 0.6180339887498949, "test_log_loss": 0.5671432904097838, "test_accuracy": 0.7390851332151607}
     assert known.keys() <= result.keys()
     (whole / "result.json").write_text(json.dumps(result | known))
-    content = tpsl("report", whole, "--party", "feature", "--out", tmp_path / "page.html", "--json").json()
+    content = tpsl("report", whole, "--for", "feature", "--out", tmp_path / "page.html", "--json").json()
     assert content["runs"][0]["test_auc"] is content["runs"][0]["attack_auc"] is None
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     for number in known.values():
@@ -93,7 +93,7 @@ def test_wrong_input_is_one_sentence(tpsl: Any, run: Path, tmp_path: Path) -> No
     assert f"{tmp_path / 'absent'}: is not a run folder" in tpsl("report", tmp_path / "absent", *out).error()
     (tmp_path / "other").mkdir()
     assert f"{tmp_path / 'other'}: is not a run folder" in tpsl("report", run, tmp_path / "other", *out).error()
-    assert "'nobody' is not a feature party" in tpsl("report", run, "--party", "nobody", *out).error()
+    assert "'nobody' is not a feature party" in tpsl("report", run, "--for", "nobody", *out).error()
     assert "there is no folder" in tpsl("report", run, "--out", tmp_path / "no" / "page.html").error()
     assert "it is a folder" in tpsl("report", run, "--out", tmp_path / "other").error()
     shutil.copytree(run, tmp_path / "broken")

@@ -18,7 +18,7 @@ from tpsl.tuning.space import configuration
 from tpsl_research import paper
 from tpsl_research.frontier_cells import HANDED_OVER, JOINED_LOGISTIC, METHODS, NETWORK, TREES
 
-SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--workers", 1)
+SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--processes", 1)
 
 
 def test_a_sweep_writes_one_row_for_each_run_and_resumes(tpsl: Any, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> No
     assert "data.path: Extra inputs" in tpsl("research", "paper", "--data", "flights=train.txt", *out).error()
     assert "(train.txt)" in tpsl("research", "paper", "train.txt", *out).error(status=2)
     assert "data.path: Extra inputs" in tpsl("research", "sweep", "--path", "train.txt", *out).error()
-    options = ("--not-private", "--workers", 1, "--out", tmp_path)
+    options = ("--not-private", "--processes", 1, "--out", tmp_path)
     assert "missing.txt" in tpsl("research", "sweep", "--path", "missing.txt", "--data", "criteo", *options).error()
 
 
@@ -85,12 +85,12 @@ def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: 
 
 def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
     frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
-    assert "--epsilons: takes numbers" in tpsl(*frontier, "--epsilons", "1;2").error()
+    assert "--epsilon" in tpsl(*frontier, "--epsilon", "1;2").error(status=2)
     assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
     described = re.sub(r"[\s│]", "", tpsl("research", "frontier", "--help").stdout)  # names are wrapped, too
     assert ",".join(METHODS) in described
     assert "'magic' is none of laplace, " in tpsl(*frontier, "--methods", "laplace,magic").error()
-    assert "epsilon" in tpsl(*frontier, "--epsilons", "-1").error()
+    assert "epsilon" in tpsl(*frontier, "--epsilon", "-1").error()
     assert "data.path: Field required" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
     assert not list(tmp_path.glob("cells/*.json"))
 
@@ -101,9 +101,9 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     one = configuration(1e-2)
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
-    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilons", 1, "--parts", "private")
+    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilon", 1, "--parts", "private")
     methods = ("--methods", "network,laplace,discrete,gaussian", "--threads", 1)
-    command = ("research", "frontier", *options, *methods, "--workers", 1, "--out", tmp_path)
+    command = ("research", "frontier", *options, *methods, "--processes", 1, "--out", tmp_path)
     content = tpsl(*command, "--json").json()
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
@@ -139,13 +139,13 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
     }
     job = {"data": data, "model": {"bottom": [8], "top": [8]}, "privacy": {"epsilon": 0.3}, "training": {"epochs": 9}}
     (tmp_path / "credit.yaml").write_text(yaml.safe_dump(job))
-    command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilons", 2, "--parts", "private")
+    command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilon", 2, "--parts", "private")
     assert "--not-private" in tpsl(*command, "--out", tmp_path / "out").error()
     options = (
         "--not-private",
         "--methods",
         "network,hand-over,trees,joined-logistic",
-        "--workers",
+        "--processes",
         1,
         "--out",
         tmp_path / "out",

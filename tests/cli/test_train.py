@@ -64,11 +64,11 @@ def test_the_quick_flags_on_synthetic_data_for_people(tpsl: Any, tmp_path: Path)
     for half in ("feature", "label"):
         options += ["--set", f"training.{half}_optimizer={{name: adam, learning_rate: 0.003}}"]
     shown = tpsl("train", "--data", "synthetic", *options, "--out", tmp_path / "run")
-    assert shown.status == 0, shown.stderr
-    lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
-    assert lines["run"] == str(tmp_path / "run")
-    assert lines["guarantee"] == "NOT PRIVATE (ε = ∞)"
-    assert float(shown.stdout.split("test AUC")[1].split()[0]) > 0.6
+    facts = shown.facts()
+    assert facts["run"] == str(tmp_path / "run")
+    assert facts["guarantee"] == "NOT PRIVATE (ε = ∞)"
+    assert float(facts["test AUC"].partition(",")[0]) > 0.6
+    assert facts["see it as a page"] == f"tpsl report {tmp_path / 'run'}"
     assert load_job(tmp_path / "run" / "job.yaml").training.label_optimizer.learning_rate == 0.003
 
 
@@ -112,7 +112,7 @@ def test_the_result_states_the_guarantee_of_the_mechanism(
 def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
-    options = ("--seed", 5, "--set", "privacy.noise_seed=5", "--not-private")
+    options = ("--seed", 5, "--noise-seed", 5, "--not-private")
     for name in ("a", "b"):
         vault = ("--vault", tmp_path / name / "vault")
         seeded = tpsl("train", small_job, *options, *vault, "--out", tmp_path / name / "run", "--json")
@@ -169,7 +169,7 @@ def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> Non
 
 
 def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:
-    options = ["--data", "flights", "--rows", 2000, "--epochs", 1]
+    options = ["--data", "flights", "--rows", 2000, "--epochs", 1, "--method", "network"]
     options += ["--set", "data.layout=natural", "--set", "data.split=chronological"]
     assert tpsl("train", *options, "--out", tmp_path / "run", "--json").json()["mechanism"] == "discrete"
     weights = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").glob("*/*.safetensors")}
@@ -314,7 +314,7 @@ def test_the_auc_of_many_classes_has_an_interval(tpsl: Any, small_job: Path, tmp
         getattr(RunFolder(tmp_path / "run").result(), f"test_auc{end}") for end in ("_low", "", "_high")
     )
     assert 0 < low < value < high < 1
-    assert f"test AUC           {value:.4f}  [{low:.4f}, {high:.4f}]" in shown.stdout
+    assert shown.facts()["test AUC"] == f"{value:.4f}, 95 % interval {low:.4f} to {high:.4f}"
 
 
 def test_an_auc_that_does_not_exist_is_a_dash(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
@@ -323,4 +323,4 @@ def test_an_auc_that_does_not_exist_is_a_dash(tpsl: Any, small_job: Path, tmp_pa
     small_job.write_text(yaml.safe_dump(content))
     shown = tpsl("train", small_job, "--out", tmp_path / "run")
     assert "nan" not in shown.stdout
-    assert "test AUC           –  (it needs test records of two classes)" in shown.stdout
+    assert shown.facts()["test AUC"] == "– (it needs test records of two classes)"

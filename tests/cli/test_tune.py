@@ -47,7 +47,8 @@ def test_tuning_asks_before_it_releases(tpsl: Any, small_job: Path, space: Path,
     assert tpsl("train", small_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
     assert "--compose" in tpsl(*command).error()
     shown = tpsl(*command, "--compose")
-    assert "guarantee             ε = 3 in all (this run's release: ε = 2): one release for all of them" in shown.stdout
+    promised = "ε = 3 in all (this run's release: ε = 2): one release for all of them"
+    assert shown.facts()["guarantee"] == promised
     assert tpsl(*command, "--json").json()["total_epsilon"] == 3.0  # released already: nothing to compose
 
 

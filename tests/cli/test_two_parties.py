@@ -25,7 +25,7 @@ from tpsl.vault.place import vaults_in
 SMALL = {
     "privacy": {"mechanism": "discrete", "epsilon": 1.0},
     "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
-    "training": {"batch_size": 256, "epochs": 2, "checkpoint_every": 5},
+    "training": {"batch_size": 256, "epochs": 2, "checkpoint_every": 5, "patience": 0},
 }
 SYNTHETIC = {"data": {"source": "synthetic", "rows": 4000, "numeric_fields": 3, "categorical_fields": 2}, **SMALL}
 

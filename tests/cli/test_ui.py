@@ -35,7 +35,7 @@ def test_it_serves_until_it_is_told_to_end(
     assert printed["folder"] == "runs" and printed["runs"] == 1
     with urllib.request.urlopen(printed["url"] + "data", timeout=30) as answer:
         (run,) = json.loads(answer.read())["runs"]
-    assert (run["name"], run["state"], run["promise"]["epsilon"]) == ("begun", "unfinished", 2.0)
+    assert (run["name"], run["state"], run["epsilon"]) == ("begun", "unfinished", 2.0)
     ui.signal(number)
     outcome = ui.outcome()
     assert outcome.status == status and json.loads(outcome.stdout) == printed

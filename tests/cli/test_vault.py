@@ -64,7 +64,7 @@ def test_a_release_happens_once(tpsl: Any, vault: Path) -> None:
     assert np.array_equal(noisy(vault), before)
     verified = tpsl("vault", "verify", vault, "--json").json()
     assert "one in a hundred" in verified.pop("cannot_see")[0]
-    assert verified == {"vault": str(vault), "sound": True, "problems": [], "remarks": []}
+    assert verified == {"vault": str(vault), "sound": True, "encrypted": False, "problems": [], "remarks": []}
 
 
 def test_another_release_is_refused_with_the_count_unless_composed(tpsl: Any, vault: Path) -> None:
@@ -168,7 +168,7 @@ def test_records_that_arrive_later_are_released_alone_and_changed_labels_are_a_w
     assert added.json() == {"vault": str(vault), **counts}
     assert "warning: 5 records have another label now than when they were released" in added.stderr
     again = tpsl("vault", "add", vault, more, *COLUMNS)
-    assert again.stdout == f"{vault}: 0 new, {RECORDS + 3} known, 0 with another label\n"
+    assert again.facts() == {"vault": str(vault), "labels": f"0 new, {RECORDS + 3} known before"}
     assert "warning" not in again.stderr
     released = tpsl("vault", "release", vault, *DISCRETE, "--json").json()
     assert (released["released"], released["already_released"]) == (3, RECORDS)
@@ -201,16 +201,16 @@ def test_a_hash_that_was_noted_shows_whether_the_ledger_was_cut(tpsl: Any, vault
     tpsl("vault", "release", vault, *DISCRETE)
     second = tpsl("vault", "ledger", vault, "--json").json()["head"]
     sound = f"{vault}: sound, and "
-    newest = tpsl("vault", "verify", vault, "--head", second)
+    newest = tpsl("vault", "verify", vault, "--hash", second)
     assert newest.stdout == f"{sound}the hash is that of the newest ledger entry\n"
-    earlier = tpsl("vault", "verify", vault, "--head", f" {first.upper()}")
+    earlier = tpsl("vault", "verify", vault, "--hash", f" {first.upper()}")
     assert earlier.stdout == f"{sound}1 ledger entry was added since the hash was noted\n"
-    assert tpsl("vault", "verify", vault, "--head", first, "--json").json()["entries_since_head"] == 1
+    assert tpsl("vault", "verify", vault, "--hash", first, "--json").json()["entries_since_head"] == 1
     for other in (tmp_path / "old copy", vault):
-        found = tpsl("vault", "verify", other, "--head", second if other != vault else "0" * 64)
+        found = tpsl("vault", "verify", other, "--hash", second if other != vault else "0" * 64)
         assert (found.status, found.stdout) == (1, "")
         assert "the ledger was cut or replaced: no entry of it has the hash" in found.stderr
-    assert "64 hexadecimal digits" in tpsl("vault", "verify", vault, "--head", second[:12]).error()
+    assert "64 hexadecimal digits" in tpsl("vault", "verify", vault, "--hash", second[:12]).error()
 
 
 def test_a_clock_that_was_set_back_is_a_remark(tpsl: Any, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,10 +334,32 @@ def test_files_go_in_together_and_a_copy_that_is_older_than_the_witness_is_not_o
     found = tpsl("vault", "add", vault, tmp_path / "late-*.csv", "--processes", 1, *COLUMNS, "--json").json()
     assert (found["new"], found["unchanged"]) == (6, 0)
     witness = tmp_path / "witness"
-    assert tpsl("vault", "witness", vault, witness).stdout == f"{vault}: {witness} is its witness from now on\n"
+    assert tpsl("vault", "witness", vault, witness).stdout == f"{witness} is the witness of {vault} from now on\n"
     head = tpsl("vault", "backup", vault, "--out", tmp_path / "copy", "--json").json()["head"]
     assert witness.read_text() == f"3 {head}\n"
     tpsl("vault", "release", vault, "--epsilon", 1)
     assert "older than its witness" in tpsl("vault", "release", tmp_path / "copy", "--epsilon", 1).error()
     refused = json.loads(tpsl("vault", "verify", tmp_path / "copy", "--json").stdout)
     assert ["older than its witness" in problem for problem in refused["problems"]] == [True]
+
+
+def test_a_name_is_a_vault_of_the_place_unless_a_folder_here_has_it(
+    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TPSL_VAULTS", "vaults")
+    table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
+    assert "there is no vault in vaults: name one" in tpsl("vault", "ledger").error()
+    for name in ("loans", "clicks"):
+        tpsl("vault", "create", f"vaults/{name}", table, *COLUMNS, "--json").json()
+    assert tpsl("vault", "release", "loans", *DISCRETE, "--json").json()["vault"] == "vaults/loans"
+    listed = tpsl("vault", "ledger", "--json").json()["vaults"]
+    assert [(each["vault"], each["released_records"], each["epsilon_per_record"]) for each in listed] == [
+        ("vaults/clicks", 0, 0.0),
+        ("vaults/loans", RECORDS, listed[1]["epsilon_per_record"]),
+    ]
+    assert listed[1]["epsilon_per_record"] == pytest.approx(1.0)
+    shown = [line.split() for line in tpsl("vault", "ledger").stdout.splitlines()]
+    assert ["loans", f"{RECORDS:,}", f"{RECORDS:,}", "ε", "=", "1"] in shown
+    tpsl("vault", "create", "loans", table, *COLUMNS, "--json").json()
+    assert tpsl("vault", "ledger", "loans", "--json").json()["vault"] == "loans"

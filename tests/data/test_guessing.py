@@ -47,6 +47,8 @@ def test_a_column_is_what_nearly_all_of_its_values_are(
         ("x", [""] * ROWS, "no values"),
         ("x", ["CHF"] * ROWS, "one value only"),
         ("x", [f"Person {number}" for number in range(ROWS)], "hardly repeats, as ids do"),
+        ("x", ["12%", "7%"] * 30, "numbers with other signs, as 12%"),
+        ("x", ['"$1,200.50"', "$90", "CHF 5"] * 20, "numbers with other signs, as $1,200.50"),
         ("accountNo", list(range(100, 100 + ROWS)), "differs in every record, as ids do"),
     ],
 )

@@ -5,8 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tpsl.data.guessing import Sample
-from tpsl.data.guessing_roles import guess_ids, guess_label, guess_unit
+from tpsl.data import guessing_roles
+from tpsl.data.guessing import Sample, guess_columns
+from tpsl.data.guessing_roles import guess_label, guess_unit
 from tpsl.tables import DataError
 from tpsl.tables.reading import PLAIN
 
@@ -17,19 +18,25 @@ def sample(name: str = "t.csv", **columns: list[object]) -> Sample:
     return Sample(Path(name), PLAIN, {key: pa.array(values) for key, values in columns.items()}, ROWS)
 
 
+def guess_ids(*samples: Sample) -> list[str]:
+    return guessing_roles.guess_ids(samples, [guess_columns(each) for each in samples])
+
+
 def test_ids_are_the_columns_that_share_their_values_whatever_they_are_called() -> None:
     people = [f"p{number}" for number in range(ROWS)]
     shop = sample(row=list(range(ROWS)), visitor=people, age=[30] * ROWS)
     bank = sample(loan_id=[f"l{number}" for number in range(ROWS)], client=people[::-1])
-    assert guess_ids([shop, bank]) == ["visitor", "client"]
-    assert guess_ids([bank]) == ["loan_id"]
+    assert guess_ids(shop, bank) == ["visitor", "client"]
+    assert guess_ids(bank) == ["loan_id"]
     other = sample(customer=people, row=list(range(ROWS)))
-    assert guess_ids([shop, other, bank]) == ["visitor", "customer", "client"]
+    assert guess_ids(shop, other, bank) == ["visitor", "customer", "client"]
 
 
 def test_a_table_in_which_every_column_repeats_has_no_id() -> None:
-    with pytest.raises(DataError, match=r"no column differs in every record.*'customer_id' repeats a value in 20 rec"):
-        guess_ids([sample(customer_id=[f"c{number // 2}" for number in range(ROWS)], x=["a"] * ROWS)])
+    with pytest.raises(
+        DataError, match=r"no column differs in every record \('customer_id' repeats an earlier value 20 times\)"
+    ):
+        guess_ids(sample(customer_id=[f"c{number // 2}" for number in range(ROWS)], x=["a"] * ROWS))
 
 
 @pytest.mark.parametrize(

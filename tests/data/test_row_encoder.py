@@ -70,6 +70,18 @@ COLUMNS = {
         spaced(ISO_8601 | st.dates().map(str) | st.just("NA")),
         st.tuples(ISO_8601, OFFSETS).map("".join).filter(lambda text: "0002" < text[:4] < "9999"),
     ),
+    "day_first_date": column(
+        MOMENTS,
+        spaced(
+            MOMENTS.map(lambda moment: f"{moment.day}.{moment.month:02}.{moment.year:04}") | ISO_8601 | st.just("NA")
+        ),
+    ),
+    "month_first_date": column(
+        st.dates(),
+        spaced(
+            MOMENTS.map(lambda moment: f"{moment.month}/{moment.day}/{moment.year:04} {moment:%H:%M}") | st.just("NA")
+        ),
+    ),
     "count": column(WHOLE, spaced(WHOLE.map(str) | st.sampled_from(["007", "0xFF", "0xffffffffffffffff", "NA"]))),
     "hexadecimal": column(
         st.sampled_from(["12345678", "abcdef00", "ABCDEF00", " abcdef00 ", "NA"]), st.integers(10**7, 10**8 - 1)

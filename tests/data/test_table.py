@@ -308,7 +308,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     )
     refused("twice.csv", b"id,colour,size,size\n1,red,2,3\n", "there are 2 columns called 'size'")
     refused("ragged.csv", b"id,colour,size\n1,red,2\n2,red\n", "cannot be read")
-    refused("latin.csv", b"id,colour,size\n1,r\xf6t,2\n", "cannot be read")
+    refused(
+        "latin.csv", b"id,colour,size\n1,r\xf6t,2\n", "cannot be read, it is not UTF-8 text; save it as CSV in UTF-8"
+    )
+    refused(
+        "gr\u00f6\u00dfe.csv", "id,colour,gr\u00f6\u00dfe\n".encode("latin-1"), "cannot be read, it is not UTF-8 text"
+    )
+    refused("book.xlsx", b"PK", "the ending of a file tells its kind.*; save it as CSV in UTF-8")
     refused("cut.csv.gz", gzip.compress(b"id,colour,size\n" + b"1,red,2\n" * 5000)[:60], "cannot be read")
 
 
@@ -337,6 +343,43 @@ def test_times_of_any_type_are_ordered_as_times(tmp_path: Path, values: Any) -> 
     pq.write_table(pa.table(content), tmp_path / "feature.parquet")
     side = load_feature_party(config(tmp_path, split="chronological", test_fraction=0.34), "feature")
     assert side.ids.to_pylist() == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(("order", "first"), [("day", ["a", "c", "b"]), ("month", ["c", "a", "b"])])
+def test_dates_are_read_in_the_order_that_the_job_says(tmp_path: Path, order: str, first: list[str]) -> None:
+    dates = ["02/03/2024", "2024-10-01", "1.4.2024 23:00"]
+    write(tmp_path / "feature.csv", {"id": ["a", "b", "c"], "when": dates})
+    write(tmp_path / "label.csv", {"id": ["a", "b", "c"], "when": dates, "label": [0, 1, 0]})
+    shop = TableFile(path=tmp_path / "feature.csv", dates=("when",), time="when", date_order=order)
+    bank = LabelFile(path=tmp_path / "label.csv", time="when", date_order=order)
+    tables = TableData(features=(shop,), label=bank, split="chronological", test_fraction=0.34)
+    assert load(tables).ids.to_pylist() == first
+    assert load_feature_party(tables, "feature").encoder.columns == {"when": f"{order}_first_date"}  # type: ignore[union-attr]
+    with pytest.raises(DataError, match=r"column 'when', row 1: '02/03/2024' cannot be read as a time like the other"):
+        load(tables.model_copy(update={"features": (shop.model_copy(update={"date_order": "year"}),)}))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_values_may_be_separated_in_other_ways(tmp_path: Path, delimiter: str) -> None:
+    mine, decimal = columns(), "," if delimiter == ";" else "."
+    mine["size"] = [None if size is None else size + 0.5 for size in mine["size"]]
+    write(tmp_path / "feature.parquet", mine)
+    expected = load(config(tmp_path)).feature_parties["feature"]
+    rows = zip(mine["id"], mine["colour"], mine["size"], strict=True)
+    lines = [[key, colour or "", "" if size is None else str(size).replace(".", decimal)] for key, colour, size in rows]
+    text = "\n".join(delimiter.join(line) for line in [["id", "colour", "size"], *lines])
+    (tmp_path / "feature.csv").write_text("\ufeff" + text + "\n")
+    found = load(config(tmp_path, feature="feature.csv")).feature_parties["feature"]
+    assert np.array_equal(found.numeric, expected.numeric)
+    assert np.array_equal(found.categorical, expected.categorical)
+
+
+def test_a_decimal_comma_between_quotes_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "feature.csv").write_text('id,colour,size\n001,red,"1,5"\n')
+    with pytest.raises(
+        DataError, match=r"row 1: '1,5' is not a number \(numbers have a decimal point, or a comma where"
+    ):
+        load_feature_party(config(tmp_path, feature="feature.csv"), "feature")
 
 
 @pytest.mark.parametrize("values", [["1", "", "0"], [1, None, 0], [None] * 3], ids=["text", "numbers", "none at all"])

@@ -234,7 +234,7 @@ def companies(
 
 
 def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Companies) -> None:
-    agreed = {"epochs": 30, "checkpoint_every": 10}
+    agreed = {"epochs": 30, "checkpoint_every": 10, "patience": 0}
     label = companies.start("training/label", **agreed)
     feature = companies.start("training/feature", **agreed)
     label.wait_until(lambda: len(label.events("checkpoint")) > 1, "training")
@@ -267,7 +267,7 @@ def test_two_pods_of_one_party_train_together(companies: Companies) -> None:
         assert places == 1
         return changed
 
-    agreed = {"epochs": 10, "checkpoint_every": 50}
+    agreed = {"epochs": 10, "checkpoint_every": 50, "patience": 0}
     label = companies.start_changed("training/label", another_run, **agreed)
     features = [companies.start_changed("training/feature", two_pods, number, **agreed) for number in (0, 1)]
     for pod in features:

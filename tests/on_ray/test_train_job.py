@@ -20,7 +20,7 @@ LIMIT = 240.0
 SMALL: dict[str, Any] = {
     "privacy": {"mechanism": "discrete", "epsilon": 1.0},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 50, "epochs": 4, "checkpoint_every": 10},
+    "training": {"batch_size": 50, "epochs": 4, "checkpoint_every": 10, "patience": 0},
 }
 
 

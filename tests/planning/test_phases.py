@@ -13,7 +13,7 @@ TRUTH |= {"checkpoint": 0.25, "waits": 0.05, "end": 0.2, "each row of the end": 
 
 
 def job(rows: int, epochs: int = 2) -> Job:
-    training = {"batch_size": 10, "epochs": epochs, "checkpoint_every": 12}
+    training = {"batch_size": 10, "epochs": epochs, "checkpoint_every": 12, "patience": 0}
     return make_job({"data": {"source": "synthetic", "rows": rows}, "training": training}, {}, "a test")
 
 

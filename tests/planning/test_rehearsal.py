@@ -18,7 +18,7 @@ from tpsl.training.local import Local
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "rows": 3000, "numeric_fields": 3, "categorical_fields": 2},
     "model": {"embedding_dim": 4, "bottom": [32], "top": [8]},
-    "training": {"batch_size": 100, "epochs": 2, "validation": 0.1},
+    "training": {"batch_size": 100, "epochs": 2, "validation": 0.1, "patience": 0},
 }
 
 

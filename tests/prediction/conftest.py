@@ -62,7 +62,7 @@ def table_job(paths: dict[str, Path], *, label_features: bool = True, **parts: A
         "model": {"embedding_dim": 4, "bottom": [8, 6], "top": [8]},
         **parts,
     }
-    content["training"] = {"batch_size": 64, "epochs": 2, **parts.get("training", {})}
+    content["training"] = {"batch_size": 64, "epochs": 2, "patience": 0, **parts.get("training", {})}
     return make_job(content, {}, "test")
 
 

@@ -28,7 +28,7 @@ def agreed(data: dict[str, Any], model: dict[str, Any] | None = None, **training
         "data": data,
         "privacy": {"epsilon": 4.0},
         "model": {**SMALL, **(model or {})},
-        "training": {"batch_size": 128, "epochs": 2, **training},
+        "training": {"batch_size": 128, "epochs": 2, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from .live_service import Service
 
 if TYPE_CHECKING:
     from tpsl.report.run_view import RunView
@@ -31,3 +33,17 @@ def copied(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
         return tmp_path / name
 
     return copy
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Service]]:
+    """Start `tpsl ui` for a folder, as one party; it ends with the test."""
+    started: list[Service] = []
+
+    def start(folder: Path, party: str = "label") -> Service:
+        started.append(Service(folder, party))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.stop()

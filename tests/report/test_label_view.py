@@ -122,5 +122,5 @@ def test_damage_is_one_sentence_that_names_the_file(
 def test_a_feature_partys_folder_is_not_the_label_partys(copied: Callable[[str], Path]) -> None:
     run = copied("laplace")
     shutil.rmtree(run / "label")
-    with pytest.raises(ValueError, match=r"has no folder of the label party; .* --party: feature$"):
+    with pytest.raises(ValueError, match=r"has no folder of the label party; .* --for: feature$"):
         read_run(run)

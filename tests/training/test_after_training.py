@@ -67,7 +67,7 @@ def job() -> Job:
         "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2},
         "privacy": {"mechanism": "discrete", "epsilon": 1.0},
         "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-        "training": {"batch_size": 80, "epochs": 2, "checkpoint_every": 3, "head": "local"},
+        "training": {"batch_size": 80, "epochs": 2, "checkpoint_every": 3, "head": "local", "patience": 0},
     }
     return make_job(content, {}, "test")
 

@@ -55,7 +55,7 @@ def job(tables: Path, mode: str, privacy: Mapping[str, Any] | None = None, **lab
             "alignment": {"mode": mode},
         },
         "privacy": {"mechanism": "discrete", "epsilon": 1.0, **(privacy or {})},
-        "training": {"batch_size": 32, "epochs": 2},
+        "training": {"batch_size": 32, "epochs": 2, "patience": 0},
     }
     return make_job(content, {}, "test")
 

@@ -68,7 +68,7 @@ def small_job() -> Job:
         },
         "privacy": {"mechanism": "laplace", "epsilon": 1.0},
         "model": {"embedding_dim": 3, "bottom": [6], "top": [5]},
-        "training": {"batch_size": 50, "epochs": 2, "checkpoint_every": 3},
+        "training": {"batch_size": 50, "epochs": 2, "checkpoint_every": 3, "patience": 0},
     }
     return make_job(content, {}, "test")
 
@@ -110,7 +110,7 @@ def noisy_labels(vault: Path) -> bytes:
     """The noisy labels of the training records; asking for them draws nothing in a vault that has them."""
     notices: list[str] = []
     noisy, _ = noisy_labels_for(small_job(), small_data().label_side, vault, notices.append)
-    assert notices == ["0 noisy labels released with laplace (ε = 1), 240 were released before"]
+    assert notices == ["all 240 noisy labels were released before, with laplace (ε = 1)"]
     return b"".join(draw.tobytes() for draw in noisy.draws)
 
 

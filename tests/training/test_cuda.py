@@ -73,7 +73,7 @@ def job(data: dict[str, Any] | None = None, model: dict[str, Any] | None = None,
         "data": data or synthetic,
         "privacy": {"mechanism": "discrete", "epsilon": 2.0},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], **(model or {})},
-        "training": {"batch_size": 64, "epochs": 2, "checkpoint_every": 3, **training},
+        "training": {"batch_size": 64, "epochs": 2, "checkpoint_every": 3, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

@@ -78,7 +78,7 @@ def job() -> Job:
         "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2},
         "privacy": {"mechanism": "discrete", "epsilon": 1.0},
         "model": {"embedding_dim": 4, "bottom": [16], "top": [8]},
-        "training": {"batch_size": 64, "epochs": 10, "checkpoint_every": 3},
+        "training": {"batch_size": 64, "epochs": 10, "checkpoint_every": 3, "patience": 0},
     }
     return make_job(content, {}, "test")
 

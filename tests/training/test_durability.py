@@ -20,7 +20,7 @@ def job() -> Job:
         "data": {"source": "synthetic", "rows": 300, "numeric_fields": 2, "categorical_fields": 2},
         "privacy": {"epsilon": 1.0, "noise_seed": 1},
         "model": {"embedding_dim": 2, "bottom": [4], "top": [4]},
-        "training": {"batch_size": 60, "epochs": 3, "checkpoint_every": 2},
+        "training": {"batch_size": 60, "epochs": 3, "checkpoint_every": 2, "patience": 0},
     }
     return make_job(content, {}, "test")
 

@@ -55,7 +55,14 @@ def job(
         "data": {**SYNTHETIC, **(data or {})},
         "privacy": privacy or {"epsilon": 1.0},
         "model": {**SMALL, **(model or {})},
-        "training": {"batch_size": 256, "epochs": 2, "checkpoint_every": 3, "exchange": exchange, **training},
+        "training": {
+            "batch_size": 256,
+            "epochs": 2,
+            "checkpoint_every": 3,
+            "exchange": exchange,
+            "patience": 0,
+            **training,
+        },
     }
     return make_job(content, {}, "test")
 
@@ -253,12 +260,15 @@ def test_what_was_received_is_checked_when_it_is_read(tmp_path: Path) -> None:
         ({"head": "local"}, "the local head is trained on true labels"),
         ({"labels": "arriving", "order": "arrival", "epochs": 1}, "labels that arrive late"),
         ({"data": {"source": "flights", "layout": "natural"}}, "the label party has features of its own"),
-        ({"method": "auto"}, "method 'auto' may choose a sum over embeddings"),
+        ({"method": "auto", "statistic": {}}, "method 'auto' may choose a sum over embeddings"),
         ({"method": "refit"}, "method 'refit' sums embeddings at the label party"),
     ],
 )
 def test_jobs_that_need_split_training_are_refused(changes: dict[str, Any], reason: str) -> None:
-    content = {"data": {"source": "synthetic"}, **{key: changes[key] for key in ("data", "method") if key in changes}}
+    content = {
+        "data": {"source": "synthetic"},
+        **{key: changes[key] for key in ("data", "method", "statistic") if key in changes},
+    }
     training = {"exchange": "labels", **{key: value for key, value in changes.items() if key not in content}}
     with pytest.raises(JobError, match=f"'labels' is not possible: {reason}.*which needs split training"):
         make_job({**content, "training": training}, {}, "test")

@@ -63,6 +63,7 @@ def agreed(tmp_path: Path) -> Job:
             "order": "blockwise",
             "checkpoint_every": 7,
             "validation": 0.1,
+            "patience": 0,
         },
     }
     return make_job(content, {}, "test")

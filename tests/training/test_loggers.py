@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2, "largest_vocabulary": 8},
     "privacy": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear", "noise_seed": 1},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 50, "epochs": 3, "validation": 0.1},
+    "training": {"batch_size": 50, "epochs": 3, "validation": 0.1, "patience": 0},
 }
 
 

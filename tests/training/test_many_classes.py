@@ -20,7 +20,7 @@ def job(privacy: dict[str, object]) -> Job:
         },
         "privacy": {"epsilon": 1.0, "noise_seed": 1, **privacy},
         "model": {"bottom": [64], "top": [64]},
-        "training": {"epochs": 3, "batch_size": 256, "feature_optimizer": RATE, "label_optimizer": RATE},
+        "training": {"epochs": 3, "batch_size": 256, "feature_optimizer": RATE, "label_optimizer": RATE, "patience": 0},
     }
     return make_job(content, {}, "test")
 

@@ -72,7 +72,29 @@ def test_a_network_gets_a_wide_part_and_averaged_weights_unless_the_job_names_th
 
 
 def test_a_statistic_without_codes_is_for_the_smallest_epsilon() -> None:
-    assert [resolve(job(epsilon), 261_877)[0].method for epsilon in (0.1, 0.5)] == ["statistic", "network"]
+    asked = [job(epsilon, statistic={"share_codes": False}) for epsilon in (0.1, 0.5)]
+    assert [resolve(one, 261_877)[0].method for one in asked] == ["statistic", "network"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wide"),
+    [
+        ({"privacy": {"epsilon": 0.01}}, True),
+        ({"privacy": {"mechanism": "none"}}, True),
+        ({"privacy": {"mechanism": "gaussian", "sigma": 1.0, "delta": 1e-6}}, True),
+        ({"privacy": {"gradients": "none"}, "training": {"head": "local"}}, False),
+        ({"privacy": {"draws": 2}}, True),
+        ({"training": {"labels": "arriving", "order": "arrival"}}, False),
+        ({"training": {"exchange": "labels"}}, True),
+        ({"data": {"source": "own", "parties": ["shop"]}}, False),
+        ({"data": {"task": "delay5"}}, False),
+        ({"model": {"cut": {"label": 4}}}, False),
+    ],
+)
+def test_without_a_section_it_takes_a_network_whatever_the_job_says(changes: dict[str, Any], wide: bool) -> None:
+    found, why = resolve(make_job({"method": "auto"}, changes, "test"), 1000)
+    assert (found.method, found.model.wide, found.training.averaging) == ("network", wide, 0.995)
+    assert why == "method auto takes 'network': the job has no section 'statistic'"
 
 
 def test_with_many_classes_noisy_labels_are_worth_less() -> None:
@@ -84,8 +106,8 @@ def test_with_many_classes_noisy_labels_are_worth_less() -> None:
 
 def test_the_run_keeps_the_job_as_it_was_resolved_and_goes_on_with_it(tmp_path: Path) -> None:
     said: list[str] = []
-    asked = job(0.5, privacy={"noise_seed": 1})
-    first = train(asked, tmp_path / "run", watching=Watching(notice=said.append))
+    asked = job(0.5, privacy={"noise_seed": 1}, statistic={"share_codes": False})
+    first = train(asked, tmp_path / "run", watching=Watching(reason=said.append))
     assert sum(text.startswith("method auto takes 'statistic'") for text in said) == 1
     assert RunFolder(tmp_path / "run").job() == resolve(asked, 480)[0]
     assert train(asked, tmp_path / "run").as_dict() == first.as_dict()

@@ -248,7 +248,7 @@ def three_parties(folder: Path, epochs: int, **training: int) -> Job:
             ],
             "label": {"path": str(folder / "label.csv"), "categorical": ["carrier"]},
         },
-        "training": {"batch_size": 20, "epochs": epochs, "checkpoint_every": 5, **training},
+        "training": {"batch_size": 20, "epochs": epochs, "checkpoint_every": 5, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 
@@ -388,6 +388,7 @@ def test_a_network_that_breaks_changes_nothing(
             "micro_batches": 2,
             "staleness": 1,
             "wire": "int8",
+            "patience": 0,
         },
     }
     silence = 2.0

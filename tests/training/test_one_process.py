@@ -43,7 +43,7 @@ def job(privacy: dict[str, Any], *, data: dict[str, Any] | None = None, **traini
         "data": data or SYNTHETIC,
         "privacy": privacy,
         "model": SMALL,
-        "training": {"batch_size": 128, "epochs": 1, "checkpoint_every": 7, **training},
+        "training": {"batch_size": 128, "epochs": 1, "checkpoint_every": 7, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

@@ -92,7 +92,7 @@ def job(**data: Any) -> Job:
         "data": {"source": "own", "parties": ["camera"], "classes": CLASSES, **data},
         "privacy": {"mechanism": "discrete", "epsilon": 3.0},
         "model": {"cut": {"camera": 5, "label": 4}},
-        "training": {"epochs": 4, "batch_size": 64, "head": "local"},
+        "training": {"epochs": 4, "batch_size": 64, "head": "local", "patience": 0},
     }
     return make_job(content, {}, "test")
 

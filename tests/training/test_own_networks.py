@@ -70,6 +70,7 @@ def own_job(**training: Any) -> Job:
         "model": {"cut": 6},
         "training": {
             "epochs": 2,
+            "patience": 0,
             "batch_size": 100,
             "checkpoint_every": 3,
             "loss": "smoothed in runs",

@@ -40,7 +40,7 @@ def job(optimizer: str, updates: str) -> Job:
         "data": {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 4, "signal": 3.0},
         "privacy": {"mechanism": "discrete", "epsilon": 4.0},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], "embedding_updates": updates},
-        "training": {"batch_size": 64, "epochs": 3, "checkpoint_every": 7},
+        "training": {"batch_size": 64, "epochs": 3, "checkpoint_every": 7, "patience": 0},
     }
     names = {"feature_optimizer": {"name": optimizer}, "label_optimizer": {"name": optimizer}}
     return make_job({**content, "training": {**content["training"], **names}}, {}, "test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("tpsl.training.progress_file.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("tpsl.training.progress_file.time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 def test_it_says_how_fast_the_party_is_and_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def job(members: int = 1, **training: Any) -> Job:
         "data": {"source": "synthetic", "rows": 500, "numeric_fields": 3, "categorical_fields": 2},
         "privacy": {"mechanism": "discrete", "epsilon": 1.0},
         "model": {"embedding_dim": 4, "bottom": [16, WIDTH], "top": [8], "members": members},
-        "training": {"batch_size": 80, "epochs": 2, "checkpoint_every": 3, **training},
+        "training": {"batch_size": 80, "epochs": 2, "checkpoint_every": 3, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

@@ -12,7 +12,9 @@ from tpsl.workers import Workers
 
 
 def schedule(rows: int = 1000, test_rows: int = 20_000, **training: Any) -> Schedule:
-    job = make_job({"data": {"source": "synthetic"}, "training": {"batch_size": 96, **training}}, {}, "test")
+    job = make_job(
+        {"data": {"source": "synthetic"}, "training": {"batch_size": 96, "patience": 0, **training}}, {}, "test"
+    )
     return Schedule(job, np.arange(rows), np.arange(rows, rows + test_rows))
 
 
@@ -73,7 +75,7 @@ def test_held_out_trained_and_statistic_share_the_training_records(share: float,
     job = make_job(
         {
             "data": {"source": "synthetic"},
-            "training": {"batch_size": 96, "validation": validation},
+            "training": {"batch_size": 96, "validation": validation, "patience": 0},
             "statistic": {"share": share},
         },
         {},

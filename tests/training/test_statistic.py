@@ -41,7 +41,7 @@ def job(share: float = 1.0, codes: bool = True, epsilon: float = 2.0, **changes:
         "data": DATA,
         "privacy": {"epsilon": epsilon, "noise_seed": 1},
         "model": {"embedding_dim": 4, "bottom": [16, WIDTH], "top": [8]},
-        "training": {"batch_size": 128, "epochs": 2, "checkpoint_every": 4, "validation": 0.1},
+        "training": {"batch_size": 128, "epochs": 2, "checkpoint_every": 4, "validation": 0.1, "patience": 0},
         "statistic": {"share": share, "share_codes": codes},
     }
     return make_job(content, changes, "test")

@@ -14,7 +14,7 @@ MODEL = {"embedding_dim": 2, "bottom": [4], "top": [4]}
 
 
 def job_of(privacy: dict[str, Any] | None = None, **training: Any) -> Job:
-    settings = {"batch_size": 64, "epochs": 2, **training}
+    settings = {"batch_size": 64, "epochs": 2, "patience": 0, **training}
     content = {"data": DATA, "privacy": privacy or {"epsilon": 1.0}, "model": MODEL, "training": settings}
     return make_job(content, {}, "test")
 

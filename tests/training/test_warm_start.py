@@ -74,7 +74,7 @@ def job(
         "data": data,
         "privacy": privacy or {"epsilon": 1.0},
         "model": {"embedding_dim": 4, "bottom": [8, 4], "top": [4], **(model or {})},
-        "training": {"batch_size": 32, "epochs": 1, "checkpoint_every": 3, **training},
+        "training": {"batch_size": 32, "epochs": 1, "checkpoint_every": 3, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

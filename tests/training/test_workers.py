@@ -24,7 +24,7 @@ from tpsl.workers import ALONE, Workers
 InWorkers = Callable[..., list[Any]]
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 4, "signal": 2.0}
-PLAIN = {"batch_size": 128, "epochs": 2, "checkpoint_every": 4, "validation": 0.1, "averaging": 0.5}
+PLAIN = {"batch_size": 128, "epochs": 2, "checkpoint_every": 4, "validation": 0.1, "averaging": 0.5, "patience": 0}
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"training": PLAIN},

@@ -211,7 +211,14 @@ def three_parties(folder: Path) -> Job:
         },
         "privacy": {"mechanism": "laplace", "epsilon": 1.0, "noise_seed": 3},
         "model": {"embedding_dim": 3, "bottom": [6], "top": [5], "wide": True, "embedding_updates": "lazy"},
-        "training": {"batch_size": 40, "epochs": 2, "checkpoint_every": 4, "staleness": 1, "validation": 0.1},
+        "training": {
+            "batch_size": 40,
+            "epochs": 2,
+            "checkpoint_every": 4,
+            "staleness": 1,
+            "validation": 0.1,
+            "patience": 0,
+        },
     }
     return make_job(content, {}, "test")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates, is_kept_secret, peer_name
+from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates, peer_name
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)
 
@@ -238,25 +237,6 @@ def test_a_damaged_folder_is_refused_with_the_reason(
     with pytest.raises(ValueError, match=sentence) as failure:
         Certificates.load(bank)
     assert "\n" not in str(failure.value)
-
-
-@pytest.mark.parametrize(
-    ("owner", "mode", "kept"),
-    [
-        (ME := 10001, 0o600, True),
-        (ME, 0o400, True),
-        (ME, 0o640, False),
-        (0, 0o440, True),  # a Secret that Kubernetes mounts for a user who is not root, with `fsGroup`
-        (0, 0o640, True),
-        (0, 0o460, False),
-        (0, 0o444, False),
-        (ME + 1, 0o640, False),
-    ],
-)
-def test_a_key_is_its_owners_or_what_root_gives_to_the_readers_group(owner: int, mode: int, kept: bool) -> None:
-    status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, ME, 0, 0, 0, 0))
-    assert is_kept_secret(status, ME) == kept
-    assert not is_kept_secret(os.stat_result((0o100440, 0, 0, 1, 0, 0, 0, 0, 0, 0)), 0), "root is no exception"
 
 
 def test_a_certificate_of_another_day_is_refused_with_the_date(made: Path) -> None:

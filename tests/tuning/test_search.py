@@ -278,7 +278,7 @@ def test_several_workers_share_a_vault_and_find_the_same(tuned: tuple[Path, Tune
 
 
 def test_a_job_without_a_hold_out_gets_one(data: Dataset, tmp_path: Path) -> None:
-    job = make_job(base_job().model_dump(mode="json", exclude_none=True), {"training": {"validation": 0.0}}, "test")
+    job = make_job(base_job().content(), {"training": {"validation": 0.0}}, "test")
     result = tune(job, [configuration(1e-2)], tmp_path, data=data)
     assert result.job.training.validation == 0.1
     assert result.candidates[0].configuration == "the job as it is"

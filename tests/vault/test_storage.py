@@ -115,7 +115,7 @@ def test_an_interrupted_creation_is_taken_over(folder: Path, fork: Callable[...,
 
 
 def test_a_busy_vault_is_told(vault: Vault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpsl.vault.storage._WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("tpsl.vault.database._WAIT_SECONDS", 0.1)
     with Vault.open(folder) as second, closing(sqlite3.connect(folder / "vault.sqlite")) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(VaultBusy, match="is busy: another process is writing"):

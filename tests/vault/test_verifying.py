@@ -173,7 +173,10 @@ CHANGES = {
     "index gone": (sql("DELETE FROM id_index"), "index of the record ids"),
     "index entry gone": (sql("UPDATE id_index SET entries = substr(entries, 9)"), "index of the record ids"),
     "index entry changed": (
-        sql("UPDATE id_index SET entries = CAST(substr(entries, 1, 16) || x'01' || substr(entries, 18) AS BLOB)"),
+        sql(
+            "UPDATE id_index SET entries = CAST(substr(entries, 1, 16) || "
+            "iif(substr(entries, 17, 1) = x'01', x'02', x'01') || substr(entries, 18) AS BLOB)"
+        ),
         "index of the record ids",
     ),
     "index entry cut": (sql("UPDATE id_index SET entries = substr(entries, 2)"), "index of the record ids"),

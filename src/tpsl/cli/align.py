@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, from_here, notice, progress_bar, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
@@ -122,7 +123,7 @@ def _watched(side: Side, log_json: bool) -> Iterator[Watching]:
         yield Watching(live, live.progress, live.notice, live.watch)
 
 
-def _for_people(*found: Aligned) -> Iterator[str]:
+def _for_people(*found: Aligned) -> Iterator[RenderableType]:
     for each in found:
         alignment = each.result.alignment
         some_are_known = alignment.mode == "label-only" and alignment.matched is not None
@@ -134,12 +135,14 @@ def _for_people(*found: Aligned) -> Iterator[str]:
             for name in counts
             if counts[name]
         ]
-        rows = {
-            "alignment": each.folder,
+        facts: Facts = {
+            "alignment": from_here(each.folder),
             "records": records,
             "own rows": f"{alignment.source.rows:,}" + (f", {', '.join(left_out)}" if left_out else ""),
             "digest": alignment.digest[:16],
             "traffic": f"{each.result.bytes_sent:,} bytes sent, {each.result.bytes_received:,} received",
         }
-        yield from (f"{name:<18} {value}" for name, value in rows.items())
-        yield from (f"{'learned':<18} {sentence}" for sentence in each.learned)
+        for sentence in each.learned:
+            who, _, what = sentence.partition(": ")
+            facts[f"learned by {who}"] = what
+        yield from Report("Found the common records", facts)

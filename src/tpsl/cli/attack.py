@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunArgument, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def attack(
     run: RunArgument,
     which: Annotated[
-        list[str] | None, typer.Option("--attack", help="Run only this attack; can be given more than once.")
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Run only this attack; may be repeated.", show_default=False),
     ] = None,
     skip: Annotated[int, typer.Option(min=0, help="Leave the first n steps out of the AUCs.")] = 0,
     threads: Annotated[
@@ -33,7 +34,7 @@ def attack(
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the ceiling of its own attacker: what
     ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and best
-    prediction from features together, estimated on these records; for 'no_transcript', that of the prediction alone.
+    prediction from features together, estimated on these records; for 'no transcript', that of the prediction alone.
     What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
     import torch
@@ -55,12 +56,18 @@ def attack(
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
     labels = load_label_party(job.data, source=source).labels
     with progress_bar("attacking") as progress:
-        report = run_attacks(run, labels, which=which or None, skip=skip, progress=progress)
+        report = run_attacks(
+            run, labels, which=[name.replace(" ", "_") for name in which or ()] or None, skip=skip, progress=progress
+        )
     keep_finding(run, "attacks", report.as_dict())
     named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
     slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
-    summary = f"{run}: {named}, ε = {rounded_up(report.epsilon, 6)}{slack}"
-    answer(json, {"run": str(run), **report.as_dict()}, [summary, _table(report)])
+    report_of = Report(
+        "Attacked: AUC 0.5 is guessing, 1 is complete recovery",
+        {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"},
+    )
+    steps = Report("", next_steps={"see it as a page": f"tpsl report {run}"})
+    answer(json, {"run": str(run), **report.as_dict()}, [*report_of, _table(report), *steps])
     for line in () if json else _explanations(report):
         notice(line)
 
@@ -78,7 +85,7 @@ def _table(report: AttackReport) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for result in report.attacks:
         table.add_row(
-            result.name,
+            _spoken(result.name),
             result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
             "–" if result.closed_form is None else f"{result.closed_form:.4f}",
@@ -100,16 +107,21 @@ def _explanations(report: AttackReport) -> Iterator[str]:
     if report.predicted_from:
         yield (
             "Ceiling ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "
-            "this is the AUC of noisy label and best prediction from features together (no_transcript: of the "
+            "this is the AUC of noisy label and best prediction from features together (no transcript: of the "
             f"prediction alone), estimated with true labels from {' and '.join(report.predicted_from)}."
         )
     for result in report.attacks:
+        name = _spoken(result.name)
         if result.above_ceiling and result.ceiling_is_estimated:
-            yield f"{result.name} predicts better from features than that estimate: take its AUC for the ceiling."
+            yield f"{name} predicts better from features than that estimate: take its AUC for the ceiling."
         elif result.above_ceiling:
-            yield f"{result.name} is above what ε allows by more than chance: run tpsl audit, this may be a bug."
+            yield f"{name} is above what ε allows by more than chance: run tpsl audit, this may be a bug."
     if not report.steps:
         yield "No gradients were sent, so no other attack exists."
         return
     for name, reason in report.not_run.items():
-        yield f"{name}: not run, it {reason}"
+        yield f"{_spoken(name)}: not run, it {reason}"
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, complain, notice, progress_bar
+from tpsl.cli.console import JsonFlag, Report, answer, complain, notice, progress_bar
 from tpsl.cli.settings import JOB_FLAGS, LIMIT_FLAGS, LocalsOption, Settings, settings_command
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from tpsl import audit as audits
     from tpsl.training.job import Job
     from tpsl.vault import ReleasePolicy
 
+_PARTS = ("canaries", "releases", "statistic", "replay", "vault")
 COMMAND = settings_command(**JOB_FLAGS, **LIMIT_FLAGS, threads="local.threads")
 
 
@@ -30,8 +32,11 @@ def audit(
         Path | None, typer.Argument(help="Job file or run folder. Without one, the options make a job.")
     ] = None,
     only: Annotated[
-        str, typer.Option(help="Leave the other parts out: some of canaries,releases,statistic,replay,vault.")
-    ] = "canaries,releases,statistic,replay,vault",
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help=f"Only this part, of {', '.join(_PARTS)}; may be repeated.", show_default=False
+        ),
+    ] = None,
     canaries: Annotated[int, typer.Option(min=1, help="Records that get fair-coin labels.")] = 20_000,
     confidence: Annotated[
         float, typer.Option(help="Confidence of the lower bound that is shown. Accusations are surer than this.")
@@ -63,7 +68,7 @@ def audit(
         found = auditing.examine(
             parties.job,
             out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
-            only=cast("list[audits.Part]", [part.strip() for part in only.split(",")]),
+            only=cast("list[audits.Part]", only or list(_PARTS)),
             run=run,
             canaries=canaries,
             confidence=confidence,
@@ -102,10 +107,11 @@ def _keep(run: Path, found: audits.Examination) -> None:
     keep_finding(run, "examination", summary)
 
 
-def _verdicts(found: audits.Examination) -> Iterator[str | Table]:
+def _verdicts(found: audits.Examination) -> Iterator[str | Table | Text]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    yield from Report("Audited: nothing contradicts ε" if found.passed else "Audited: the job does NOT keep its ε")
     if found.canaries is not None:
         bound = f"audited ε ≥ {found.canaries.lower_bound:.4f} at {100 * found.canaries.confidence:g} % confidence"
         yield f"claimed ε = {found.canaries.claimed:.6g}, {bound}"

@@ -48,9 +48,19 @@ RunsArgument = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
+def from_here(path: str | Path) -> Path:
+    """Return a path as a user would write it: relative to the current folder if it lies in it."""
+    here, absolute = Path.cwd(), Path(path).absolute()
+    return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+
+
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
+
+
+Facts = dict[str, str | Path]
+"""What a report states, each fact by its name."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +172,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
         _TimeLeft(),
         console=stderr,
         transient=True,
+        disable=not stderr.is_terminal,  # a log gets no empty lines of it
     ) as bar:
         task = bar.add_task(title, total=None, note="")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, progress_bar
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, progress_bar
 from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import as_yaml, write_atomically
 
@@ -115,6 +115,12 @@ def _write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Ma
     job = out / "job.yaml"
     content = {"data": data, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
     write_atomically(job, as_yaml(content).encode())
-    lines = [*map(str, [*files, job]), *(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items())]
+    rows: Facts = {"job": job, **{f"data of {file.stem}": file for file in files}}
+    rows |= {_spoken(name): f"{value:,}" if isinstance(value, int) else f"{value:.4f}" for name, value in facts.items()}
+    steps = {"look at them": f"tpsl data check {job}", "train on them": f"tpsl train {job}"}
     found = {"files": [str(file) for file in files], "job": str(job), **facts}
-    answer(json, found, [*lines, f"train on them with: tpsl train {job}"])
+    answer(json, found, Report("Wrote the data of each party, and their job", rows, steps))
+
+
+def _spoken(name: str) -> str:
+    return name.replace("bayes", "best possible").replace("auc", "AUC").replace("_", " ")

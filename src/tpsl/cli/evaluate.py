@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunArgument, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar
 from tpsl.cli.settings import LOCAL, RELEASE_FLAGS, LocalOption, Settings, settings_command
 
 if TYPE_CHECKING:
@@ -70,13 +69,18 @@ def evaluate(
     file = out or run / SHARED_METRICS
     write_atomically(file, found.to_json())
     spent = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
-    answer(json, {"file": str(file), **spent, **found.as_dict()}, [*_lines(found, total), f"to hand over: {file}"])
+    answer(json, {"file": str(file), **spent, **found.as_dict()}, _report(found, total, file))
 
 
-def _lines(found: SharedEvaluation, total: LedgerTotal) -> Iterator[str]:
+def _report(found: SharedEvaluation, total: LedgerTotal, file: Path) -> Report:
     from tpsl.report.words import estimate_texts, spent_text
 
-    yield f"{found.records:,} {found.of}, {found.mechanism}"
-    yield from (f"{name:<26} {text}" for name, text in estimate_texts(found.metrics).items())
     spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
-    yield f"{'the people in them' if total.of_people else found.of:<26} have spent {spent} in all"
+    return Report(
+        f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}",
+        {
+            **estimate_texts(found.metrics),
+            "guarantee": f"{'the people in them' if total.of_people else found.of} have spent {spent} in all",
+            "to hand over": file,
+        },
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, ModelArgument, answer, notice, warn
+from tpsl.cli.console import JsonFlag, ModelArgument, Report, answer, notice, warn
 
 
 def export(
@@ -40,8 +40,7 @@ def export(
     for file, state in card["files"].items():
         if state != "written":
             warn(f"{folder / file}: {state}")
-    lines = [
-        f"{card['title']}: {folder}",
-        *(f"  {file}" for file, state in card["files"].items() if state == "written"),
-    ]
-    answer(json, {"folder": str(folder), "card": card}, lines)
+    written = ", ".join(file for file, state in card["files"].items() if state == "written")
+    steps = {"try it": f"python {folder / 'predict.py'} --help"} if "predict.py" in written else {}
+    report = Report(f"Exported the half of {party}", {"folder": folder, "files": written}, steps)
+    answer(json, {"folder": str(folder), "card": card}, report)

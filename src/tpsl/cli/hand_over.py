@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice, progress_bar, warn
 from tpsl.cli.settings import LIMIT_FLAGS, Settings, settings_command
+from tpsl.cli.vault_options import VaultArgument
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from tpsl.vault import ReleaseReport, Vault
 
-COMMAND = settings_command(
-    *("privacy", "local"),
-    **{"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", **LIMIT_FLAGS, "compose": "local.compose"},
-)
+_FLAGS = {"mechanism": "privacy.mechanism", "epsilon": "privacy.epsilon", "noise_seed": "privacy.noise_seed"}
+COMMAND = with_verbose(settings_command("privacy", "local", **_FLAGS, **LIMIT_FLAGS, compose="local.compose"))
 """What a command takes that releases the labels of a vault."""
 
 
-def release_all(vault: Vault, settings: Settings, ids: Sequence[str] | None = None) -> ReleaseReport:
+def release_all(vault: Vault, context: typer.Context, ids: Sequence[str] | None = None) -> ReleaseReport:
     """Draw the noisy label of every record, or of `ids`, that has none yet, as the settings say and permit it."""
+    settings = Settings.of(context)
     privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
+    if reason := privacy.reason(vault.classes):
+        reasons(context, notice)(reason)
     with progress_bar("releasing") as progress:
         return vault.release(
             privacy.build(vault.classes),
@@ -37,7 +40,7 @@ def release_all(vault: Vault, settings: Settings, ids: Sequence[str] | None = No
 
 def hand_over(
     context: typer.Context,
-    vault: Annotated[Path, typer.Argument(help="The vault's folder.")],
+    vault: VaultArgument,
     out: Annotated[Path, typer.Option(help="Folder for the labels (Parquet) and their card (JSON).")],
     certs: Annotated[
         Path | None, typer.Option(help="The label party's certificate folder; its key signs the card.")
@@ -69,7 +72,7 @@ def hand_over(
 
     ids = None if records is None else ids_of_table(location_of(records), id)
     with Vault.open(vault) as opened:
-        report = release_all(opened, Settings.of(context), ids)
+        report = release_all(opened, context, ids)
         card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids, label)
     if ids is None:
         notice("the file names every released record of the vault; --records FILE leaves out all that are not in FILE")
@@ -80,5 +83,7 @@ def hand_over(
     notice(f"{report.released:,} were released now, {report.already_released:,} were before")
     files = {"labels": str(out / LABELS), "card": str(out / CARD)}
     spent = spent_text(card.spent.epsilon, card.spent.delta)
-    handed = f"{card.records:,} noisy labels, {card.mechanism}; largest total of any record: {spent}"
-    answer(json, {"vault": str(vault), **files, "content": card.content()}, [f"{out}: {handed}"])
+    facts: Facts = {"folder": out, "labels": f"{card.records:,} noisy labels, {card.mechanism}"}
+    facts["guarantee"] = f"largest total of any record: {spent}"
+    steps = {"feature party": f"tpsl learn job.yaml --labels {out}" + (" --ca ca.pem" if certs else "")}
+    answer(json, {"vault": str(vault), **files, "content": card.content()}, Report("To hand over", facts, steps))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar
 from tpsl.cli.shared_options import with_options
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpsl.data.drafting import FileDraft, TablesDraft, Wishes
     from tpsl.data.guessing import Sample
 
+LABEL = "label"
 _GIVEN = "what is said of columns"
 
 
@@ -84,22 +85,24 @@ def init(
     given = context.meta[_GIVEN]
     wishes, epsilon, other = _wishes(given), given["epsilon"], read_part(part)
     draft = draft_tables(*here, wishes)
+    if epsilon is not None and draft.label is None:
+        raise ValueError("--epsilon: how private labels are is for the label party to say, in its own `tpsl init`")
+    require_new(JobDraft(draft, epsilon, other).texts(out))
     if not json:
         answer(False, {}, _guesses(draft))
     if on_terminal() and not (yes or json):
         wishes = ask_for_wishes(draft, wishes, lambda changed: draft_tables(*here, changed))
-        epsilon = ask_for_epsilon() if epsilon is None and "privacy" not in other else epsilon
+        epsilon = ask_for_epsilon() if epsilon is None and draft.label is not None else epsilon
         draft = draft_tables(*here, wishes)
     job, report = _checked(JobDraft(draft, epsilon, other))
     texts = job.texts(out)
-    require_new(texts)
     make_private_folder(out.absolute())
     for path, text in texts.items():
         write_atomically(path, text.encode())
     for sentence in _notes(draft, wishes):
         notice(sentence)
     found = {"files": [str(path) for path in texts], **_as_dict(draft, report)}
-    answer(json, found, [*_findings(report), *_next_steps(job, out)])
+    answer(json, found, [*_findings(report), *_written(job, list(texts), report)])
     if not report.passed:
         raise typer.Exit(1)
 
@@ -153,7 +156,7 @@ def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
         if not common:
             ids = {file.party: file for file in job.tables.files}
             raise ValueError(
-                f"{_id_example(ids[party])} and {_id_example(ids['label'])} have no value in common: ids must be "
+                f"{_id_example(ids[party])} and {_id_example(ids[LABEL])} have no value in common: ids must be "
                 "written in the same way in both tables; --id names other columns"
             )
     if not report.common_ids:
@@ -234,40 +237,51 @@ def _findings(report: DataReport) -> Iterator[str]:
         yield f"{finding.level}: {finding.text}"
 
 
-def _next_steps(job: JobDraft, folder: Path) -> Iterator[str]:
-    """Yield what was written, and what to do with it."""
-    for path in job.texts(folder):
-        yield f"wrote {path}"
+def _written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
+    """Return what was written, and what to do with it."""
+    names = [str(file) for file in files]
+    headline = f"Wrote {', '.join(names[:-1])} and {names[-1]}"
     if not job.is_complete:
-        (part, *_) = job.texts(folder)
-        mine, theirs = ("features", "labels") if job.tables.label is None else ("labels", "features")
-        yield f"send {part} to the other side: it holds the names of your columns" + (
-            " and labels, no counts" if mine == "labels" else ""
-        )
-        yield f"there: tpsl init --{theirs} TABLE --with {part.name}, which writes job.yaml for both sides"
-        return
-    name = folder / "job.yaml"
-    here = {file.party for file in job.tables.files}
-    if "label" in here and len(here) > 1:
-        yield "next, both parties in one process:"
-        yield from (f"  {command}" for command in _together(job, name))
-    yield "between two organisations, each with its own table:"
-    yield from (f"  {command}" for command in _apart(job, name))
-
-
-def _together(job: JobDraft, name: Path) -> Iterator[str]:
+        return Report(headline, _what_the_other_side_needs(job, files[0]))
+    if not report.passed:
+        return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl data check {files[0]}"})
+    facts = {"the job": "names columns and classes, no contents: show it to the other side, and edit it as you like"}
+    parties = [file.party for file in job.tables.files]
     if job.aligned:
-        yield f"tpsl align {name} --together"
-    yield f"tpsl train {name} --record-transcript --out runs/first"
-    yield "tpsl attack runs/first"
-    yield "tpsl report runs/first"
+        facts["records"] = "the parties' ids differ; training takes the common ones, and all parties learn which"
+    if LABEL in parties and len(parties) > 1:
+        return Report(headline, facts, _together(job, files[0]) | _apart(job, files[0], parties))
+    facts["ids"] = "must be the same at both sides; if some differ, add `alignment: {mode: both}` under data"
+    return Report(headline, facts, _apart(job, files[0], parties))
 
 
-def _apart(job: JobDraft, name: Path) -> Iterator[str]:
-    yield f"tpsl certs {name}" + ("" if name.parent == Path() else f" --out {name.parent / 'certs'}")
-    parties = sorted((file.party for file in job.tables.files), key=lambda party: party != "label")
-    if job.aligned:
-        yield from (f"tpsl align {name} --local {name.with_name(party + '.yaml')}" for party in parties)
-    for party in parties:
-        command = "label serve" if party == "label" else "feature join"
-        yield f"tpsl {command} {name} --local {name.with_name(party + '.yaml')}"
+def _what_the_other_side_needs(job: JobDraft, part: Path) -> dict[str, str]:
+    has_labels = job.tables.label is not None
+    told = "of your columns and of the labels, no counts" if has_labels else "of your columns, no contents"
+    theirs = "--features" if has_labels else "--labels"
+    return {
+        "send": f"{part} to the other side; it holds the names {told}",
+        "there": f"tpsl init {theirs} TABLE --with {part.name} writes job.yaml, which both sides need",
+    }
+
+
+def _together(job: JobDraft, name: Path) -> dict[str, str]:
+    """Return the commands with which one process is all parties."""
+    align = {"find common records": f"tpsl align {name} --together"} if job.aligned else {}
+    return align | {
+        "train, in one process": f"tpsl train {name} --record-transcript --out runs/first",
+        "attack it yourself": "tpsl attack runs/first",
+        "make the page": "tpsl report runs/first",
+    }
+
+
+def _apart(job: JobDraft, name: Path, parties: Sequence[str]) -> dict[str, str]:
+    """Return the commands of parties that are programs of their own."""
+    certificates = f"tpsl certs {name}" + ("" if name.parent == Path() else f" --out {name.parent / 'certs'}")
+    found = {"two parties: first": certificates}
+    for party in sorted(parties, key=lambda party: party != LABEL):
+        local = f"{name} --local {name.with_name(party + '.yaml')}"
+        command = "label serve" if party == LABEL else "feature join"
+        found |= {f"{party} party: align": f"tpsl align {local}"} if job.aligned else {}
+        found[f"{party} party: train"] = f"tpsl {command} {local}"
+    return found

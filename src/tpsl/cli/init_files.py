@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -89,39 +89,51 @@ def _scalar(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class JobDraft:
-    """A job, or the part of one that one side can write, as long as it is not sure.
+class OtherSide:
+    """What the other side has sent: how it describes its table, and the ε, where it is the label party."""
 
-    `other` is the part that the other side has sent. Without an ε of one's own it is the other side's.
+    data: Mapping[str, Any] = field(default_factory=dict)
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class JobDraft:
+    """A job, or the part of one that one side can write, before it is agreed on.
+
+    Of the other side's part only the description of its table is taken, and the label party's ε: whatever else it says
+    of privacy has no effect.
     """
 
     tables: TablesDraft
     epsilon: float | None
-    other: Mapping[str, Any]
+    other: OtherSide
     aligned: bool = False
 
     @property
     def is_complete(self) -> bool:
         """Whether the tables of all parties are described."""
-        return all(key in self.content(None)["data"] for key in ("features", LABEL))
+        return all(key in self._data(None) for key in ("features", LABEL))
 
     @property
     def agreed_epsilon(self) -> float:
-        """The ε that the job asks for."""
-        return float(self.content(None)["privacy"]["epsilon"])
+        """The ε that the job asks for, as the label party says; 1 if it says nothing."""
+        said = self.other.epsilon if self.tables.label is None else self.epsilon
+        return 1.0 if said is None else float(said)
 
     def content(self, folder: Path | None) -> dict[str, Any]:
         """Return what stands in the job, in this folder; without one, as the other side may see it."""
-        data = {**self.other.get("data", {}), **self.tables.as_dict(folder)}
-        if self.aligned:
-            data["alignment"] = {"mode": "both"}
-        known = ("source", "features", LABEL, "classes", "class_values", "split", "alignment")
-        ordered = {key: data[key] for key in sorted(data, key=lambda key: known.index(key) if key in known else 99)}
-        privacy = {"epsilon": 1.0, **self.other.get("privacy", {})}
-        if self.epsilon is not None:
-            privacy["epsilon"] = self.epsilon
-        training = {**_training(min(file.sample.rows for file in self.tables.files)), **self.other.get("training", {})}
-        return {**self.other, "data": ordered, "privacy": privacy, **({"training": training} if training else {})}
+        parts = {
+            "data": self._data(folder),
+            "privacy": {"epsilon": self.agreed_epsilon} if self.is_complete or self.tables.label else {},
+            "training": _training(min(file.sample.rows for file in self.tables.files)),
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    def _data(self, folder: Path | None) -> dict[str, Any]:
+        data = {**self.other.data, **self.tables.as_dict(folder)}
+        data |= {"alignment": {"mode": "both"}} if self.aligned else {}
+        first = [key for key in ("source", "features", LABEL) if key in data]
+        return {key: data[key] for key in dict.fromkeys([*first, *data])}
 
     def job(self) -> Job:
         """Return the job, to be looked at from here; one that cannot be is an error."""
@@ -150,22 +162,23 @@ def _training(rows: int) -> dict[str, Any]:
     return {"batch_size": max(_SMALLEST_BATCH, 2 ** round(math.log2(rows / _STEPS_AN_EPOCH)))}
 
 
-def read_part(path: Path | None) -> dict[str, Any]:
-    """Return the part of a job that the other side has sent; nothing if there is none.
+def read_part(path: Path | None) -> OtherSide:
+    """Return what the other side has sent; nothing if there is none.
 
     Of its paths only the names are taken: they are not to be looked for here.
     """
     if path is None:
-        return {}
-    found = read_yaml(path, ValueError)
-    if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
+        return OtherSide()
+    content = read_yaml(path, ValueError)
+    data, privacy = (content.get(part, {}) if isinstance(content, dict) else None for part in ("data", "privacy"))
+    epsilon = privacy.get("epsilon") if isinstance(privacy, dict) else None
+    if not isinstance(data, dict) or not isinstance(epsilon, float | int | None):
         raise ValueError(f"{path}: is no part of a job; `tpsl init` of the other side writes one")
-    data = found.get("data", {})
     features = data.get("features", [])
     for file in [*(features if isinstance(features, list) else []), data.get(LABEL)]:
         if isinstance(file, dict) and isinstance(file.get("path"), str):
             file["path"] = PurePath(file["path"]).name
-    return found
+    return OtherSide(data, epsilon)
 
 
 def require_new(files: Iterable[Path]) -> None:

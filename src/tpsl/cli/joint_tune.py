@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice
 from tpsl.cli.settings import RELEASE_FLAGS, JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.tune import SpaceOption, show_tuned
 from tpsl.cli.two_parties import InsecureLoopbackFlag, LogJsonFlag, Side
+from tpsl.cli.verbosity import with_verbose
 
 if TYPE_CHECKING:
     from tpsl.training.observer import Watching
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from tpsl.tuning.two_parties import JointSearch
 
 _SHARED = {"certs": "local.certificates", "out": "local.out"}
-LABEL_COMMAND = settings_command(listen="local.listen", **_SHARED, **RELEASE_FLAGS)
-FEATURE_COMMAND = settings_command(connect="local.connect", party="local.party", **_SHARED)
+LABEL_COMMAND = with_verbose(settings_command(listen="local.listen", **_SHARED, **RELEASE_FLAGS))
+FEATURE_COMMAND = with_verbose(settings_command(connect="local.connect", party="local.party", **_SHARED))
 
 
 def label_tune(
@@ -71,11 +72,9 @@ def feature_tune(
     search = _search(side, space, insecure_loopback)
     members = tune_as_feature(search, _Watched(side, search, log, log_json))
     content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
-    lines = [
-        f"committee             {len(members)} networks, which the label party weights: {side.out}",
-        f"use it                tpsl feature predict {side.out}, tpsl feature embed {side.out}",
-    ]
-    answer(json, content, lines)
+    facts: Facts = {"committee": f"{len(members)} networks, which the label party weights", "folder": side.out}
+    steps = {"score new records": f"tpsl feature predict {side.out} --records new.csv"}
+    answer(json, content, Report("Searched with the label party", facts, steps))
 
 
 def _search(side: Side, space: Path | None, insecure_loopback: bool) -> JointSearch:

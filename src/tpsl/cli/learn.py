@@ -7,27 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, warn
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice, warn
 from tpsl.cli.ray_options import trains_on_ray, with_ray
+from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
-from tpsl.cli.train import show_result, watched_by_first
+from tpsl.cli.train import watched_by_first
 from tpsl.cli.tune import show_tuned
 from tpsl.cli.two_parties import Side
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
 
 NETWORK, TUNED = "network", "tuned"
 COMMAND = with_ray(
-    settings_command(
-        mechanism="privacy.mechanism",
-        epsilon="privacy.epsilon",
-        epochs="training.epochs",
-        seed="training.seed",
-        party="local.party",
-        out="local.out",
-        threads="local.threads",
+    with_verbose(
+        settings_command(
+            mechanism="privacy.mechanism",
+            epsilon="privacy.epsilon",
+            epochs="training.epochs",
+            seed="training.seed",
+            party="local.party",
+            out="local.out",
+            threads="local.threads",
+        )
     )
 )
 
@@ -78,7 +82,7 @@ def learn(
         warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
     with (
         stoppable("the same command goes on where it stopped"),
-        watched_by_first(workers, side.job, side.out, log) as watching,
+        watched_by_first(workers, side.job, side.out, log, reasons(context, notice)) as watching,
     ):
         own, device = parts_of_both(side.party, side.local.own_parts()), workers.device(side.local.device)
         start, run_folder, shards = side.local.starting_point(), RunFolder(side.out), side.local.shards_tables
@@ -91,10 +95,10 @@ def learn(
             show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
             return
         if learner == AUTO:
-            _show_learned(learn_auto(setup, side.party, side.local, labels, ca), json)
+            _show_learned(learn_auto(setup, side.party, side.local, labels, ca), side.party, json)
             return
         if learner != NETWORK:
-            _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), json)
+            _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), side.party, json)
             return
         result = run(setup, side.party, side.local, labels, ca)
     if workers.is_first:
@@ -111,9 +115,10 @@ def _require_known(learner: str) -> None:
         raise UnknownName(f"unknown learner {learner!r}; known are {', '.join(known)}")
 
 
-def _show_learned(result: LearnResult, json: bool) -> None:
+def _show_learned(result: LearnResult, party: str, json: bool) -> None:
     from tpsl.report.words import learned_texts, spent_text
 
     guarantee = spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
-    rows = {"run": result.out, "guarantee": guarantee, **learned_texts(result)}
-    answer(json, result.as_dict(), (f"{name:<18} {value}" for name, value in rows.items()))
+    facts: Facts = {"run": Path(result.out), "guarantee": guarantee, **learned_texts(result)}
+    steps = {"score new records": f"tpsl predict {result.out} --records {party}=new.csv --out scores.csv"}
+    answer(json, result.as_dict(), Report(f"Learned from {result.records:,} noisy labels", facts, steps))

@@ -23,6 +23,7 @@ from tpsl.cli.settings import (
 )
 from tpsl.cli.shared_options import with_options
 from tpsl.cli.termination import stoppable
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +53,8 @@ _ASSUMPTIONS = {
         float | None, typer.Option(min=0, help="Price of a gigabyte (10^9 bytes) between the parties.")
     ],
 }
-COMMAND = with_options(_ASSUMPTIONS, _ASSUMED, settings_command(*(part for part in ALL_PARTS if part != LOCAL)))
+_OF_THE_JOB = settings_command(*(part for part in ALL_PARTS if part != LOCAL))
+COMMAND = with_options(_ASSUMPTIONS, _ASSUMED, with_verbose(_OF_THE_JOB))
 
 
 def plan(
@@ -86,7 +88,7 @@ def plan(
     ):
         assumed = _assumptions(context.meta[_ASSUMED], asked, parties, progress)
         if asked.method == "auto":
-            asked = settled(asked, Counts.of(asked, assumed.rows).train, notice)
+            asked = settled(asked, Counts.of(asked, assumed.rows).train, reasons(context, notice))
         found = plan(asked, assumed, seconds, Path(name), progress)
         ran = run_all(found[0], assumed.deployment, Path(name) / "check", progress) if check else None
     compared = [] if ran is None else list(_compared(found[0], ran))
@@ -182,7 +184,7 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     parties, counts = list(found[0].memory), found[0].counts
     yield "records", [f"{each.counts.rows:,}" for each in found], f"{counts.train:,} to train on"
-    yield "time", [_time(each.seconds) for each in found], ""
+    yield "time", [_time(each.seconds) for each in found], "at most" if found[0].job.training.patience else ""
     reasons = {
         "programs": "start and end",
         "set-up": "by record",
@@ -210,6 +212,8 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
 
 def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
     """Yield what crosses in one direction, topic by topic."""
+    from tpsl.report.words import counted
+
     crossing = [[each for each in prediction.crossing if each.to_label == to_label] for prediction in found]
     for topic in dict.fromkeys(each.topic for exchanges in crossing for each in exchanges):
         alike = [[each for each in exchanges if each.topic == topic] for exchanges in crossing]
@@ -217,7 +221,7 @@ def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
         yield (
             f"  {topic}",
             sizes,
-            f"{max(sum(each.messages for each in exchanges) for exchanges in alike):,} message(s)",
+            counted(max(sum(each.messages for each in exchanges) for exchanges in alike), "message"),
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, ModelArgument, answer, notice, progress_bar
+from tpsl.cli.console import Facts, JsonFlag, ModelArgument, Report, answer, notice, progress_bar
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import LOCAL, LocalOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
@@ -68,7 +68,11 @@ def predict(
         else:
             place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
     if share is not None:
-        answer(json, {"scores": str(out), "files": scored, "head": head}, [f"{scored:,} files scored: {out}"])
+        answer(
+            json,
+            {"scores": str(out), "files": scored, "head": head},
+            Report(f"Scored {scored:,} files", {"scores": out}),
+        )
     else:
         _show(json, place, first, head)
 
@@ -165,8 +169,11 @@ def _by_party(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 def _show(json: bool, place: Path | None, records: NewRecords, head: str | None = None) -> None:
     """Print where scores are; a feature party does not know of which head."""
+    from tpsl.report.words import records_text
+
     content = {"scores": None if place is None else str(place), "records": len(records)}
     content |= {} if head is None else {"head": head}
-    kept = "the scores stay with the label party" if place is None else f"scores: {place}"
-    warning = ["NOT PRIVATE: keep them where they are"] if head == "local" else []
-    answer(json, content, [f"{len(records):,} records scored, {kept}", *warning])
+    facts: Facts = {"scores": "they stay with the label party" if place is None else place}
+    if head == "local":
+        facts["guarantee"] = "NOT PRIVATE: keep them where they are"
+    answer(json, content, Report(f"Scored {records_text(len(records))}", facts))

@@ -14,9 +14,14 @@ def report(
     runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     party: Annotated[
-        str | None,
-        typer.Option(help="Make the page of this feature party: nothing in it depends on true labels."),
-    ] = None,
+        str,
+        typer.Option(
+            "--for",
+            metavar="PARTY",
+            help="Whose page it is: label, feature, or a feature party by its name. In a feature party's page nothing "
+            "depends on true labels; the label party makes it too, to hand its promise over.",
+        ),
+    ] = "label",
     vault: Annotated[
         Path | None, typer.Option(help="Where the runs' vault is now. Default: where each run has noted it.")
     ] = None,
@@ -25,16 +30,15 @@ def report(
 ) -> None:
     """Write a page about runs: what was promised, what it costs, what an attacker got.
 
-    One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --party
-    it is for that feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
+    One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --for
+    it is for a feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
     The first ε of a run is what its records have spent in all, as its vault says now; where other known vaults hold the
     same records, the sum stands beside it.
     """
     from tpsl.prediction.model import TrainedModel
-    from tpsl.report.feature_view import read_feature_run
-    from tpsl.report.label_view import read_run
     from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
+    from tpsl.report.reading import read_view
     from tpsl.report.run_table import sum_sentences, summary, summary_table
     from tpsl.report.versions import version_rows
     from tpsl.training.run_folder import RunFolder
@@ -46,9 +50,8 @@ def report(
         views = []
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
-            own = party in (None, LABEL_PARTY)
-            views.append(read_run(run, vault=vault) if own else read_feature_run(run, str(party)))
-        if party in (None, LABEL_PARTY):
+            views.append(read_view(run, party, vault=vault))
+        if party == LABEL_PARTY:
             vaults = [vault or RunFolder(run).vault() for run in runs]
             known = [path for path in known_vaults(vaults) if Vault.exists(path)]
             views = with_sums(views, vaults, sums_over(known))

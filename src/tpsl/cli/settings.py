@@ -11,6 +11,7 @@ The schemas are read when the command is: help of other commands does not wait f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import yaml
 from typer.core import TyperCommand
 
 from tpsl.cli.console import warn
+from tpsl.cli.vault_options import named_vault
 
 if TYPE_CHECKING:
     from tpsl.cli.keys import Key
@@ -102,12 +104,12 @@ class Settings:
 
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")
-        if job.privacy.noise_seed is not None:
+        if job.privacy.noise_seed is not None and os.environ.get("RANK", "0") == "0":  # the first of several workers
             warn("the noise is seeded: this run is NOT PRIVATE")
         return job
 
     def load_local(self, file: Path | None) -> Local:
-        """Return this side's local file, or none, with these settings in place; the process gets its threads."""
+        """Return this side's local file, or none, with these settings in place; the process gets threads and key."""
         from tpsl.training.local import Local, load_local
 
         return self._in_place(load_local(file) if file else Local())
@@ -135,6 +137,7 @@ class Settings:
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
         compute(Computing(changed.precision, changed.compile))
+        changed.use_vault_key()
         return changed
 
 
@@ -179,6 +182,7 @@ JOB_FLAGS = {
     "rows": "data.rows",
     "mechanism": "privacy.mechanism",
     "epsilon": "privacy.epsilon",
+    "noise_seed": "privacy.noise_seed",
     "epochs": "training.epochs",
     "method": "method",
 }
@@ -207,7 +211,10 @@ def _option(name: str, key: Key) -> Parameter:
         text += f" One of: {', '.join(choices)}."
     panel = "This side" if key.name.startswith(f"{LOCAL}.") else "Job"
     flag = "--" + name.rstrip("_").replace("_", "-")  # a word of Python's own has an underscore after it
-    option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
+    callback = named_vault if key.name == f"{LOCAL}.vault" else None
+    option = typer.Option(
+        flag, help=text, metavar=metavar, callback=callback, show_default=False, rich_help_panel=panel
+    )
     return keyword(name, Annotated[kind | None, option])
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, warn
+from tpsl.cli.vault_options import VaultArgument, named_vault
 
 _LARGEST_FILE = 1 << 20
 
 
 def statement(
-    vault: Annotated[Path, typer.Argument(help="The vault's folder.")],
+    vault: VaultArgument,
     certs: Annotated[Path, typer.Option(help="The label party's certificate folder; its key signs.")],
     out: Annotated[Path, typer.Option(help="Folder for the statement, as JSON and as a page to print.")] = Path(),
     json: JsonFlag = False,
@@ -45,7 +45,8 @@ def statement(
     write_atomically(files[0], (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(files[1], statement_page(document, files[0].name).encode())
     content = {"statement": str(files[0]), "page": str(files[1]), "content": document["content"]}
-    answer(json, content, [f"signed: {files[0]}", f"to print: {files[1]}"])
+    steps = {"the other side": f"tpsl vault check-statement {files[0].name} --ca ca.pem"}
+    answer(json, content, Report("Stated what was released", {"signed": files[0], "to print": files[1]}, steps))
 
 
 def check_statement(
@@ -54,7 +55,10 @@ def check_statement(
         Path | None, typer.Option(help="The authority that both sides trust (ca.pem): has it made the certificate?")
     ] = None,
     vault: Annotated[
-        Path | None, typer.Option(help="The vault it speaks of, for who has it: is that history still in its ledger?")
+        Path | None,
+        typer.Option(
+            help="The vault it speaks of, for who has it: is that history still in its ledger?", callback=named_vault
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -114,19 +118,22 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
     return since
 
 
-def _stated(content: dict[str, Any], since: int | None) -> Iterator[str]:
+def _stated(content: dict[str, Any], since: int | None) -> Report:
     from tpsl.report.words import records_text, spent_text
 
-    signer = content["signer"]
-    yield f"signed by        {signer['party']} ({signer['subject']}) on {content['time']}"
-    yield f"certificate      SHA-256 {signer['certificate']}"
-    yield f"records          {content['released_records']:,} released of {content['records']:,}"
-    yield f"largest total    {spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record"
-    if content["largest_unit"] is not None:
-        unit = content["largest_unit"]
-        spent = spent_text(unit["epsilon"], unit["delta"])
-        yield f"                 {spent} of any unit ({records_text(unit['records'])})"
-    yield f"private          {'yes' if content['private'] else 'NO'}"
-    yield f"ledger           {content['ledger_entries']:,} entries, newest hash {content['ledger_head']}"
+    signer, unit = content["signer"], content["largest_unit"]
+    facts = {
+        "signed by": f"{signer['party']} ({signer['subject']}) on {content['time']}",
+        "fingerprint": signer["certificate"],
+        "records": f"{content['released_records']:,} released of {content['records']:,}",
+        "largest total": f"{spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record",
+    }
+    if unit is not None:
+        facts["of any unit"] = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})"
+    facts["private"] = "yes" if content["private"] else "NO"
+    facts["ledger"] = f"{content['ledger_entries']:,} entries"
+    facts["newest hash"] = content["ledger_head"]
     if since is not None:
-        yield f"vault            has this history; {since:,} entries were added since"
+        added = "no entry was" if not since else "1 entry was" if since == 1 else f"{since:,} entries were"
+        facts["vault"] = f"has this history; {added} added since"
+    return Report("The signature holds", facts)

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, warn
+from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from tpsl.training.evaluation import TestMetrics
     from tpsl.tuning.candidates import TuneResult
     from tpsl.tuning.pool import TaskPool
 
-COMMAND = with_ray(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads"))
+COMMAND = with_ray(with_verbose(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")))
 
 SpaceOption = Annotated[
     Path | None,
@@ -33,7 +35,7 @@ def tune(
     job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
     space: SpaceOption = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time here, in one thread each.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Runs at the same time here, in one thread each.")] = 1,
     local: LocalsOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -58,19 +60,19 @@ def tune(
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None
-    with progress_bar("tuning") as progress, _pool(context, workers) as pool:
-        watching = Watching(progress=progress, notice=notice)
+    with progress_bar("tuning") as progress, _pool(context, processes) as pool:
+        watching = Watching(progress=progress, notice=notice, reason=reasons(context, notice))
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
         result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=pool)
     show_tuned(result, out, json)
 
 
 @contextmanager
-def _pool(context: typer.Context, workers: int) -> Iterator[int | TaskPool]:
+def _pool(context: typer.Context, processes: int) -> Iterator[int | TaskPool]:
     """Yield what the runs are done by: this machine's processes, or those of a Ray cluster."""
     share = ray_workers(context)
     if share is None:
-        yield workers
+        yield processes
         return
     from tpsl.on_ray.cluster import connected
     from tpsl.on_ray.task_pool import RayTaskPool
@@ -86,7 +88,7 @@ def show_tuned(result: TuneResult, out: Path, json: bool) -> None:
     answer(json, result.as_dict(), _found(result, out))
 
 
-def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
+def _found(result: TuneResult, out: Path) -> Iterator[str | Table | Text]:
     from rich.table import Table
 
     from tpsl.report.words import guarantee_text
@@ -104,11 +106,16 @@ def _found(result: TuneResult, out: Path) -> Iterator[str | Table]:
         )
     yield table
     best = result.best
-    yield f"best by noisy labels  {best.configuration}, epoch {best.epoch}: test AUC {_auc(best.test)}"
-    yield f"committee             of all by weight: test AUC {_auc(result.committee)}"
-    yield f"guarantee             {guarantee_text(result)}: one release for all of them"
-    yield f"the best job          {out / 'best.yaml'}"
-    yield f"use the committee     tpsl predict {out}, tpsl label score {out}, tpsl export {out}"
+    yield from Report(
+        f"Searched {len({candidate.configuration for candidate in result.candidates})} configurations on one release",
+        {
+            "best by noisy labels": f"{best.configuration}, epoch {best.epoch}: test AUC {_auc(best.test)}",
+            "committee": f"of all by weight: test AUC {_auc(result.committee)}",
+            "guarantee": f"{guarantee_text(result)}: one release for all of them",
+            "the best job": out / "best.yaml",
+        },
+        {"train the best job": f"tpsl train {out / 'best.yaml'}", "see it as a page": f"tpsl report {out}"},
+    )
 
 
 def _auc(metrics: TestMetrics) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer
+from tpsl.cli.console import JsonFlag, Report, answer
 from tpsl.cli.ray_options import trains_on_ray, with_ray
+from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
     START_FLAGS,
@@ -23,12 +24,13 @@ from tpsl.cli.settings import (
     settings_command,
 )
 from tpsl.cli.termination import stoppable
-from tpsl.cli.train import show_result
+from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl.training.observer import Watching
+    from tpsl.training.result import FeatureResult
     from tpsl.workers import Workers
 
 label_app = typer.Typer(
@@ -39,6 +41,7 @@ feature_app = typer.Typer(no_args_is_help=True, help="A feature party: has featu
 InsecureLoopbackFlag = Annotated[
     bool, typer.Option("--insecure-loopback", help="No TLS and no certificates, on this machine only. For tries.")
 ]
+_SHARED = {"certs": "local.certificates", "out": "local.out"}
 LogJsonFlag = Annotated[bool, typer.Option("--log-json", help="JSON lines on standard error, no live line.")]
 
 
@@ -56,6 +59,7 @@ class Side:
     party: str
     local: Local
     out: Path
+    context: typer.Context
 
     @classmethod
     def of(cls, context: typer.Context, job_file: Path, local_file: Path | None, party: str | None = None) -> Side:
@@ -65,7 +69,7 @@ class Side:
         settings = Settings.of(context)
         job, local = settings.load_job(job_file), settings.load_local(local_file)
         me = party_of(job, local, party or local.party)
-        return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
+        return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}", context)
 
     @property
     def peers(self) -> list[str]:
@@ -113,15 +117,11 @@ class Side:
         ):
             if logger is not None:
                 live.loggers.append(logger)
-            yield Watching(live, live.progress, live.notice, live.watch)
+            yield Watching(live, live.progress, live.notice, live.watch, reasons(self.context, live.notice))
 
 
 @label_app.command(
-    cls=with_ray(
-        settings_command(
-            listen="local.listen", certs="local.certificates", out="local.out", **START_FLAGS, **RELEASE_FLAGS
-        )
-    )
+    cls=with_ray(with_verbose(settings_command(listen="local.listen", **_SHARED, **START_FLAGS, **RELEASE_FLAGS)))
 )
 def serve(
     context: typer.Context,
@@ -163,11 +163,7 @@ def serve(
 
 
 @feature_app.command(
-    cls=with_ray(
-        settings_command(
-            connect="local.connect", party="local.party", certs="local.certificates", out="local.out", **START_FLAGS
-        )
-    )
+    cls=with_ray(with_verbose(settings_command(connect="local.connect", party="local.party", **_SHARED, **START_FLAGS)))
 )
 def join(
     context: typer.Context,
@@ -210,10 +206,16 @@ def join(
     if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
         show_result(trained, json)
         return
-    rows = {
-        "run": result.run,
-        "weights": side.out / side.party / "bottom.safetensors",
-        "trained": f"{result.steps:,} steps, {result.epochs} epoch(s) of {result.train_records:,} records",
-        **({"speed": f"{result.samples_per_second:,.0f} samples/s"} if result.steps else {}),
-    }
-    answer(json, asdict(result), (f"{name:<18} {value}" for name, value in rows.items()))
+    answer(json, asdict(result), _joined(side, result))
+
+
+def _joined(side: Side, result: FeatureResult) -> Report:
+    from tpsl.report.words import counted, records_text
+
+    speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
+    trained = f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}"
+    return Report(
+        f"Trained on {records_text(result.train_records)} with the label party",
+        {"run": Path(result.run), "weights": side.out / side.party / "bottom.safetensors", "training": trained},
+        {"see it as a page": f"tpsl report {side.out} --for {side.party}"},
+    )

@@ -1,4 +1,4 @@
-"""`tpsl ui`: the report of a folder of runs, live in a browser."""
+"""`tpsl ui`: the runs of a folder in a browser: a list to search and compare, live."""
 
 from __future__ import annotations
 
@@ -22,32 +22,42 @@ def ui(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 takes a free one.")] = 0,
     party: Annotated[
-        str | None,
-        typer.Option(help="Show what this feature party may know: nothing on the page depends on true labels."),
-    ] = None,
+        str,
+        typer.Option(
+            "--for",
+            metavar="PARTY",
+            help="Who reads it: label, feature, or a feature party by its name. A feature party is shown nothing that "
+            "depends on true labels.",
+        ),
+    ] = "label",
     json: JsonFlag = False,
 ) -> None:
-    """Show the runs of a folder in a browser, live: runs in progress move by themselves.
+    """Show the runs of a folder in a browser: a list to sort, search and compare. What is running moves by itself.
 
     It only reads, and only this machine can reach it. The address contains a secret: anyone who has it can read the
     page. Ctrl-C ends it.
     """
     from tpsl.report.live_page import LivePage
     from tpsl.report.watching import WatchedFolder
-    from tpsl.transport.peers import LABEL_PARTY
 
     if folder is None:
         folder = Path("runs") if Path("runs").is_dir() else Path()
-    watched = WatchedFolder(folder, party or LABEL_PARTY)
+    watched = WatchedFolder(folder, party)
     live = LivePage(watched, port)
     with progress_bar("reading runs") as progress:
         snapshot = watched.snapshot(progress)
     if json:
-        print_json({"url": live.url, "folder": str(folder), "runs": len(snapshot.views)})
+        print_json({"url": live.url, "folder": str(folder), "runs": len(snapshot.runs)})
     else:
         say(live.url)
-        notice(f"{len(snapshot.views)} runs in {folder}; Ctrl-C ends the page, no run is touched")
+        notice(f"Open this address in a browser: it shows {_runs_in(len(snapshot.runs), folder)}. Ctrl-C ends it.")
     for problem in snapshot.problems:
         notice(f"not shown: {problem}")
     with suppress(KeyboardInterrupt), stoppable("the page has ended"):
         live.serve()
+
+
+def _runs_in(count: int, folder: Path) -> str:
+    if count == 0:
+        return f"the first run in {folder} as soon as there is one"
+    return f"{count:,} run{'' if count == 1 else 's'} in {folder}"

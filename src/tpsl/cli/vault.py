@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli import hand_over, statement
-from tpsl.cli.console import JsonFlag, answer, complain, notice, print_json, progress_bar, say, warn
+from tpsl.cli import hand_over, statement, vault_key
+from tpsl.cli.console import Facts, JsonFlag, Report, answer, complain, notice, print_json, progress_bar, say, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
-from tpsl.cli.settings import Settings
 from tpsl.cli.shared_options import with_options
+from tpsl.cli.vault_key import KeyFileOption, PassphraseFlag, use_chosen_key
+from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
-VaultPath = Annotated[Path, typer.Argument(help="The vault's folder.")]
 TablesArgument = Annotated[
     list[str],
     typer.Argument(metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"),
@@ -48,10 +48,12 @@ _LABELS = with_ray(with_options(_COLUMNS, _META))
 @app.command(cls=_LABELS)
 def create(
     context: typer.Context,
-    vault: VaultPath,
+    vault: Annotated[Path, typer.Argument(metavar="VAULT", help="A new folder for the vault.", show_default=False)],
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     processes: ProcessesOption = 0,
+    key_file: KeyFileOption = None,
+    passphrase: PassphraseFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from files of labels; a fault in any of them leaves no vault behind.
@@ -61,6 +63,7 @@ def create(
     from tpsl.vault import Incoming, Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
+    use_chosen_key(key_file, passphrase)
     Vault.require_free(vault)
     given = _tables(context, tables)
     with progress_bar("storing labels") as progress, Incoming(vault, classes, given, progress) as incoming:
@@ -69,13 +72,14 @@ def create(
     with made:
         records, alike = len(made), _lookalikes(made)
     content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
-    answer(json, content, [f"{vault}: {records:,} labels stored, none released"])
+    facts: Facts = {"vault": vault, "labels": f"{records:,} of {classes} classes, none released"}
+    answer(json, content, Report("Stored the labels", facts, _release_it(vault)))
 
 
 @app.command(cls=_LABELS)
 def add(
     context: typer.Context,
-    vault: VaultPath,
+    vault: VaultArgument,
     tables: TablesArgument,
     processes: ProcessesOption = 0,
     json: JsonFlag = False,
@@ -99,8 +103,16 @@ def add(
             "their release stays as it is"
         )
     content = {"vault": str(vault), **asdict(added), "lookalikes": alike}
-    known = f"{vault}: {added.new:,} new, {added.unchanged:,} known, {added.changed:,} with another label"
-    answer(json, content, [known])
+    known = f"{added.unchanged:,} known before" + (f", {added.changed:,} with another label" if added.changed else "")
+    facts: Facts = {"vault": vault, "labels": f"{added.new:,} new, {known}"}
+    answer(json, content, Report("Stored the labels", facts, _release_it(vault) if added.new else {}))
+
+
+def _release_it(vault: Path) -> dict[str, str]:
+    return {
+        "release them": f"tpsl vault release {vault} --epsilon 1",
+        "or train": f"tpsl train job.yaml --vault {vault}",
+    }
 
 
 def _tables(context: typer.Context, tables: list[str]) -> list[LabelTable]:
@@ -134,13 +146,12 @@ def _read(context: typer.Context, incoming: Incoming, processes: int) -> None:
 
 
 @app.command(cls=hand_over.COMMAND)
-def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) -> None:
+def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False) -> None:
     """Draw the noisy label of every record that has none yet; asking again changes nothing."""
-    from tpsl.report.words import rounded_up
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened:
-        report = hand_over.release_all(opened, Settings.of(context))
+        report = hand_over.release_all(opened, context)
         total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
     content = {
@@ -148,12 +159,26 @@ def release(context: typer.Context, vault: VaultPath, json: JsonFlag = False) ->
         "mechanism": report.mechanism.name,
         **{name: getattr(report, name) for name in names},
     }
-    released = f"{report.released:,} released with {report.mechanism}, {report.already_released:,} were released before"
+    released = f"{report.released:,} noisy labels released now, {report.already_released:,} before"
+    facts: Facts = {
+        "vault": vault,
+        "labels": released,
+        "mechanism": str(report.mechanism),
+        "guarantee": _largest(total),
+    }
+    steps = {"see all releases": f"tpsl vault ledger {vault}", "check them": f"tpsl vault verify {vault}"}
+    headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
         json,
         {**content, "epsilon_per_record": total, "lookalikes": alike},
-        [f"{vault}: {released}; largest ε of any record: {rounded_up(total, 6)}"],
+        Report(headline if report.private else f"{headline}, NOT PRIVATE", facts, steps),
     )
+
+
+def _largest(epsilon: float) -> str:
+    from tpsl.report.words import rounded_up
+
+    return f"largest ε of any record: {rounded_up(epsilon, 6)}"
 
 
 def _since(entries: int) -> str:
@@ -171,13 +196,55 @@ def _lookalikes(vault: Vault) -> int:
 
 
 @app.command()
-def ledger(vault: VaultPath, json: JsonFlag = False) -> None:
-    """Show what was released, when and at which price."""
+def ledger(
+    vault: Annotated[
+        Path | None,
+        typer.Argument(metavar="VAULT", help="As elsewhere; none: list all vaults in `vaults`.", callback=named_vault),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show what was released, when and at which price; without a vault, what each one has spent in all."""
     from tpsl.vault import Vault
 
+    if vault is None:
+        _list_vaults(json)
+        return
     with Vault.open(vault) as opened:
         found = opened.ledger()
     answer(json, {"vault": str(vault), **found.as_dict()}, _ledger(vault, found))
+
+
+def _list_vaults(json: bool) -> None:
+    """Show all vaults of the place; one that cannot be opened with the reason."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from tpsl.report.words import spent_text
+    from tpsl.vault import Vault, VaultError, default_place
+    from tpsl.vault.place import folders_of_vaults
+
+    place = default_place()
+    found: list[dict[str, Any]] = []
+    table = Table("vault", "records", "released", "largest total of any record", box=SIMPLE_HEAD)
+    for path in folders_of_vaults(place):
+        try:
+            with Vault.open(path) as vault:
+                ledger = vault.ledger()
+        except VaultError as error:
+            found.append({"vault": str(path), "problem": str(error)})
+            table.add_row(path.name, "", "", str(error))
+            continue
+        spent = {"epsilon_per_record": ledger.epsilon_per_record, "delta_per_record": ledger.delta_per_record}
+        counts = {"records": ledger.records, "released_records": ledger.released_records}
+        found.append({"vault": str(path), **counts, **spent, "private": ledger.private})
+        total = spent_text(ledger.epsilon_per_record, ledger.delta_per_record)
+        private = "" if ledger.private else ", NOT PRIVATE"
+        table.add_row(path.name, *(f"{count:,}" for count in counts.values()), total + private)
+    if not found:
+        raise ValueError(f"there is no vault in {place}: name one, or make one with tpsl train or tpsl vault create")
+    answer(
+        json, {"place": str(place), "vaults": found}, [table, f"all of its releases: tpsl vault ledger {place}/NAME"]
+    )
 
 
 def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
@@ -199,8 +266,7 @@ def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
             entry.hash[:12],
         )
     yield table
-    per_record = f"largest ε of any record: {rounded_up(found.epsilon_per_record, 6)}"
-    yield per_record + ("" if found.private else "  — NOT PRIVATE")
+    yield _largest(found.epsilon_per_record) + ("" if found.private else ", NOT PRIVATE")
     if unit := found.largest_unit:
         yield f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
     yield f"newest hash: {found.head}"
@@ -208,9 +274,10 @@ def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
 
 @app.command()
 def verify(
-    vault: VaultPath,
+    vault: VaultArgument,
     head: Annotated[
-        str | None, typer.Option(help="A hash of the ledger that was noted earlier: is the history up to it the same?")
+        str | None,
+        typer.Option("--hash", help="A hash of the ledger that was noted earlier: is the history up to it the same?"),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -219,7 +286,7 @@ def verify(
 
     with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
-        problems = opened.verify(progress=progress)
+        problems, encrypted = opened.verify(progress=progress), opened.encrypted
         remarks = [] if problems else opened.remarks()
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
@@ -227,12 +294,13 @@ def verify(
     if json:
         noted = {} if head is None else {"entries_since_head": since}
         found = {"problems": problems, "remarks": remarks, "cannot_see": unseen, **noted}
-        print_json({"vault": str(vault), "sound": not problems, **found})
+        print_json({"vault": str(vault), "sound": not problems, "encrypted": encrypted, **found})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
         notice("chain, records, releases and tables agree, and the noise is that of the tables")
+        notice("the file is encrypted" if encrypted else "the file is not encrypted: tpsl vault encrypt does that")
         for sentence in (*remarks, *unseen):
             notice(sentence)
         say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
@@ -242,7 +310,7 @@ def verify(
 
 @app.command()
 def backup(
-    vault: VaultPath,
+    vault: VaultArgument,
     out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
     json: JsonFlag = False,
 ) -> None:
@@ -254,12 +322,14 @@ def backup(
     with Vault.open(out, of_any_age=True) as copy:
         records, head = len(copy), copy.head()
     content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
-    answer(json, content, [f"{out}: a copy of {vault}, {records:,} records; newest hash: {head}"])
+    facts: Facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
+    steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
+    answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 
 
 @app.command()
 def witness(
-    vault: VaultPath,
+    vault: VaultArgument,
     file: Annotated[Path, typer.Argument(help="A file on another disk or machine; it need not exist.")],
     json: JsonFlag = False,
 ) -> None:
@@ -270,9 +340,12 @@ def witness(
         opened.appoint_witness(file)
         head = opened.head()
     content = {"vault": str(vault), "witness": str(file), "head": head}
-    answer(json, content, [f"{vault}: {file} is its witness from now on"])
+    answer(json, content, [f"{file} is the witness of {vault} from now on"])
 
 
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
 app.command("statement")(statement.statement)
 app.command("check-statement")(statement.check_statement)
+app.command("new-key")(vault_key.new_key)
+app.command("encrypt")(vault_key.encrypt)
+app.command("decrypt")(vault_key.decrypt)

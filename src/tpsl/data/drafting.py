@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishe
     samples = [*features, *([] if label is None else [label])]
     _require_columns(samples, wishes)
     guesses = [guess_columns(sample) for sample in samples]
-    ids = _ids(samples, wishes)
+    ids = _ids(samples, guesses, wishes)
     names = _party_names(features)
     files = [
         _features(name, sample, known, id_column, wishes)
@@ -155,10 +155,10 @@ def _require_columns(samples: Sequence[Sample], wishes: Wishes) -> None:
             raise DataError(f"{sample.path}: there is no column {wishes.time!r}, and the time is one at each party")
 
 
-def _ids(samples: Sequence[Sample], wishes: Wishes) -> list[str]:
+def _ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]], wishes: Wishes) -> list[str]:
     """Return the id column of each table."""
     if not wishes.ids:
-        return guess_ids(samples)
+        return guess_ids(samples, guesses)
     found = []
     for sample in samples:
         known = [name for name in wishes.ids if name in sample.columns]
@@ -197,9 +197,15 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
     Such columns are often known only after the label, or made from it.
     """
     label = guess_label(sample, id_column, wishes.label, wishes.positive)
+    unlabelled = sample.rows - sum(label.counts)
+    if unlabelled:
+        raise DataError(
+            f"{sample.path}: {unlabelled:,} of {sample.rows:,} records have no label in column {label.column!r}, and "
+            "training needs one: remove these rows"
+        )
     unit, kinds = guess_unit(sample, id_column, label.column), wishes.kinds
     columns = [
-        replace(guess, kind=kinds.get(name), reason="" if kinds.get(name) else "not named")
+        replace(guess, kind=kinds.get(name), reason="" if kinds.get(name) else "not used")
         for name, guess in guesses.items()
         if name not in (id_column, label.column, unit)
     ]

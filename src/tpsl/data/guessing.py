@@ -35,6 +35,8 @@ _AS_AN_ID = "differs in every record, as ids do"
 _NUMERIC_TYPES = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|nr|no|number|ref|reference)$")
 _CODE_NAME = re.compile(r"(^|[_\W])(zip|postal|postcode|plz|code)$")
+_SIGNS = r"[$€£¥%'\s,]|CHF|EUR|USD|GBP"
+"""What may stand in numbers besides digits, where people read them."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 KindOfUse = Literal["number", "category", "date"]
@@ -184,6 +186,9 @@ def _guess_date(found: ColumnGuess, known: _Texts) -> ColumnGuess | None:
 
 
 def _guess_category(found: ColumnGuess, known: _Texts) -> ColumnGuess:
+    without_signs = pc.replace_substring_regex(known.texts, _SIGNS, "")
+    if without_signs != known.texts and known.unreadable(without_signs, pa.float64()) == {}:
+        return replace(found, reason=f"numbers with other signs, as {known.texts[0].as_py()}")
     if known.records >= _FEW and len(known.texts) >= ID_LIKE * known.records:
         return replace(found, reason="hardly repeats, as ids do")
     return _unless_useless(replace(found, kind="category"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,9 +40,9 @@ class LabelGuess:
         return self.values or tuple(map(str, range(len(self.counts))))
 
 
-def guess_ids(samples: Sequence[Sample]) -> list[str]:
+def guess_ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
     """Return the id column of each table: it differs in each record, and its values are in the other tables too."""
-    *others, last = [_unique_columns(sample) for sample in samples]
+    *others, last = [_unique_columns(sample, columns) for sample, columns in zip(samples, guesses, strict=True)]
     if not others:
         return [max(last, key=looks_like_id)]
     best = max(
@@ -51,11 +51,12 @@ def guess_ids(samples: Sequence[Sample]) -> list[str]:
     return [*(max(each.items(), key=lambda known: _likeness(known, best, last[best]))[0] for each in others), best]
 
 
-def _unique_columns(sample: Sample) -> dict[str, set[str]]:
-    """Return the columns that could be the id, with their values."""
+def _unique_columns(sample: Sample, guesses: Mapping[str, ColumnGuess]) -> dict[str, set[str]]:
+    """Return the columns that could be the id, with their values; dates are none, also where they all differ."""
     found, closest = {}, ("", sample.rows)
     for name, values in sample.columns.items():
-        if not (is_text(value_type(values)) or pa.types.is_integer(value_type(values))) or values.null_count:
+        is_usable = is_text(value_type(values)) or pa.types.is_integer(value_type(values))
+        if not is_usable or values.null_count or guesses[name].kind == "date":
             continue
         texts = values.cast(pa.string())
         repeated = sample.rows - len(texts.unique())
@@ -64,8 +65,10 @@ def _unique_columns(sample: Sample) -> dict[str, set[str]]:
         elif looks_like_id(name) and repeated < closest[1]:
             closest = name, repeated
     if not found:
-        hint = f" ({closest[0]!r} repeats a value in {closest[1]:,} records)" if closest[0] else ""
-        raise DataError(f"{sample.path}: no column differs in every record, so none can be the id{hint}")
+        name, repeated = closest
+        times = "once" if repeated == 1 else f"{repeated:,} times"
+        hint = f" ({name!r} repeats an earlier value {times})" if name else ""
+        raise DataError(f"{sample.path}: no column differs in every record{hint}, but a record needs an id of its own")
     return found
 
 
@@ -154,7 +157,7 @@ def guess_unit(sample: Sample, id_column: str, label: str) -> str | None:
     return None
 
 
-def common_dates(tables: Sequence[dict[str, ColumnGuess]]) -> list[str]:
+def common_dates(tables: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
     """Return the columns with dates that every table has, under one name."""
     dates = [{name for name, column in table.items() if column.kind == "date"} for table in tables]
     return [name for name in tables[0] if all(name in each for each in dates)]

@@ -37,6 +37,7 @@ from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import Scores
 from tpsl.training.alone import require_alone
 from tpsl.training.handed_labels import HandedLabels
+from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
@@ -49,7 +50,6 @@ TEST_SCORES = "test_scores.parquet"
 AUTO = "auto"
 """What the committee of networks and a learner is called."""
 _MODEL, _NETWORKS, _RESULT = "learner", "networks", "learned.json"
-_DEFAULT_VALIDATION = 0.1
 _CLEAR = 3.0
 """Nats: labels that are e^3 times as likely."""
 _TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
@@ -147,7 +147,7 @@ def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1
     if not isinstance(side.features, Features):
         raise LearnerError(_TABLES_ONLY)
     training = job.training
-    judges = held_out(len(side.train), training.validation or _DEFAULT_VALIDATION, training.seed)
+    judges = held_out(len(side.train), training.validation or HELD_OUT, training.seed)
     targets = NoisyTargets(noisy.mechanism, noisy.draws)
     return LearnerRecords(side.features, side.train, targets, judges, training.seed, threads)
 

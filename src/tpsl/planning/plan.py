@@ -94,10 +94,19 @@ def plan(
 
 
 def check(prediction: Prediction, deployment: Deployment, folder: Path, progress: Progress = no_progress) -> Rehearsal:
-    """Run a predicted job on this machine from beginning to end, and count the bytes of its connections."""
-    rows = prediction.counts.rows
+    """Run a predicted job on this machine from beginning to end, and count the bytes of its connections.
+
+    All epochs are trained, as they are predicted: `patience` never runs out.
+    """
+    rows, training = prediction.counts.rows, prediction.job.training
+    patient = training.model_copy(update={"patience": training.epochs if training.patience else 0})
     progress(0, 0, f"running the job on {rows:,} records")
-    return rehearse(stand_in(prediction.job, rows, folder / "data", progress), deployment, folder, counted=True)
+    return rehearse(
+        stand_in(prediction.job.model_copy(update={"training": patient}), rows, folder / "data", progress),
+        deployment,
+        folder,
+        counted=True,
+    )
 
 
 def _rehearsals(

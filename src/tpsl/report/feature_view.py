@@ -13,6 +13,7 @@ from tpsl.report.label_view import job_view, last_change, shared_words
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
 from tpsl.report.sightings import sightings
+from tpsl.report.statements import newest_statement
 from tpsl.report.words import learned_texts
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.run_folder import RunError, RunFolder
@@ -45,6 +46,7 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         "The ledger is the label party’s; a feature party does not see it. The ε here is that of this run’s own "
         "release; what else was released of the same labels adds to it."
     )
+    view["statement"] = newest_statement([run.party(party)])
     view["shared_words"] = shared_words(run.party(party), job, lambda: {party: run.version(party)})
     if result is not None:
         view["state"] = "finished"

@@ -16,12 +16,14 @@ from tpsl.report.ledgers import classes_in, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
+from tpsl.report.statements import own_statement
 from tpsl.report.versions import origin_of, versions_of
 from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.shared_evaluation import SHARED_METRICS, read_shared
+from tpsl.transport.peers import LABEL_PARTY
 
 
 def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) -> RunView:
@@ -35,18 +37,20 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     job = run.job()
     if not run.label.is_dir():
         raise RunError(
-            f"{path}: has no folder of the label party; for the page of a feature party name it with --party: "
+            f"{path}: has no folder of the label party; for the page of a feature party name it with --for: "
             + ", ".join(feature_party_names(job.data))
         )
     result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
     classes = result.classes if result else classes_in(run) or job.classes
     ledger = read_ledger(run, job, classes, vault)
-    view = job_view(path, job, "label", promise_of(job, classes, result, ledger.total), classes, name)
+    view = job_view(path, job, LABEL_PARTY, promise_of(job, classes, result, ledger.total), classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
     view["updated"] = last_change([run.job_path, *files])
     view["step"] = max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)])
     view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
     view["ledger"], view["ledger_note"] = ledger.content, ledger.note
+    view["spent_by"] = "ledger" if ledger.content else "note" if ledger.total else "run"
+    view["statement"] = own_statement(run, vault or run.vault(), ledger.heads)
     view["curves"] = curves
     view["shared_words"] = shared_words(run.path, job, run.versions)
     view["local_head"] = for_json(run.local_head())
@@ -89,6 +93,8 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         statistic_records=0,
         samples_per_second=None,
         seconds=None,
+        feature_parties=list(feature_party_names(job.data)),
+        crossed=None if job.hands_over or party == LABEL_PARTY else _sent_width(job, party),
         versions=versions_of(RunFolder(path), party),
         origin=origin_of(RunFolder(path), party),
         promise=promise,
@@ -98,6 +104,8 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         job_digest=job.digest(),
         ledger=None,
         ledger_note="",
+        spent_by="run",
+        statement=None,
         over_vaults=None,
         test=None,
         shared_words="",
@@ -109,6 +117,11 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         replay=None,
         examination=None,
     )
+
+
+def _sent_width(job: Job, party: str) -> int:
+    for_a_head = job.training.head == "local" or job.statistic is not None
+    return job.head_width(party) if for_a_head else job.model.cut_width(party)
 
 
 def shared_words(folder: Path, job: Job, versions: Callable[[], Mapping[str, str]]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,13 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Ledger, LedgerTotal, Vault, VaultError, VaultSum, default_place
-from tpsl.vault.ledger import describe_release
+from tpsl.vault.errors import VaultLocked
+from tpsl.vault.ledger import Entry, describe_release
 from tpsl.vault.place import folders_of_vaults
 from tpsl.vault.storage import DATABASE
 from tpsl.vault.totals import total_of
+
+_HEADER = 100  # bytes of an SQLite file
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,11 @@ class RunLedger:
     total: LedgerTotal | None
     """What the run's records have spent in all; None if nothing was released yet."""
 
+    @property
+    def heads(self) -> list[str]:
+        """The hashes of its entries, oldest first."""
+        return [entry["hash"] for entry in self.content["entries"]] if self.content else []
+
 
 def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = None) -> RunLedger:
     """Read the ledger of a run's vault as it is now, so that a later release shows; else what the run has noted.
@@ -43,19 +54,24 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
     noted = run.noted_ledger()
     then = LedgerTotal(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
     path = vault or run.vault()
-    if not Vault.exists(path):
+    try:
+        state = _state_of(path)
+    except VaultLocked:
+        if vault is not None:
+            raise
+        return RunLedger(None, _locked(path, noted), then)
+    if state is None:
         if vault is not None:
             raise ValueError(f"there is no vault at {vault}")
         return RunLedger(None, _absent(noted), then)
     released = _noted_releases(noted) if noted else {_description(job, classes)}
-    with Vault.open(path) as opened:
-        ledger, now = opened.ledger(), _total_of(run, opened, released)
+    now = _total_of(run, state, released)
     if vault is not None and now is None:
         what = " and ".join(sorted(released))
         raise ValueError(f"the vault {vault} has not released what the run {run.path} was trained on: {what}")
     # A vault that was restored from a backup may know less than the run: what was spent then stays spent.
     total = now.joined(then) if now and then else now or then
-    return RunLedger(_content(ledger, path), "", total)
+    return RunLedger(_content(state.ledger, path), "", total)
 
 
 def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
@@ -67,12 +83,10 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
     if noted is None:
         return result
     try:
-        if not Vault.exists(noted["vault"]):
-            return result
-        with Vault.open(noted["vault"]) as vault:
-            now = _total_of(run, vault, _noted_releases(noted))
+        state = _state_of(Path(noted["vault"]))
     except VaultError:
         return result
+    now = _total_of(run, state, _noted_releases(noted)) if state else None
     if now is None:
         return result
     total = now.joined(LedgerTotal(result.total_epsilon, result.total_delta, result.private))
@@ -81,11 +95,10 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
 
 def classes_in(run: RunFolder) -> int | None:
     """Return the number of classes of a run's vault, if it can be reached."""
-    path = run.vault()
-    if not Vault.exists(path):
-        return None
-    with Vault.open(path) as opened:
-        return opened.classes
+    with suppress(VaultLocked):
+        state = _state_of(run.vault())
+        return state.ledger.classes if state else None
+    return None
 
 
 def with_sums(views: Sequence[RunView], vaults: Sequence[Path | None], sums: Mapping[Path, VaultSum]) -> list[RunView]:
@@ -137,21 +150,54 @@ def _noted_releases(noted: Mapping[str, Any]) -> set[str]:
     return {*([noted["release"]] if "release" in noted else []), *noted.get("statistics", [])}
 
 
-def _total_of(run: RunFolder, vault: Vault, released: set[str]) -> LedgerTotal | None:
+@dataclass(frozen=True)
+class _VaultState:
+    """What a vault says at one moment: enough for all runs that have released from it, and small."""
+
+    ledger: Ledger
+    counts_people: bool
+    ways: Sequence[tuple[Sequence[Entry], int]]
+    """Under which releases records went out, and how many went out like that."""
+
+
+def _state_of(vault: Path) -> _VaultState | None:
+    """Return what a vault says now, or None where there is none; it is read again only if its file has changed."""
+    if not (vault / DATABASE).is_file():
+        return None
+    try:
+        with (vault / DATABASE).open("rb") as file:
+            header, state = file.read(_HEADER), os.fstat(file.fileno())
+    except OSError as error:
+        raise VaultError(f"vault {vault} cannot be read ({error.strerror})") from error
+    return _read_state(vault, (state.st_ino, state.st_size, state.st_mtime_ns, header))
+
+
+@lru_cache(maxsize=64)
+def _read_state(vault: Path, version: tuple[object, ...]) -> _VaultState | None:
+    """`version` differs whenever the file does: SQLite counts the transactions in its header."""
+    if not Vault.exists(vault):
+        return None
+    with Vault.open(vault) as opened:
+        _, index_of, histories = opened.holdings()
+        counts = np.bincount(index_of, minlength=len(histories)).tolist()
+        ways = [(history, count) for history, count in zip(histories, counts, strict=True) if count]
+        return _VaultState(opened.ledger(), opened.counts_people, ways)
+
+
+def _total_of(run: RunFolder, vault: _VaultState, released: set[str]) -> LedgerTotal | None:
     """Return the most that any record has spent in all which had a release of the run; None if none had.
 
     In a vault that counts people it is the most that anybody has spent. Where the run started from another one, labels
     of other releases are in its weights, and it is the most of all records.
     """
-    if run.origin(LABEL_PARTY) is not None:
-        return vault.total(None)
-    _, index_of, histories = vault.holdings()
-    found = None
-    for history, count in zip(histories, np.bincount(index_of, minlength=len(histories)).tolist(), strict=True):
-        if count and any(entry.description in released for entry in history):
-            part = total_of(history, count)
-            found = part.joined(found) if found else part
-    unit = vault.ledger().largest_unit if found and vault.counts_people else None
+    of_all = run.origin(LABEL_PARTY) is not None
+    parts = [
+        total_of(history, count)
+        for history, count in vault.ways
+        if of_all or any(entry.description in released for entry in history)
+    ]
+    found = reduce(LedgerTotal.joined, parts) if parts else None
+    unit = vault.ledger.largest_unit if found and vault.counts_people else None
     return found.joined(LedgerTotal(unit.epsilon, unit.delta, of_people=True)) if found and unit else found
 
 
@@ -160,7 +206,18 @@ def _absent(noted: dict[str, Any] | None) -> str:
         return "The vault is not in this run’s folder, and the run has noted no other; `tpsl report --vault` names it."
     return (
         f"The vault {vault_label(Path(noted['vault']))} cannot be reached; `tpsl report --vault FOLDER` says where it "
-        f"is. At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
+        f"is. {_as_noted(noted)}"
+    )
+
+
+def _locked(vault: Path, noted: dict[str, Any] | None) -> str:
+    sentence = f"The vault {vault_label(vault)} is locked: it is encrypted, and its key is not at hand."
+    return f"{sentence} {_as_noted(noted)}" if noted else sentence
+
+
+def _as_noted(noted: dict[str, Any]) -> str:
+    return (
+        f"At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
         f"δ = {rounded_up(noted['delta'], 2)} for its records, and the ledger’s head {noted['head']}."
     )
 

@@ -1,12 +1,13 @@
-"""The report of a folder of runs, live, on this machine: a page that asks every second whether anything has changed.
+"""The runs of a folder, live, on this machine: a list that asks every second whether anything has changed.
 
 It only reads. It answers only this machine, only GET, only at an address that cannot be guessed (other users of the
 machine can reach the port too, but not the label party's files), and only under the name of this machine, so that no
 other site gets at it through the reader's browser:
 
-    http://127.0.0.1:PORT/SECRET/             the page
+    http://127.0.0.1:PORT/SECRET/             the list of runs
     http://127.0.0.1:PORT/SECRET/data         what it shows, as JSON
-    http://127.0.0.1:PORT/SECRET/assets/NAME  its scripts
+    http://127.0.0.1:PORT/SECRET/assets/NAME  its scripts, and those that draw charts
+    http://127.0.0.1:PORT/SECRET/views/NAME   all that is known of one run, as JSON
     http://127.0.0.1:PORT/SECRET/runs/NAME    the report of one run, one file that loads nothing
 """
 
@@ -25,11 +26,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from tpsl.report.page import asset, embedded, page, page_data
-from tpsl.report.watching import Snapshot, WatchedFolder
+from tpsl.report.run_list import run_list
+from tpsl.report.watching import WatchedFolder
 from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
-SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "page.js", "live.js")
+_LIST_SCRIPTS = ("figures.js", "dom.js", "query.js", "comparison.js", "runs.js")
+_CHART_SCRIPTS = ("plotly-basic.min.js", "charts.js")
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data: blob:; style-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
@@ -46,7 +49,6 @@ _HEADERS = {
 _HTML, _SCRIPT, _JSON, _TEXT = (
     f"{kind}; charset=utf-8" for kind in ("text/html", "text/javascript", "application/json", "text/plain")
 )
-_PROBLEMS = 5
 
 
 class LivePage:
@@ -72,29 +74,15 @@ class LivePage:
         self._server.shutdown()
 
 
-def live_data(snapshot: Snapshot, folder: str) -> dict[str, Any]:
-    """Return what the live page shows; `runs` is empty where there are none yet."""
-    title = f"Runs in {folder}"
-    unreadable = "; ".join(snapshot.problems[:_PROBLEMS])
-    more = len(snapshot.problems) - _PROBLEMS
-    about = f"Not shown: {unreadable}{f'; and {more} more' if more > 0 else ''}." if snapshot.problems else ""
-    if not snapshot.views:
-        return {"title": title, "about": about, "runs": []}
-    return page_data(snapshot.views, title=title, about=about)
-
-
-def live_page(data: dict[str, Any], version: str) -> str:
-    """Return the page of this data, which keeps itself up to date; without runs, one that waits for the first."""
-    scripts = SCRIPTS if data["runs"] else SCRIPTS[-1:]
-    known = html.escape(version)
-    elements = "\n".join(f'<script src="assets/{name}" data-version="{known}"></script>' for name in scripts)
-    return Template(asset("page.html" if data["runs"] else "waiting.html")).substitute(
+def list_page(data: dict[str, Any], version: str) -> str:
+    """Return the page of a list of runs, which keeps itself up to date from this version on."""
+    elements = "\n".join(f'<script src="assets/{name}"></script>' for name in _LIST_SCRIPTS)
+    return Template(asset("runs.html")).substitute(
         policy=POLICY,
         title=html.escape(data["title"]),
-        about=html.escape(data["about"]),
-        mark='<span class="mark">tpsl</span>',
-        style=asset("page.css"),
+        style=asset("page.css") + asset("runs.css"),
         data=embedded(data),
+        version=html.escape(version),
         scripts=elements,
     )
 
@@ -104,7 +92,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, watched: WatchedFolder, port: int) -> None:
         self.watched, self.secret = watched, secrets.token_urlsafe(16)
-        self._assets = {name: asset(name).encode() for name in SCRIPTS}
+        self._assets = {name: asset(name).encode() for name in (*_LIST_SCRIPTS, *_CHART_SCRIPTS)}
         self._encoded: tuple[str, bytes] = ("", b"")
         try:
             super().__init__((ADDRESS, port), _Answer)
@@ -125,24 +113,37 @@ class _Server(ThreadingHTTPServer):
         kind, _, name = place.partition("/")
         if kind == "assets" and name in self._assets:
             return _Content(_SCRIPT, self._assets[name])
-        if place not in ("", "data") and kind != "runs":
-            return None
+        if place in ("", "data"):
+            return self._list(place, known)
+        if kind in ("views", "runs"):
+            return self._run(kind, unquote(name), known)
+        return None
+
+    def _list(self, place: str, known: str | None) -> _Content:
         snapshot, encoded = self.watched.snapshot(), self._encoded
         version = f'"{snapshot.version}"'
         if place == "data" and version in (known, encoded[0]):
             return _Content(_JSON, None if known == version else encoded[1], version=version)
-        data = live_data(snapshot, self.watched.folder.resolve().name)
+        data = run_list(snapshot, self.watched.folder.resolve().name, self.watched.party)
         if place == "":
-            return _Content(_HTML, _bytes(live_page(data, version)), POLICY)
-        if place == "data":
-            text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            self._encoded = encoded = version, _bytes(text)
-            return _Content(_JSON, encoded[1], version=version)
-        wanted = unquote(name)
-        for view in data["runs"]:
-            if view["name"] == wanted:  # Its policy stands in the page.
-                return _Content(_HTML, _bytes(page(page_data([view], title=wanted))), "")
+            return _Content(_HTML, _bytes(list_page(data, version)), POLICY)
+        self._encoded = encoded = version, _json(data)
+        return _Content(_JSON, encoded[1], version=version)
+
+    def _run(self, kind: str, name: str, known: str | None) -> _Content | None:
+        for run in self.watched.snapshot().runs:
+            if run.view["name"] != name:
+                continue
+            if kind == "runs":  # Its policy stands in the page.
+                report = page(page_data([run.view], title=name), home=f"/{self.secret}/")
+                return _Content(_HTML, _bytes(report), "")
+            version = f'"{run.version}"'
+            return _Content(_JSON, None if known == version else _json(run.view), version=version)
         return None
+
+
+def _json(data: Any) -> bytes:
+    return _bytes(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def _bytes(text: str) -> bytes:

@@ -11,16 +11,18 @@ import html
 import json
 from collections.abc import Sequence
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from tpsl.files import write_atomically
+from tpsl.report.hero import first_shown, hero
 from tpsl.report.run_view import RunView
 from tpsl.report.versions import version_rows
 from tpsl.report.words import lead
 
-SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "page.js")
+SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "hero.js", "page.js")
 
 
 def write_page(path: Path, views: Sequence[RunView], *, title: str, about: str = "") -> None:
@@ -46,8 +48,17 @@ def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[
         raise ValueError(f"a report is for one party, not for {' and '.join(sorted(parties))}")
     runs = told_apart(views)
     (party,) = parties
-    versions = version_rows(runs)
-    return {"title": title, "about": about, "lead": lead(runs), "party": party, "runs": runs, "versions": versions}
+    return {
+        "title": title,
+        "about": about,
+        "lead": lead(runs),
+        "party": party,
+        "runs": runs,
+        "heroes": {view["name"]: hero(view, runs) for view in runs},
+        "first": first_shown(runs),
+        "versions": version_rows(runs),
+        "program": f"tpsl {version('tpsl')}",
+    }
 
 
 def told_apart(views: Sequence[RunView]) -> list[RunView]:

@@ -37,7 +37,6 @@ def promise_of(
     """
     facts = _facts(job.privacy, classes)
     attacked = _attacked(job, classes, facts)
-    released = " and ".join(planned_releases(job, classes)) or NOTHING_RELEASED
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     if result is None and job.statistic is not None:
         delta = max(delta, statistic_plan(job, classes).total(classes).delta)
@@ -51,7 +50,7 @@ def promise_of(
     counted = result.train_records if result is not None else total.records if total is not None else records
     large = spent.private and counted is not None and is_large_delta(spent.delta, counted)
     return Promise(
-        mechanism=released if result is None else result.mechanism,
+        mechanism=_planned(job, classes) if result is None else result.mechanism,
         estimator=job.privacy.estimator,
         draws=job.privacy.draws,
         total_epsilon=for_json(spent.epsilon),
@@ -73,6 +72,10 @@ def promise_of(
         closed_form_roc=attacked.closed_form_roc,
         worth_words=_worth_text(job, facts, counted),
     )
+
+
+def _planned(job: Job, classes: int) -> str:
+    return " and ".join(planned_releases(job, classes)) or NOTHING_RELEASED
 
 
 def _worth_text(job: Job, facts: _Facts, records: int | None) -> str:

@@ -63,6 +63,18 @@ class SumOverVaults(TypedDict):
     """`vault` and `epsilon_text` of each that has a part in it."""
 
 
+class StatementView(TypedDict):
+    """A signed statement about the vault; who has signed it was not traced to an authority."""
+
+    file: str
+    party: str
+    time: str
+    spent_text: str
+    """The most that any record had spent by then."""
+    entries_since: int | None
+    """Entries of the ledger that are newer; None for a reader who sees no ledger."""
+
+
 class OriginView(TypedDict):
     """The run that a run has started from."""
 
@@ -98,6 +110,9 @@ class RunView(TypedDict):
     """Labels that left in noisy statistics, on which the private head was fitted."""
     samples_per_second: float | None
     seconds: float | None
+    feature_parties: list[str]
+    crossed: int | None
+    """Numbers that stand for one record's features and cross the border, of the reader's own; None where none cross."""
     versions: dict[str, str]
     """Of the feature parties' halves, as far as the reader knows them (`tpsl.training.versions`)."""
     origin: OriginView | None
@@ -112,6 +127,9 @@ class RunView(TypedDict):
     ledger: dict[str, Any] | None
     ledger_note: str
     """Why there is no ledger, or nothing."""
+    spent_by: Literal["ledger", "note", "run"]
+    """Where the total ε is from: the label party's ledger, the run's note of it, or this run's own release alone."""
+    statement: StatementView | None
     over_vaults: SumOverVaults | None
     """None where only one vault has released these records."""
     test: dict[str, float | None] | None

@@ -10,32 +10,58 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
-from tpsl.report.feature_view import read_feature_run
-from tpsl.report.label_view import job_view, read_run
+from tpsl.report.label_view import job_view, last_change
 from tpsl.report.ledgers import known_vaults, with_sums
+from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
+from tpsl.report.reading import read_view
 from tpsl.report.run_view import RunView
+from tpsl.training.progress_file import PROGRESS, RunProgress
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultSum, sums_over
+from tpsl.vault.errors import VaultLocked
 from tpsl.vault.storage import DATABASE
 
 Traces = tuple[tuple[str, int, int, int], ...]
 
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
 _LEFT_BY_A_RUN = (".lock", "result.json")
+_HOW_FAR = (PROGRESS, draft_of(Path(PROGRESS)).name)
 _KEPT = 0.3  # seconds in which many readers share one snapshot
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """A run that can be read. No other run of a snapshot has its name."""
+
+    view: RunView
+    version: str
+    """Differs whenever the view does."""
+    vault: Path | None
+    """Where the run has noted its vault; None for a feature party."""
+    progress: RunProgress | None
+    written: str | None
+    """When the run, or its progress, was last written, in UTC."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """What was there at one moment; `version` differs whenever anything else does."""
 
-    views: tuple[RunView, ...]
+    runs: tuple[WatchedRun, ...]
     problems: tuple[str, ...]
     """One sentence for each run that cannot be read."""
+    sums: Mapping[Path, VaultSum]
+    """What the records of each known vault have spent over all of them."""
     version: str
+
+    @property
+    def views(self) -> list[RunView]:
+        """The runs as reports show them."""
+        return [run.view for run in self.runs]
 
 
 @dataclass(frozen=True)
@@ -48,6 +74,10 @@ class _Known:
     traces: Traces
     """Of the run's folder and its vault."""
     view: RunView | str
+
+    @property
+    def version(self) -> str:
+        return _digest(repr(self.traces))
 
 
 class WatchedFolder:
@@ -77,16 +107,21 @@ class WatchedFolder:
             progress(done, len(paths), path.name)
             known[path] = self._known_of(path)
         self._known = known
-        readable = [content for content in known.values() if not isinstance(content.view, str)]
-        views = [content.view for content in readable if not isinstance(content.view, str)]
-        vaults = [content.vault for content in readable]
+        read = {path: found.view for path, found in known.items() if not isinstance(found.view, str)}
+        vaults = [known[path].vault if self.party == LABEL_PARTY else None for path in read]
         sums, problems = self._sums(vaults) if self.party == LABEL_PARTY else ({}, [])
-        state = repr([(path, content.traces) for path, content in known.items()]) + repr(self._summed[0])
-        return Snapshot(
-            tuple(with_sums(views, vaults, sums)),
-            (*(content.view for content in known.values() if isinstance(content.view, str)), *problems),
-            hashlib.sha256(state.encode()).hexdigest()[:32],
-        )
+        views = told_apart(with_sums(list(read.values()), vaults, sums))
+        runs = [self._watched(path, known[path], view) for path, view in zip(read, views, strict=True)]
+        problems = [*(found.view for found in known.values() if isinstance(found.view, str)), *problems]
+        state = [(path, found.traces) for path, found in known.items()], [run.progress for run in runs]
+        return Snapshot(tuple(runs), tuple(problems), sums, _digest(repr(state) + repr(self._summed[0])))
+
+    def _watched(self, path: Path, known: _Known, view: RunView) -> WatchedRun:
+        """Return a run with how far it is; that is read each time, and the run is not read again for it."""
+        folder, vault = path / view["party"], known.vault if self.party == LABEL_PARTY else None
+        progress = RunProgress.read(folder)
+        written = last_change([folder / PROGRESS]) if progress else None
+        return WatchedRun(view, known.version, vault, progress, written or view["updated"])
 
     def _known_of(self, path: Path) -> _Known:
         """Return what is known of a run; it is read again if a file has changed that its view is made of."""
@@ -97,9 +132,9 @@ class WatchedFolder:
         return before if before and before.traces == traces else _Known(own, vault, traces, self._read(path, vault))
 
     def _vault_of(self, path: Path) -> Path | None:
-        """Return where the run has noted its vault; a note that cannot be read is reported when the run is read."""
+        """Return where the label party has noted its vault; a note that cannot be read is reported with the run."""
         try:
-            return RunFolder(path).vault() if self.party == LABEL_PARTY else None
+            return RunFolder(path).vault() if RunFolder(path).label.is_dir() else None
         except ValueError:
             return None
 
@@ -108,11 +143,10 @@ class WatchedFolder:
         vaults = known_vaults(own)
         traces = tuple((str(vault), _traces_in(vault)) for vault in vaults)
         if traces != self._summed[0]:
-            written = [vault for vault in vaults if _is_written(vault)]
-            problems = [f"{vault}: is being written, or its writer was killed; it is not counted" for vault in written]
+            problems: list[str] = []
             sums: Mapping[Path, VaultSum] = {}
             try:
-                sums = sums_over([vault for vault in vaults if vault not in written and Vault.exists(vault)])
+                sums = sums_over([vault for vault in vaults if _can_be_read(vault, problems)])
             except (ValueError, OSError) as error:
                 problems.append(str(error))
             self._summed = traces, sums, problems
@@ -121,11 +155,11 @@ class WatchedFolder:
     def _read(self, path: Path, vault: Path | None) -> RunView | str:
         name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
         try:
-            if self.party != LABEL_PARTY:
-                return read_feature_run(path, self.party, name)
-            if vault is not None and _is_written(vault):
+            if vault is not None and _is_written(vault) and not (path / self.party).is_dir():
+                return f"{path}: its vault is being written, or its writer was killed"
+            if vault is not None and _is_written(vault) and self.party == LABEL_PARTY:
                 return _without_vault(path, name)
-            return read_run(path, name)
+            return read_view(path, self.party, name)
         except (ValueError, OSError) as error:
             return str(error)
         except Exception as error:  # A run that is damaged in a new way must not cost the others.
@@ -143,11 +177,10 @@ def runs_in(folder: Path, deepest: int = _DEEPEST) -> Iterator[Path]:
         if has_job and any((folder / name).exists() for name in _LEFT_BY_A_RUN):
             yield folder
             return
-        inner = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # not ours to read, or gone by now
+    except OSError:  # not ours to read
         return
-    names = [name for name in inner if not name.startswith(".")] if deepest else []
-    found = [run for name in names for run in runs_in(folder / name, deepest - 1)]
+    inner = [place for place in _folders_in(folder) if not place.name.startswith(".")] if deepest else []
+    found = [run for place in inner for run in runs_in(place, deepest - 1)]
     yield from found or ([folder] if has_job else [])
 
 
@@ -163,27 +196,53 @@ def _without_vault(path: Path, name: str) -> RunView:
     return view
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:32]
+
+
+def _can_be_read(vault: Path, problems: list[str]) -> bool:
+    """Whether a vault can be read without waiting for anybody; if not, add a sentence that says why."""
+    if _is_written(vault):
+        problems.append(f"{vault}: is being written, or its writer was killed; it is not counted")
+        return False
+    try:
+        return Vault.exists(vault)
+    except VaultLocked:
+        problems.append(f"{vault}: is locked, and its key is not at hand; it is not counted")
+        return False
+
+
 def _is_written(vault: Path) -> bool:
     return (vault / f"{DATABASE}-journal").exists()
 
 
 def _traces(run: Path, party: str) -> Traces:
-    """Return what changes when any file in the run's folder does that a view is made of."""
-    own = run / party
-    places = [run, own, own / "checkpoints"]
-    if party == LABEL_PARTY:
-        places.append(own / NOT_PRIVATE)
-    return _traces_in(*places)
+    """Return what changes when any file in the run's folder does that a view is made of.
+
+    Of a party without a folder (it may have another name, or another party hands its view over) all folders count.
+    """
+    own = [run / party] if (run / party).is_dir() else _folders_in(run)
+    inner = [folder / name for folder in own for name in ("checkpoints", NOT_PRIVATE)]
+    return _traces_in(run, *own, *inner)
+
+
+def _folders_in(place: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # not ours to read, or gone by now
+        return []
 
 
 def _traces_in(*places: Path) -> Traces:
-    """Return what changes when any file in these folders does."""
-    traces = []
+    """Return what changes when any file in these folders does, but for how far a run is."""
+    traces, listed = [], set(map(str, places))
     for place in places:
         try:
             for entry in os.scandir(place):
-                state = entry.stat()
-                traces.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
+                # A folder changes with each file in it: of those that are listed, the files count.
+                if entry.path not in listed and entry.name not in _HOW_FAR:
+                    state = entry.stat()
+                    traces.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
         except OSError:
             traces.append((str(place), 0, 0, 0))
     return tuple(sorted(traces))

@@ -85,7 +85,12 @@ def spent_text(epsilon: float | str, delta: float) -> str:
 
 def records_text(count: int) -> str:
     """Return a number of records in words: "1 record", "3 records"."""
-    return f"{count:,} record" + ("" if count == 1 else "s")
+    return counted(count, "record")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words: "1 step", "1,200 steps"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def estimate_texts(metrics: NoisyMetrics) -> dict[str, str]:
@@ -197,6 +202,14 @@ FEATURES_TEXT = (
 """Stands beside the promise, which speaks about labels only, on every page."""
 
 
+def exposure_text(view: RunView) -> str:
+    """Return what of the reader's own features crosses the border, in a sentence."""
+    if view["crossed"] is None:
+        return "None of your features crosses the border: you train alone."
+    whose = "every record" if view["train_records"] is None else f"each of {records_text(view['train_records'])}"
+    return f"{view['crossed']:,} numbers for {whose} cross the border, and nothing is proved about what they reveal."
+
+
 def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:
     """Return the run that a run is measured against: the first finished one on the same data without noise."""
     return next(
@@ -211,7 +224,7 @@ def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:
 
 def lead(views: Sequence[RunView]) -> str:
     """Return the result in three sentences: is it private, what does it reach, what does it leak."""
-    private = [view for view in views if view["promise"]["private"] and not view["promise"]["large_delta"]]
+    private = [view for view in views if is_private(view)]
     if len(views) == 1 and views[0]["promise"]["large_delta"]:
         return f"This run promises ε = {budget_text(views[0])}. {LARGE_DELTA_TEXT}"
     if not private:
@@ -223,14 +236,14 @@ def lead(views: Sequence[RunView]) -> str:
         count = f"All {len(views)} runs are private."
     elif len(private) == 1:
         count = f"One of these {len(views)} runs is private."
-    measured = [view for view in private if view["test"] and view["test"].get("test_auc") is not None]
-    if not measured:
+    best = praised(views)
+    if best is None:
         return f"{count} It promises ε = {budget_text(private[0])}." if len(private) == 1 else count
-    best = max(measured, key=_test_auc)
-    which = "It" if len(private) == 1 else f"The most accurate of them, {best['name']},"
+    where = f" on {best['data']}" if len({view["data_group"] for view in views}) > 1 else ""
+    which = "It" if len(private) == 1 else f"The most accurate of them{where}, {best['name']},"
     reference = baseline(views, best)
-    without = f" ({auc_text(_test_auc(reference))} without privacy)" if reference else ""
-    reach = f"{which} promises ε = {budget_text(best)} and has a test AUC of {auc_text(_test_auc(best))}{without}."
+    without = f" ({auc_text(tested_auc(reference))} without privacy)" if reference else ""
+    reach = f"{which} promises ε = {budget_text(best)} and has a test AUC of {auc_text(tested_auc(best))}{without}."
     attack = shown_attack(best)
     if attack is None:
         return f"{count} {reach}"
@@ -258,5 +271,21 @@ def shown_attack(view: RunView) -> dict[str, Any] | None:
     return found
 
 
-def _test_auc(view: RunView) -> float:
-    return (view["test"] or {}).get("test_auc") or 0.0
+def praised(views: Sequence[RunView]) -> RunView | None:
+    """Return the most accurate private run among those on the data of the first of them; None if none was tested."""
+    tested = [view for view in views if is_private(view) and tested_auc(view) is not None]
+    return max(
+        (view for view in tested if view["data_group"] == tested[0]["data_group"]),
+        key=lambda view: tested_auc(view) or 0.0,
+        default=None,
+    )
+
+
+def is_private(view: RunView) -> bool:
+    """Whether a run may simply be called private: secret noise in every release, and no large δ."""
+    return view["promise"]["private"] and not view["promise"]["large_delta"]
+
+
+def tested_auc(view: RunView) -> float | None:
+    """Return the AUC of a run's model on test records, if it was tested."""
+    return (view["test"] or {}).get("test_auc")

@@ -3,6 +3,7 @@ block."""
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -29,9 +30,12 @@ BLOCK_ROWS = 1 << 16
 """How much is read at a time: bytes of text, or records of a Parquet file. PyArrow reads up to 32 blocks ahead."""
 
 PARQUET_ENDINGS = (".parquet", ".pq")
+_SPREADSHEET_ENDINGS = (".xlsx", ".xls", ".ods", ".numbers")
+_SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (spreadsheets call it 'CSV UTF-8')"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OF_CSV = ",;\t|"
 """What may separate the values of a .csv file; where two would do, the first of them."""
+_QUOTED = re.compile(rb'"[^"]*"')
 CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in COMPRESSIONS)
 _BUFFER_HERE, _BUFFER_ELSEWHERE = 1 << 20, 1 << 22
 """Bytes of a column of a Parquet file that are asked for at a time."""
@@ -110,8 +114,8 @@ def _delimiter_in(location: Location) -> str:
     """Return what separates the values of .csv files; a comma also where they cannot be read: reading them will say."""
     first = files_of(location)[0]
     with suppress(DataError), _readable(first.name), LineStream(first) as stream:
-        text = stream.peek(BLOCK_BYTES)
-        return max(_OF_CSV, key=lambda delimiter: len(_header(text, Dialect(delimiter))))
+        header = _QUOTED.sub(b"", stream.peek(BLOCK_BYTES)).partition(b"\n")[0].decode(errors="replace")
+        return max(_OF_CSV, key=header.count)
     return ","
 
 
@@ -122,7 +126,8 @@ def _kind(name: str) -> str | None:
             return _DELIMITERS[ending[:4]]
     if not is_parquet(name):
         kinds = ", ".join((*CSV_ENDINGS, *PARQUET_ENDINGS))
-        raise DataError(f"{name}: the ending of a file tells its kind, and must be one of {kinds}")
+        spreadsheet = f"; {_SAVE_AS_UTF_8}" if name.lower().endswith(_SPREADSHEET_ENDINGS) else ""
+        raise DataError(f"{name}: the ending of a file tells its kind, and must be one of {kinds}{spreadsheet}")
     return None
 
 
@@ -327,6 +332,8 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in reason:
+            raise DataError(f"{name}: cannot be read, it is not UTF-8 text; {_SAVE_AS_UTF_8}") from error
         raise DataError(f"{name}: cannot be read, it is damaged or not what its ending says ({reason})") from error
 
 

@@ -72,11 +72,9 @@ class _ArrivingLabels(RunVault):
         super().__init__(setup, side, chosen.path, choice.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units
         privacy = self.job.privacy
-        self._mechanism, why = privacy.choose(self.records.classes)
+        self._mechanism = privacy.build(self.records.classes)
         self._draws, self._seed = privacy.draws, privacy.noise_seed
         self._ahead = 0
-        if privacy.mechanism == "auto":
-            self._notice(f"mechanism auto: {why}")
         if self._patiently(self._made):
             self._notice(f"made the empty vault {self.path}; `tpsl vault add` fills it")
         self.noisy()  # a vault that does not fit the job is told before anybody connects

@@ -22,6 +22,7 @@ from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
 from tpsl.tables.locations import is_url, location_of
+from tpsl.training.hold_out import HELD_OUT, MOST_EPOCHS, PATIENCE, with_hold_out
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
 from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.peers import LABEL_PARTY
@@ -87,17 +88,23 @@ class PrivacyConfig(_Model):
 
     def build(self, classes: int) -> Mechanism:
         """Return the mechanism for this number of classes."""
-        return self.choose(classes)[0]
+        return build_mechanism(self.mechanism, classes, **self._parameters)[0]
 
-    def choose(self, classes: int) -> tuple[Mechanism, str]:
-        """Return the mechanism for this number of classes, and why it is this one."""
-        return build_mechanism(self.mechanism, classes, **self._parameters)
+    def reason(self, classes: int) -> str:
+        """Return why the mechanism is this one, in a sentence; nothing if the job names it."""
+        _, why = build_mechanism(self.mechanism, classes, **self._parameters)
+        return f"mechanism auto: {why}" if self.mechanism == AUTO else ""
 
 
 class TrainingConfig(_Model):
     """How long, in which order and with which optimisers."""
 
-    epochs: int = Field(2, ge=1, le=10_000, description="How often each record is used.")
+    epochs: int = Field(
+        MOST_EPOCHS,
+        ge=1,
+        le=10_000,
+        description="How often each record is used at most; `patience` ends training earlier. Without patience: 2.",
+    )
     batch_size: int = Field(1024, ge=1, le=2**24, description="Records in a step.")
     seed: int = Field(0, ge=0, lt=2**63, description="Fixes batches and initial weights; never the noise.")
     order: Order = Field(
@@ -131,13 +138,14 @@ class TrainingConfig(_Model):
         None, description="Train the feature parties' halves on their own features first, without labels."
     )
     validation: float = Field(
-        0.0,
+        HELD_OUT,
         ge=0,
         lt=1,
-        description="Share of the training records that is held out: their noisy labels judge, at no cost in budget.",
+        description="Share of the training records that is held out: their noisy labels judge, at no cost in budget. "
+        "0: none. Also none by default where they have nothing to decide.",
     )
     patience: int = Field(
-        0,
+        PATIENCE,
         ge=0,
         description="Stop when the noisy hold-out got no better for n epochs, and keep the best epoch; 0: off.",
     )
@@ -190,7 +198,7 @@ class TrainingConfig(_Model):
     @model_validator(mode="after")
     def _patience_has_something_to_judge_by(self) -> Self:
         if self.patience and not self.validation:
-            raise ValueError("patience needs a noisy hold-out to judge by: set validation, as 0.1")
+            raise ValueError("patience needs a noisy hold-out to judge by: set validation, as 0.1, or patience to 0")
         return self
 
     @model_validator(mode="after")
@@ -256,13 +264,13 @@ class Job(_Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _statistic_follows_from_method(cls, content: Any) -> Any:
-        return with_method(content) if isinstance(content, dict) else content
+    def _what_follows_from_the_rest(cls, content: Any) -> Any:
+        return with_hold_out(with_method(content)) if isinstance(content, dict) else content
 
     @model_validator(mode="after")
     def _statistic_fits(self) -> Self:
         check_method(self.method, self.statistic)
-        if self.method == "network":
+        if self.statistic is None:
             return self
         if self.privacy.epsilon is None or self.privacy.draws != 1:
             raise ValueError(f"method '{self.method}' needs privacy.epsilon and one draw: each record spends ε once")
@@ -270,7 +278,7 @@ class Job(_Model):
             raise ValueError(f"method '{self.method}' needs all labels at once: training.labels must be 'stored'")
         if isinstance(self.data, TableData) and self.data.makes_new_records:
             raise ValueError(f"method '{self.method}' cannot count people: an alignment must be of mode both")
-        if self.statistic is not None and self.statistic.share_codes and self.training.wire != "float32":
+        if self.statistic.share_codes and self.training.wire != "float32":
             raise ValueError("statistic.share_codes sends whole numbers, which need training.wire: float32")
         return self
 
@@ -346,7 +354,7 @@ class Job(_Model):
             "the local head is trained on true labels": self.training.head == "local",
             "labels that arrive late are released step by step": self.has_late_labels,
             "with privacy.gradients 'none' nothing is released": not self.releases,
-            "method 'auto' may choose a sum over embeddings": self.method == "auto",
+            "method 'auto' may choose a sum over embeddings": self.method == "auto" and self.statistic is not None,
             f"method '{self.method}' sums embeddings at the label party": self.method in ("statistic", "refit"),
         }
         return next((f"{reason}, which needs split training" for reason, holds in reasons.items() if holds), None)
@@ -437,6 +445,14 @@ class Job(_Model):
         """Return a SHA-256 that is equal for two parties exactly if they agree on the job."""
         text = json.dumps(self.agreed(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """Return what the job says, for one with changes: no nulls, which take no fields, and no defaults of training.
+
+        Those follow from the rest of a job.
+        """
+        left_out = set(TrainingConfig.model_fields) - self.training.model_fields_set
+        return self.model_dump(mode="json", exclude_none=True, exclude={"training": left_out})
 
     def to_yaml(self) -> str:
         """Return the job as a YAML file with every value written out."""

@@ -52,7 +52,7 @@ def join(
     if job.method == "auto":
         source = local.own_parts().source(party)
         held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
-        job = settled(job, len(held.train), watching.notice)
+        job = settled(job, len(held.train), watching.reason)
     exchange, workers = _Exchange(job, party, local, insecure_loopback), Workers.of_this_process(local.device)
     own, device, start = {party: local.own_parts()}, workers.device(local.device), local.starting_point()
     if job.hands_over:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tpsl.progress import Notice
 from tpsl.registry import Registry, UnknownName, called
+from tpsl.training.dotted import dotted
 from tpsl.training.job import Job
 from tpsl.training.mlflow_sink import mlflow
 from tpsl.training.observer import FEATURE_FACTS, Fact, NullObserver, Observer
@@ -162,17 +162,8 @@ def run_logger(job: Job, run: Path, party: str, notice: Notice, log: Sequence[st
 
 def _agreement(job: Job, party: str) -> dict[str, str]:
     """Return the job as names and values."""
-    facts = {"party": party, "job": job.digest()}
-
-    def gather(name: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                gather(f"{name}.{key}" if name else str(key), inner)
-        elif value is not None:
-            facts[name] = str(value)[:500]
-
-    gather("", job.agreed())
-    return dict(list(facts.items())[:100])
+    fields = {name: str(value)[:500] for name, value in dotted(job.agreed()).items()}
+    return dict(list({"party": party, "job": job.digest(), **fields}.items())[:100])
 
 
 def _reason(error: Exception) -> str:

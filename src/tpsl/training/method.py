@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpsl.data.config import OwnData
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.progress import Notice
 from tpsl.training.job import Job, make_job
+from tpsl.training.statistic_config import StatisticConfig
 
 _LABEL_WORTH = 0.1
 """Of a clean label, what a noisy one must be worth: if less, a statistic with codes of all fields gives a better head.
@@ -36,42 +38,46 @@ def settled(job: Job, records: int, notice: Notice) -> Job:
 def resolve(job: Job, records: int) -> tuple[Job, str]:
     """Return the job with the method that is best for its ε, its classes and this number of records, and why.
 
-    A network gets a wide part and averaged weights, unless the job names these keys itself. A statistic keeps the job's
-    section of that name, with a second release where that is better, and has no wide part and one member: no network is
-    trained.
+    A network gets a wide part and averaged weights, unless the job names these keys itself. A statistic has a δ, and
+    every change of the job is a release of its own: only a job with a section of that name may come to it. It keeps the
+    section, with a second release where that is better, and has no wide part and one member: no network is trained.
     """
+    content = job.content()
+    if job.statistic is None:
+        return _network(job, content), "method auto takes 'network': the job has no section 'statistic'"
     worth = effective_labels(job.mechanism, _counts(job.classes, records))
-    has_codes = job.statistic is not None and job.statistic.share_codes
-    enough = worth >= _LABEL_WORTH * records or (not has_codes and worth >= _ENOUGH_WITHOUT_CODES)
-    content = job.model_dump(mode="json", exclude_none=True, exclude={"method"})
-    if enough:
-        content |= {"method": "network", "statistic": None, **_recommended(job, content)}
-    else:
-        section = {**content.get("statistic", {}), "share": 1.0, **_releases(job, records)}
-        model = {**content["model"], "wide": False, "members": 1}
-        content |= {"method": "statistic", "statistic": section, "model": model}
+    enough = worth >= _LABEL_WORTH * records or (not job.statistic.share_codes and worth >= _ENOUGH_WITHOUT_CODES)
     why = f"{records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth about {worth:,.0f} clean ones"
-    found = make_job(content, {}, "method auto")
-    return found, f"method auto takes '{found.method}': {why}, {'enough' if enough else 'too few'} for a network"
+    if enough:
+        return _network(job, content), f"method auto takes 'network': {why}, enough for a network"
+    section = {**content["statistic"], "share": 1.0, **_releases(job.statistic, job.privacy.epsilon, records)}
+    model = {**content["model"], "wide": False, "members": 1}
+    found = make_job(content | {"method": "statistic", "statistic": section, "model": model}, {}, "method auto")
+    return found, f"method auto takes 'statistic': {why}, too few for a network"
 
 
-def _releases(job: Job, records: int) -> dict[str, int]:
+def _releases(section: StatisticConfig, epsilon: float | None, records: int) -> dict[str, int]:
     """Return how many statistics are best, unless the job names it itself."""
-    section, epsilon = job.statistic, job.privacy.epsilon
-    if section is None or not section.share_codes or epsilon is None or "releases" in section.model_fields_set:
+    if not section.share_codes or epsilon is None or "releases" in section.model_fields_set:
         return {}
     return {"releases": 2 if records * epsilon >= _ENOUGH_FOR_TWO else 1}
 
 
-def _recommended(job: Job, content: dict[str, Any]) -> dict[str, Any]:
-    """Return model and training of a network with what noise asks for, as far as the job does not name it itself."""
+def _network(job: Job, content: dict[str, Any]) -> Job:
+    """Return a job of a network with what noise asks for, as far as the job can have it and does not name it itself."""
     model, training = dict(content["model"]), dict(content["training"])
-    can_be_wide = job.classes == 2 and not isinstance(job.model.cut, dict)
-    if can_be_wide and "wide" not in job.model.model_fields_set:
-        model["wide"] = True
+    if "wide" not in job.model.model_fields_set:
+        model["wide"] = _can_be_wide(job)
     if "averaging" not in job.training.model_fields_set:
         training["averaging"] = _AVERAGING
-    return {"model": model, "training": training}
+    changes = {"method": "network", "statistic": None, "model": model, "training": training}
+    return make_job(content | changes, {}, "method auto")
+
+
+def _can_be_wide(job: Job) -> bool:
+    """Whether two classes have noisy labels before the first step, and parties tables and one width of the cut."""
+    has_labels = job.classes == 2 and job.releases and not job.has_late_labels
+    return has_labels and not isinstance(job.data, OwnData) and not isinstance(job.model.cut, dict)
 
 
 def _counts(classes: int, records: int) -> list[int]:

@@ -57,6 +57,8 @@ class Watching:
     notice: Notice = no_notice
     connections: Watch = _no_watch
     """Told about the connections of a network."""
+    reason: Notice = no_notice
+    """Told why something that a job leaves to tpsl is as it is."""
 
 
 UNWATCHED = Watching()

@@ -103,7 +103,7 @@ def train_together(
     """
     if setup.job.method == "auto":
         data = load_records(setup.job, setup.own, setup.watching.progress) if data is None else data
-        setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.notice))
+        setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.reason))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with setup.held([*names, LABEL_PARTY]):

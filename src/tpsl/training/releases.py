@@ -54,9 +54,7 @@ def release_labels(
 
     Those whose labels leave in a statistic are left out.
     """
-    mechanism, why = job.privacy.choose(records.classes)
-    if job.privacy.mechanism == "auto":
-        notice(f"mechanism auto: {why}")
+    mechanism = job.privacy.build(records.classes)
     ids, draws, seed = labelled_ids(job, records), job.privacy.draws, job.privacy.noise_seed
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
@@ -140,10 +138,10 @@ def noisy_labels_of(
 
 
 def _what_was_released(report: ReleaseReport) -> str:
-    return (
-        f"{report.released:,} noisy labels released with {report.mechanism}, "
-        f"{report.already_released:,} were released before"
-    )
+    if not report.released:
+        return f"all {report.already_released:,} noisy labels were released before, with {report.mechanism}"
+    before = f", {report.already_released:,} were released before" if report.already_released else ""
+    return f"{report.released:,} noisy labels released with {report.mechanism}{before}"
 
 
 def compared(vault: Vault, side: LabelSide) -> Overlap:

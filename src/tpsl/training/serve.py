@@ -56,7 +56,7 @@ def serve(
     if job.method == "auto":
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         records = load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records
-        job = settled(job, len(records.train), watching.notice)
+        job = settled(job, len(records.train), watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     setup = RunSetup(
         job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables

@@ -115,7 +115,7 @@ class RunVault:
 
     def _planned(self) -> Planned:
         """The release of noisy labels."""
-        mechanism, _ = self.job.privacy.choose(self.records.classes)
+        mechanism = self.job.privacy.build(self.records.classes)
         return Planned(mechanism, self.job.privacy.draws, self.job.privacy.noise_seed)
 
     def _first_releases(self) -> LedgerTotal:
@@ -238,6 +238,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     else:
         chosen = at(_found(at(run.label / "vault"), choice.place))
     chosen.check()
+    if reason := setup.job.privacy.reason(side.records.classes):
+        setup.watching.reason(reason)
     return chosen
 
 

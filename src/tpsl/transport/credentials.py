@@ -7,7 +7,6 @@ only). The common name of a certificate is the name of its party; the peer's cer
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +19,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tpsl.files import is_kept_secret
 
 LABEL_SERVER_NAME = "label.tpsl"
 """The name that the label party's certificate is made for, wherever the label party listens."""
@@ -124,15 +125,6 @@ def read_certificates(path: Path) -> tuple[bytes, list[x509.Certificate]]:
         return content, x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise CertificateError(f"{path}: is not a certificate in PEM form") from error
-
-
-def is_kept_secret(status: os.stat_result, reader: int) -> bool:
-    """Whether a file is its owner's only; one that root gives to a user's group, as Kubernetes does, is that user's.
-
-    (The rule of PostgreSQL for its keys.)
-    """
-    of_root = status.st_uid == 0 != reader
-    return not stat.S_IMODE(status.st_mode) & (0o037 if of_root else 0o077)
 
 
 def _read(path: Path, *, secret: bool = False) -> bytes:

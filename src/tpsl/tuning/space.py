@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import read_yaml
+from tpsl.training.dotted import dotted
+from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 
@@ -15,7 +17,6 @@ _OPTIMIZERS = "feature_optimizer", "label_optimizer"
 _BOTH_OPTIMIZERS = tuple(f"training.{name}." for name in _OPTIMIZERS)
 _METHOD = "pretrain.method"
 _MASKED = {"method": "masked"}
-_DEFAULT_VALIDATION = 0.1
 
 
 def configuration(
@@ -60,9 +61,7 @@ def default_space(classes: int, own_networks: bool) -> tuple[dict[str, Any], ...
 
 def changed(job: Job, changes: Mapping[str, Mapping[str, Any]], origin: str) -> Job:
     """Return a job with single fields of its parts changed; an error names the origin and the field."""
-    # Without nulls: a part that is null (`pretrain`) would not take fields.
-    content = job.model_dump(mode="json", exclude_none=True)
-    return make_job(content, {part: dict(fields) for part, fields in changes.items()}, origin)
+    return make_job(job.content(), {part: dict(fields) for part, fields in changes.items()}, origin)
 
 
 def load_space(path: Path) -> list[Any]:
@@ -90,7 +89,7 @@ def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
             "method 'statistic' has nothing to tune, and every try would be a release of its own: train it with "
             "`tpsl train`, or tune method 'network'"
         )
-    common = {"patience": 0, "head": "private", "validation": base.training.validation or _DEFAULT_VALIDATION}
+    common = {"patience": 0, "head": "private", "validation": base.training.validation or HELD_OUT}
     reference = changed(base, {"training": common}, "the job")
     jobs: list[Job] = []
     for number, changes in enumerate(space, 1):
@@ -119,7 +118,7 @@ def _release_and_judges(job: Job) -> dict[str, Any]:
 
 def describe(jobs: Sequence[Job]) -> list[str]:
     """Return a name for each of several different jobs: the fields in which they differ."""
-    flat = [_flat(job.model_dump(mode="json")) for job in jobs]
+    flat = [dotted(job.model_dump(mode="json")) for job in jobs]
     varying = [key for key in dict.fromkeys(key for fields in flat for key in fields) if _varies(key, flat)]
     names = [", ".join(dict.fromkeys(_field(key, fields) for key in varying)) for fields in flat]
     return [name or "the job as it is" for name in names]
@@ -147,14 +146,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return fields by their dotted names; a part that is not there has none."""
-    fields: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, dict):
-            fields |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            fields[f"{prefix}{key}"] = value
-    return fields

@@ -1,12 +1,10 @@
 """The one error of this room, and the translation of SQLite's errors into it."""
 
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What SQLite raises; where a damaged file garbles its own error message, decoding that message fails instead."""
 
 
 class VaultError(ValueError):
@@ -17,12 +15,16 @@ class VaultBusy(VaultError):
     """Another process is writing to the vault; nothing is wrong, and asking again later helps."""
 
 
+class VaultLocked(VaultError):
+    """The vault is encrypted, and this process has no key that opens it."""
+
+
 class VaultFull(VaultError):
     """The disk is full; nothing was changed, and the same call works when there is space."""
 
 
 _BUSY = "vault {path} is busy: another process is writing to it; try again when that has finished"
-_LOCKED = "vault {path} cannot be written or opened by this user ({text})"
+_LOCKED = "vault {path} cannot be written or opened by this user, or was replaced while it was open ({text})"
 _FULL = "vault {path} could not be written because the disk is full; nothing was changed"
 _EXPLAINED: dict[str, tuple[type[VaultError], str]] = {
     "locked": (VaultBusy, _BUSY),
@@ -40,12 +42,21 @@ _EXPLAINED: dict[str, tuple[type[VaultError], str]] = {
 """What an error of SQLite with these words in it means; the first that fits."""
 
 
+def database_errors() -> tuple[type[Exception], ...]:
+    """What SQLite raises, and SQLCipher where it is in use.
+
+    Where a damaged file garbles its own error message, decoding that message fails instead.
+    """
+    sqlcipher = sys.modules.get("sqlcipher3.dbapi2")
+    return (sqlite3.DatabaseError, UnicodeDecodeError, *([sqlcipher.DatabaseError] if sqlcipher else []))
+
+
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn whatever SQLite raises inside the block into a `VaultError` that names the vault at `path`."""
     try:
         yield
-    except DATABASE_ERRORS as error:
+    except database_errors() as error:
         raise explained(path, error) from error
 
 

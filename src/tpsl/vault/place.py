@@ -26,6 +26,13 @@ def folders_of_vaults(folder: Path) -> list[Path]:
     return [file.parent for file in sorted(folder.glob(f"*/{DATABASE}"))]
 
 
+def vault_called(path: Path) -> Path:
+    """The vault that a user means: a name that no folder here has is that of a vault of the place, if it has one."""
+    in_place = default_place() / path
+    is_name = path.parts == (path.name,) and not path.exists()
+    return in_place if is_name and (in_place / DATABASE).is_file() else path
+
+
 def free_name(folder: Path, name: str) -> Path:
     """A path in the folder that nothing has yet: the name, with a number where it is taken."""
     candidates = (folder / (name + suffix) for suffix in chain([""], (f"-{number}" for number in count(2))))

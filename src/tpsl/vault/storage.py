@@ -11,7 +11,7 @@ vault of 100 million records has a few thousand rows of about a megabyte, which 
 are, and every guarantee is that of a transaction.
 
 Permissions are set before content exists: the folder is 0700 and the file is created 0600 and empty; SQLite gives its
-journal the permissions of the file.
+journal the permissions of the file. With a key the file is encrypted (`database`, `key`).
 """
 
 import errno
@@ -23,8 +23,10 @@ from pathlib import Path
 
 from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
 from tpsl.vault import blocks, id_index, lookalikes, witness
-from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
+from tpsl.vault.database import driver_of, is_encrypted, open_database, sqlcipher
+from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
 from tpsl.vault.file_system import require_local
+from tpsl.vault.key import VARIABLE, named_key, type_passphrase, use_key
 
 DATABASE = "vault.sqlite"
 INCOMING = "incoming"
@@ -35,10 +37,6 @@ FORMAT = 4
 
 They are migrated when they are opened.
 """
-
-_WAIT_SECONDS = 60.0
-_CACHE_KIB = 64 << 10
-_PAGE_BYTES = 16 << 10
 
 # Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
 _OUTCOMES = """
@@ -104,7 +102,10 @@ def create_file(folder: Path) -> bool:
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """Open the database file of the vault in `folder`; it must exist."""
+    """Open the database file of the vault in `folder`, which must exist; an encrypted one with the key of the process.
+
+    An empty file will be encrypted if the process has a key.
+    """
     file = folder / DATABASE
     if not folder.exists():
         raise VaultError(f"there is no vault at {folder}: no such folder")
@@ -112,28 +113,47 @@ def connect(folder: Path) -> sqlite3.Connection:
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
     require_local(folder)
     with sqlite_errors(folder):
-        connection = sqlite3.connect(
-            f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
+        key = named_key()
+        if key is None:
+            return open_database(file, None) or _unlocked(folder)
+        found = open_database(file, key, sqlcipher()) or open_database(file, None, sqlcipher())
+        if found is None:
+            raise VaultLocked(f"{key} does not open the vault {folder}: it has another key, or its file was overwritten")
+        return found
+
+
+def _unlocked(folder: Path) -> sqlite3.Connection:
+    """Open an encrypted vault with the passphrase that is asked for, which the process then has."""
+    key = type_passphrase(folder)
+    if key is None:
+        raise VaultLocked(
+            f"{folder} is encrypted, or is no vault: name its key file with {VARIABLE}=FILE, or with `vault_key` in "
+            "the local file, or type its passphrase on a terminal"
         )
-        try:
-            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a new database; others keep theirs
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            connection.execute("PRAGMA journal_mode = DELETE")
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+    found = open_database(folder / DATABASE, key, sqlcipher())
+    if found is None:
+        raise VaultLocked(
+            f"the passphrase does not open the vault {folder}; if that has a key file, name it: {VARIABLE}"
+        )
+    use_key(key)
+    return found
 
 
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
-    """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing."""
+    """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing.
+
+    The copy of an encrypted vault has the same key.
+    """
     if copy.exists() and (not copy.is_dir() or any(copy.iterdir())):
         raise VaultError(f"{copy} exists and is not empty, so no vault can be copied there")
     create_file(copy)
+    key = named_key() if is_encrypted(connection) else None
     try:
-        with sqlite_errors(folder), closing(connect(copy)) as target:
-            connection.backup(target)
+        with sqlite_errors(folder):
+            target = open_database(copy / DATABASE, key, driver_of(connection))
+            assert target is not None  # it is empty
+            with closing(target):
+                connection.backup(target)
     except BaseException:
         (copy / DATABASE).unlink(missing_ok=True)
         raise

@@ -94,13 +94,16 @@ const tpslCharts = ({ revision, pick, isLong }) => {
       const drawing = draw(look(width));
       held.figure.hidden = !drawing;
       if (!drawing) return;
-      const asTable = asTables.has(id);
+      const asTable = asTables.has(id), isSentence = !drawing.traces;  // one point says less than a sentence
       held.heading.textContent = title();
       held.summary.textContent = drawing.summary;
+      held.toggle.hidden = isSentence;
+      held.rows?.remove();
+      held.plot.hidden = isSentence;
+      if (isSentence) return;
       held.plot.setAttribute("aria-label", `Chart: ${title()}. ${drawing.summary} Arrow keys go from point to point; the button before it shows a table.`);
       held.toggle.setAttribute("aria-pressed", String(asTable));
       held.toggle.setAttribute("aria-label", `${title()} as a table`);
-      held.rows?.remove();
       held.rows = asTable ? table(title(), drawing.columns, drawing.rows) : null;
       if (held.rows) held.figure.append(held.rows);
       held.plot.hidden = asTable;

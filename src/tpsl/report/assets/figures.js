@@ -134,9 +134,13 @@ const tpslFigures = (() => {
       return against && against !== run ? testAuc(run) - testAuc(against) : null;
     });
     const best = shown[values.indexOf(Math.max(...values))];
+    if (shown.length === 1) {
+      const rest = [["log loss", "test_log_loss"], ["accuracy", "test_accuracy"], ["calibration error", "test_calibration_error"]]
+        .filter(([, key]) => known(shown[0].test[key])).map(([name, key]) => `, ${name} ${significant(shown[0].test[key])}`).join("");
+      return { summary: `${shown[0].name}: test AUC ${measured(values[0], lows[0], highs[0])}${rest}.` };
+    }
     return {
-      summary: shown.length === 1 ? `Test AUC ${measured(values[0], lows[0], highs[0])}.`
-        : `Test AUCs from ${auc(Math.min(...values))} to ${auc(Math.max(...values))}; the highest is ${best.name}.`,
+      summary: `Test AUCs from ${auc(Math.min(...values))} to ${auc(Math.max(...values))}; the highest is ${best.name}.`,
       traces: [{
         type: "scatter", mode: "markers", name: "test AUC, 95 % interval", x: values, y: shown.map((_, row) => row),
         error_x: errors(values, lows, highs, look.utility),
@@ -289,11 +293,13 @@ const tpslFigures = (() => {
 
   const attackAuc = (run) => run.attacks?.attacks?.shortest_distance?.auc ?? null;
 
-  // Both panels of the trade-off for runs on one data set: test AUC against `epsilon` or against `attack`.
+  // Both panels of the trade-off for runs on one data set: test AUC against `epsilon`, or against what an `attack` may
+  // reach, with what was measured as an open mark. A panel needs two promises to compare.
   const tradeOff = (runs, all, against, look) => {
-    const x = against === "epsilon" ? (run) => run.promise.epsilon : attackAuc;
-    const shown = runs.filter((run) => known(x(run)) && known(testAuc(run)) && !(against === "epsilon" && x(run) <= 0));
-    if (shown.length < 2) return null;
+    const x = against === "epsilon" ? (run) => run.promise.epsilon : (run) => run.promise.ceiling;
+    const isShown = against === "epsilon" ? (run) => x(run) > 0 : (run) => known(attackAuc(run));
+    const shown = runs.filter((run) => known(x(run)) && known(testAuc(run)) && isShown(run));
+    if (new Set(shown.filter((run) => run.promise.epsilon !== null).map(x)).size < 2) return null;
     const reference = baseline(runs, shown[0]);
     // A mechanism has one colour and one symbol in all panels.
     const kinds = [...new Set(all.filter((run) => run.promise.epsilon !== null).map(series)), NON_PRIVATE];
@@ -318,6 +324,11 @@ const tpslFigures = (() => {
           hovertemplate: "%{text}<extra></extra>", customdata: points.map((run) => all.indexOf(run)) },
       ];
     });
+    if (against === "attack") traces.push(
+      { type: "scatter", mode: "lines", x: shown.flatMap((run) => [attackAuc(run), x(run), null]), y: shown.flatMap((run) => [testAuc(run), testAuc(run), null]),
+        line: { color: look.limit, width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false },
+      { type: "scatter", mode: "markers", name: "attack, as measured", x: shown.map(attackAuc), y: shown.map(testAuc), hoverinfo: "skip",
+        marker: { size: 9, symbol: "circle-open", color: look.attacks[0], line: { width: 2, color: look.attacks[0] } } });
     if (reference) traces.push({ type: "scatter", mode: "lines", name: `test AUC without privacy (${auc(testAuc(reference))})`, x: [null], y: [null],
       line: { color: look.muted, dash: "dash", width: 1.5 }, hoverinfo: "skip" });
     const levels = [...new Set(shown.map((run) => run.promise.epsilon))].sort((a, b) => a - b);
@@ -328,7 +339,7 @@ const tpslFigures = (() => {
         height: look.narrow ? 390 + 24 * traces.filter((trace) => trace.showlegend !== false).length : 390, showlegend: true,
         xaxis: against === "epsilon"
           ? { title: { text: "ε (logarithmic)" }, type: "log", tickvals: levels.length <= 8 ? levels : undefined, ticktext: levels.length <= 8 ? levels.map(significant) : undefined }
-          : { title: { text: "shortest-distance attack AUC" } },
+          : { title: { text: "AUC that ε allows an attacker (filled)" } },
         yaxis: { title: { text: "test AUC" } },
         shapes: reference ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: testAuc(reference), y1: testAuc(reference), layer: "below",
           line: { color: look.muted, dash: "dash", width: 1.5 } }] : [],
@@ -337,6 +348,16 @@ const tpslFigures = (() => {
       rows: shown.map((run) => [cell(run.name), cell(series(run)), cell(run.promise.epsilon_text, run.promise.epsilon),
         cell(auc(attackAuc(run)), attackAuc(run)), areaCell(testAuc(run), run.test.test_auc_low, run.test.test_auc_high)]),
     };
+  };
+
+  // Where there are not two promises to compare, a sentence says what there is.
+  const noTradeOff = (runs) => {
+    const shown = runs.filter((run) => known(testAuc(run)) && run.promise.epsilon > 0), reference = baseline(runs, runs[0]);
+    if (runs.length < 2 || !shown.length) return "";
+    const levels = [...new Set(shown.map((run) => run.promise.epsilon_text))];
+    if (levels.length > 1) return "";
+    const reached = shown.map(testAuc), least = Math.min(...reached), most = Math.max(...reached);
+    return `On ${runs[0].data} all private runs have ε = ${levels[0]}, with a test AUC of ${least === most ? auc(most) : `${auc(least)} to ${auc(most)}`}${reference ? `; without privacy it is ${auc(testAuc(reference))}` : ""}. Runs of another ε would show the trade-off.`;
   };
 
   const metricsOf = (runs) => {
@@ -351,6 +372,9 @@ const tpslFigures = (() => {
     const shown = runs.filter((run) => run.curves.some((entry) => known(entry[metric])));
     if (!shown.length) return null;
     const last = Math.max(...shown.map((run) => run.curves.at(-1).epoch));
+    const form = (value) => (/auc/.test(metric) ? auc(value) : significant(value));
+    if (shown.every((run) => run.curves.filter((entry) => known(entry[metric])).length < 2))
+      return { summary: `${metricName(metric)} after the one epoch that was measured: ${shown.map((run) => `${run.name} ${form(run.curves.find((entry) => known(entry[metric]))[metric])}`).join(", ")}.` };
     const ordered = [...shown].sort((a, b) => (a === selected) - (b === selected));
     const many = shown.length > 8;
     const values = shown.flatMap((run) => run.curves.map((entry) => entry[metric]).filter(known)), lowest = Math.min(...values);
@@ -376,7 +400,7 @@ const tpslFigures = (() => {
       columns: ["Run", ...Array.from({ length: last }, (_, i) => `Epoch ${i + 1}`)],
       rows: shown.map((run) => [cell(run.name), ...Array.from({ length: last }, (_, i) => {
         const value = run.curves.find((entry) => entry.epoch === i + 1)?.[metric];
-        return cell(/auc/.test(metric) ? auc(value) : significant(value), value);
+        return cell(form(value), value);
       })]),
     };
   };
@@ -385,8 +409,9 @@ const tpslFigures = (() => {
     const shown = runs.filter((run) => known(run.samples_per_second) && run.samples_per_second > 0);
     if (!shown.length) return null;
     const values = shown.map((run) => run.samples_per_second);
+    if (shown.length === 1) return { summary: `${count(values[0])} records in a second${known(shown[0].seconds) ? `, ${significant(shown[0].seconds)} s in all` : ""}.` };
     return {
-      summary: shown.length === 1 ? `${count(values[0])} records in a second.` : `From ${count(Math.min(...values))} to ${count(Math.max(...values))} records in a second.`,
+      summary: `From ${count(Math.min(...values))} to ${count(Math.max(...values))} records in a second.`,
       traces: [{ type: "bar", orientation: "h", x: values, y: shown.map((_, row) => row), width: shown.length > MANY ? 0.8 : 0.4, name: "records in a second", showlegend: false,
         marker: { color: shown.map((run) => (run === selected ? look.ink : look.behind)) },
         text: shown.map((run) => tip(run.name, `${count(run.samples_per_second)} records in a second`, known(run.seconds) ? `${significant(run.seconds)} s in all` : "")),
@@ -398,5 +423,5 @@ const tpslFigures = (() => {
     };
   };
 
-  return { cost, roc, above, areas, audit, tradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, signed, count, atLeast, known, ATTACKERS, MISSING };
+  return { cost, roc, above, areas, audit, tradeOff, noTradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, measured, signed, count, atLeast, known, ATTACKERS, MISSING };
 })();

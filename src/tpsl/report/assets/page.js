@@ -4,7 +4,7 @@ const tpslReport = (() => {
   const figures = tpslFigures;
   const { make, byId, table } = tpslDom;
   const part = (name) => document.querySelector(`[data-part="${name}"]`);
-  const state = { data: null, selected: 0, metric: null };
+  const state = { data: null, selected: 0, metric: null, allColumns: false };
   const MANY = 40;  // runs
 
   const chosen = () => state.data.runs[state.selected];
@@ -33,39 +33,58 @@ const tpslReport = (() => {
   const glance = () => {
     const { runs, party } = state.data;
     const label = party === "label";
-    const columns = [["Run"], ["ε", 1], ["Mechanism"], ["Private"], ...(label ? [["Test AUC", 1], ["Cost in AUC", 1], ["Attack AUC", 1]] : []),
-      ["Formula", 1], ["Ceiling", 1], ...(label ? [["Audited ε\u00a0≥", 1]] : []), ["Records/s", 1]];
+    // [name, whether it is a number, whether it is one of the columns on demand]
+    const columns = [["Run"], ["ε", 1], ...(label ? [["Test AUC", 1], ["Attack AUC", 1]] : []), ["Ceiling", 1],
+      ["Mechanism", 0, 1], ["Private", 0, 1], ...(label ? [["Cost in AUC", 1, 1]] : []), ["Formula", 1, 1], ...(label ? [["Audited ε\u00a0≥", 1, 1]] : []), ["Records/s", 1, 1]];
+    const styleOf = ([, isNumber, onDemand]) => [isNumber ? "number" : "", onDemand ? "more" : ""].join(" ").trim() || null;
     const row = (run, index) => {
       const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.[run.promise.attack];
       const difference = reference && reference !== run && figures.known(figures.testAuc(run)) ? figures.testAuc(run) - figures.testAuc(reference) : null;
       const cells = [
         ["epsilon", run.promise.total_epsilon, [run.promise.total_epsilon_text, run.promise.total_delta ? make("small", {}, `δ = ${run.promise.total_delta_text}`) : null,
-          figures.composed(run) ? make("small", {}, `this run: ${run.promise.epsilon_text}`) : null], 1],
+          figures.composed(run) ? make("small", {}, `this run: ${run.promise.epsilon_text}`) : null]],
+        ...(label ? [
+          ["test_auc", figures.testAuc(run), withInterval(figures.testAuc(run), run.test?.test_auc_low, run.test?.test_auc_high)],
+          ["attack_auc", attack?.auc, withInterval(attack?.auc, attack?.auc_low, attack?.auc_high)],
+        ] : []),
+        ["ceiling", run.promise.ceiling, [figures.auc(run.promise.ceiling)]],
         ["mechanism", null, [run.promise.mechanism, make("small", {}, run.promise.estimator)]],
         ["private", null, [run.promise.large_delta ? `only up to δ = ${run.promise.total_delta_text}` : run.promise.private ? "yes" : "no"]],
-        ...(label ? [
-          ["test_auc", figures.testAuc(run), withInterval(figures.testAuc(run), run.test?.test_auc_low, run.test?.test_auc_high), 1],
-          ["difference", difference, [difference === null ? figures.MISSING : figures.signed(difference)], 1],
-          ["attack_auc", attack?.auc, withInterval(attack?.auc, attack?.auc_low, attack?.auc_high), 1],
-        ] : []),
-        ["closed_form", run.promise.closed_form, [figures.auc(run.promise.closed_form)], 1],
-        ["ceiling", run.promise.ceiling, [figures.auc(run.promise.ceiling)], 1],
-        ...(label ? [["lower_bound", run.audit?.lower_bound, [figures.atLeast(run.audit?.lower_bound)], 1]] : []),
-        ["samples_per_second", run.samples_per_second, [figures.count(run.samples_per_second || null)], 1],
+        ...(label ? [["difference", difference, [difference === null ? figures.MISSING : figures.signed(difference)]]] : []),
+        ["closed_form", run.promise.closed_form, [figures.auc(run.promise.closed_form)]],
+        ...(label ? [["lower_bound", run.audit?.lower_bound, [figures.atLeast(run.audit?.lower_bound)]]] : []),
+        ["samples_per_second", run.samples_per_second, [figures.count(run.samples_per_second || null)]],
       ];
       const pick = make("button", { type: "button", class: "pick", onclick: () => select(index) }, run.name);
-      const note = run.state === "finished" ? null : make("small", {}, `unfinished, epoch ${run.epoch} of ${run.epochs}`);
-      return make("tr", { "aria-current": index === state.selected ? "true" : null }, make("th", { scope: "row" }, pick, note),
-        ...cells.map(([field, value, shown, right], i) => make("td", { class: right ? "number" : null, "data-field": field, "data-value": value, "data-head": columns[i + 1][0] },
+      const notes = [run.promise.private ? null : "not private", run.state === "finished" ? null : `unfinished, epoch ${run.epoch} of ${run.epochs}`];
+      return make("tr", { "aria-current": index === state.selected ? "true" : null }, make("th", { scope: "row" }, pick, ...notes.map((note) => note && make("small", {}, note))),
+        ...cells.map(([field, value, shown], i) => make("td", { class: styleOf(columns[i + 1]), "data-field": field, "data-value": value, "data-head": columns[i + 1][0] },
           make("span", {}, ...shown.filter((x) => x !== null)))));
     };
     const focused = [...part("glance").querySelectorAll(".pick")].indexOf(document.activeElement);
     part("glance").replaceChildren(make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "All runs" },
-      make("table", { id: "numbers" }, make("caption", { class: "unseen" }, "All runs"),
-        make("thead", {}, make("tr", {}, ...columns.map(([name, right]) => make("th", { scope: "col", class: right ? "number" : null }, name)))),
+      make("table", { id: "numbers", class: state.allColumns ? null : "few" }, make("caption", { class: "unseen" }, "All runs"),
+        make("thead", {}, make("tr", {}, ...columns.map((column) => make("th", { scope: "col", class: styleOf(column) }, column[0])))),
         make("tbody", {}, ...runs.map(row)))),
+      make("button", { type: "button", id: "more-columns", "aria-pressed": String(state.allColumns), onclick: () => {
+        state.allColumns = !state.allColumns;
+        glance();
+        byId("more-columns").focus();
+      } }, state.allColumns ? "Fewer columns" : "More columns"),
       make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: ${[...new Set(runs.map((run) => run.promise.attack))].map((attack) => figures.ATTACKERS[attack]).join("; ")}.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by what was released alone.`));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
+  };
+
+  // Who, what, when, by which program: what a reader asks before believing a page.
+  const strip = () => {
+    const run = chosen(), { party } = state.data, found = run.statement;
+    const day = (time) => time?.slice(0, 16).replace("T", " ");
+    const records = [[run.train_records, "training"], [run.test_records, "test"]].filter(([number]) => figures.known(number));
+    const stated = found ? `${found.file}, signed by ${found.party} on ${day(found.time)} UTC: at most ${found.spent_text}${found.entries_since ? `; ${figures.count(found.entries_since)} newer ledger ${found.entries_since === 1 ? "entry" : "entries"}` : ""}`
+      : party === "label" ? "none yet: tpsl vault statement VAULT --certs FOLDER" : "none here: ask the label party for one";
+    byId("strip").replaceChildren(facts([["Parties", ["label", ...run.feature_parties].join(", ")], ["Data", run.data],
+      ["Records", records.map(([number, of]) => `${figures.count(number)} ${of}`).join(", ")],
+      ["ε of the whole vault", run.ledger?.epsilon_text], ["Last written (UTC)", day(run.updated)], ["Page made by", state.data.program], ["Signed statement", stated]]));
   };
 
   const versions = () => {
@@ -87,12 +106,9 @@ const tpslReport = (() => {
       make("p", {}, run.features_words),
       p.worth_words ? make("p", { class: "worth" }, p.worth_words) : null,
       facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", onLabels ? p.estimator : null], ["Draws for each record", onLabels ? String(p.draws) : null],
-        ["Data", run.data], ["Training records", run.train_records === null ? null : figures.count(run.train_records)],
-        ["Test records", run.test_records === null ? null : figures.count(run.test_records)],
         ["Epoch whose weights were kept", run.kept_epoch === null ? null : `${run.kept_epoch} of ${run.epoch}`], ["Labels in noisy statistics", run.statistic_records ? figures.count(run.statistic_records) : null], ["Classes", String(run.classes)],
         ["Starts from", run.origin && `${run.origin.run}, whose ${figures.count(run.origin.train_records)} records ${run.origin.total_epsilon_text === null ? "are in these weights too" : `had spent ε = ${run.origin.total_epsilon_text} in all`}`],
-        ...Object.entries(run.learned).map(([name, text]) => [name[0].toUpperCase() + name.slice(1), text]),
-        ["Last written", run.updated?.replace("T", " ").replace("+00:00", " UTC")]])));
+        ...Object.entries(run.learned).map(([name, text]) => [name[0].toUpperCase() + name.slice(1), text])])));
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
       run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
     ledger(run);
@@ -149,21 +165,21 @@ const tpslReport = (() => {
   };
 
   const tradeOff = () => {
-    const place = part("trade-off");
-    const groups = [...new Set(state.data.runs.map((run) => run.data_group))];
+    const place = part("trade-off"), groups = Map.groupBy(state.data.runs, (run) => run.data_group);
     let letter = 0;
-    groups.forEach((group, number) => {
-      const runs = state.data.runs.filter((run) => run.data_group === group);
+    const sentences = [];
+    [...groups.values()].forEach((runs, number) => {
       const records = runs.find((run) => run.train_records !== null)?.train_records;
-      for (const against of ["epsilon", "attack"]) {
-        if (!figures.tradeOff(runs, state.data.runs, against, look(600))) continue;
+      const drawn = ["epsilon", "attack"].filter((against) => figures.tradeOff(runs, state.data.runs, against, look(600)));
+      for (const against of drawn) {
         const name = `(${String.fromCharCode(97 + letter)}) ${runs[0].data}, ${figures.count(records)} training records`;
         letter += 1;
-        chart(place, `trade-off-${number}-${against}`, () => name, (style) =>
-          figures.tradeOff(state.data.runs.filter((run) => run.data_group === group), state.data.runs, against, style));
+        chart(place, `trade-off-${number}-${against}`, () => name, (style) => figures.tradeOff(runs, state.data.runs, against, style));
       }
+      if (!drawn.length) sentences.push(figures.noTradeOff(runs));
     });
-    byId("trade-off").hidden = letter === 0;
+    part("no-trade-off").textContent = sentences.filter(Boolean).join(" ");
+    byId("trade-off").hidden = letter === 0 && !part("no-trade-off").textContent;
   };
 
   const training = () => {
@@ -191,9 +207,9 @@ const tpslReport = (() => {
     const flat = (value, name) => (value !== null && typeof value === "object" && !Array.isArray(value)
       ? Object.entries(value).flatMap(([key, inner]) => flat(inner, name ? `${name}.${key}` : key)) : [[name, value]]);
     const text = (value) => (value === null ? figures.MISSING : Array.isArray(value) ? value.map((x) => (typeof x === "object" ? JSON.stringify(x) : x)).join(", ") : String(value));
+    byId("digest").textContent = run.job_digest;
     part("agreement").replaceChildren(...Object.entries(run.job).flatMap(([section, values]) => [make("h3", {}, section[0].toUpperCase() + section.slice(1)),
-      facts(flat(values, "").map(([name, value]) => [name.replaceAll("_", " "), text(value)]))]),
-      make("p", { class: "intro" }, "Digest of the job: ", make("code", {}, run.job_digest)));
+      facts(flat(values, "").map(([name, value]) => [name.replaceAll("_", " "), text(value)]))]));
   };
 
   const localHead = () => {
@@ -209,13 +225,15 @@ const tpslReport = (() => {
   };
 
   const contents = () => {
-    const sections = [...document.querySelectorAll("main > section:not([hidden])")];
+    const sections = [...document.querySelectorAll("main section:not([hidden])")];
     byId("contents").replaceChildren(...sections.map((section) => make("li", {}, make("a", { href: `#${section.id}` }, section.querySelector("h2").textContent))));
   };
 
   const draw = () => {
     const { runs } = state.data;
     byId("run").value = String(state.selected);
+    tpslHero.show(byId("hero"), state.data.heroes[chosen().name]);
+    strip();
     glance();
     versions();
     promise();
@@ -242,15 +260,18 @@ const tpslReport = (() => {
     const before = state.data ? chosen().name : null;
     state.data = data;
     state.selected = Math.max(0, data.runs.findIndex((run) => run.name === before));
-    // The first run that promises something says more than the non-private one.
-    if (before === null) state.selected = Math.max(0, data.runs.findIndex((run) => run.promise.private));
+    if (before === null) state.selected = data.first;
     document.title = data.title;
     byId("title").textContent = data.title;
     byId("lead").textContent = data.lead;
+    byId("lead").hidden = data.runs.length < 2;  // of one run the first screen says it all
     byId("about").textContent = data.about;
     byId("about").hidden = !data.about;
+    const label = data.party === "label";
+    byId("measured").hidden = !label;
+    part("promise-note").textContent = label ? "can be handed over: tpsl report RUN --for feature" : "of the label party";
     byId("party").textContent = data.party === "label"
-      ? "For the label party. Numbers here depend on true labels: not for a feature party."
+      ? "For the label party only: it depends on true labels."
       : `For the feature party ${data.party}. Nothing here depends on true labels.`;
     byId("chooser").hidden = data.runs.length < 2;
     const names = data.runs.map((run) => run.name);

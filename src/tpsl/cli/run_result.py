@@ -1,0 +1,105 @@
+"""What a command prints of a finished run: what was promised, how good it is, what to do next."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpsl.cli.console import Facts, Report, answer, from_here
+
+if TYPE_CHECKING:
+    from tpsl.training.origin import Origin
+    from tpsl.training.result import TrainResult
+    from tpsl.training.run_folder import RunFolder
+
+
+def show_result(result: TrainResult, json: bool) -> None:
+    """Print the label party's result, with that of its local head if there is one."""
+    from tpsl.report.ledgers import result_now
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.transport.peers import LABEL_PARTY
+
+    run = RunFolder(Path(result.run))
+    local, origin, result = run.local_head(), run.origin(LABEL_PARTY), result_now(run, result)
+    facts = {
+        "run": run.path,
+        **({"starts from": _starts_from(origin)} if origin else {}),
+        **_promise(run, result),
+        **_quality(result),
+        **({"local head AUC": f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"} if local else {}),
+    }
+    content = {**result.as_dict(), **({"local_head": local} if local else {})}
+    if origin:
+        content["origin"] = origin.as_dict()
+    answer(json, content, Report(_headline(result), facts, _next_steps(run, result)))
+
+
+def _headline(result: TrainResult) -> str:
+    from tpsl.report.words import records_text
+
+    if not result.epochs and math.isnan(result.test_log_loss):
+        return f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
+    speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
+    return f"Trained on {records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
+
+
+def _starts_from(origin: Origin) -> str:
+    from tpsl.report.words import records_text, spent_text
+
+    spent = f", {spent_text(origin.ledgered.epsilon, 0.0)} in all" if origin.ledgered else ""
+    return f"{origin.run} ({records_text(origin.train_records)}{spent}; their labels are in these weights too)"
+
+
+def _promise(run: RunFolder, result: TrainResult) -> Facts:
+    """What was released, what that promises, and the vault whose ledger says so."""
+    from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text
+    from tpsl.training.result import NOTHING_RELEASED
+    from tpsl.vault.budget import is_large_delta
+
+    if result.mechanism == NOTHING_RELEASED:
+        return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
+    large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
+    noted = run.noted_ledger()
+    noise = result.mechanism
+    if result.statistic_records < result.train_records:  # the others have noisy labels
+        noise += f", estimator {result.estimator}" + (f", {result.draws} draws of each" if result.draws > 1 else "")
+    return {
+        "mechanism": noise,
+        "guarantee": guarantee_text(result) + large,
+        **({"vault": from_here(noted["vault"])} if noted else {}),
+    }
+
+
+def _quality(result: TrainResult) -> dict[str, str]:
+    """What noisy labels of held-out records and true labels of test records say of the private head."""
+    found = {}
+    if result.statistic_records:
+        found["private head"] = f"fitted on noisy statistics of {result.statistic_records:,} labels"
+    elif result.kept_epoch != result.epochs:
+        found["epoch kept"] = f"{result.kept_epoch} of {result.epochs}"
+    if math.isfinite(result.validation_auc):
+        found["hold-out AUC"] = f"{result.validation_auc:.4f} (from noisy labels)"
+    if not math.isnan(result.test_log_loss):
+        interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
+        found["test AUC"] = (
+            "– (it needs test records of two classes)"
+            if math.isnan(result.test_auc)
+            else f"{result.test_auc:.4f}, {interval}"
+        )
+        found["test log loss"] = f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
+    elif result.epochs:
+        found["test AUC"] = "– (no true label of a test record is known here)"
+    return found
+
+
+def _next_steps(run: RunFolder, result: TrainResult) -> dict[str, str]:
+    from tpsl.data.dataset import feature_party_names
+
+    parties = feature_party_names(run.job().data)
+    if math.isnan(result.test_log_loss):  # at a feature party, which has no label to look at
+        records = " ".join(f"--records {party}=new.csv" for party in parties)
+        return {"score new records": f"tpsl predict {run.path} {records} --out scores.csv"} if result.epochs else {}
+    recorded = all((run.party(party) / "transcript").is_dir() for party in parties)
+    attack = {"play the attacker": f"tpsl attack {run.path}"} if recorded else {}
+    return {"see it as a page": f"tpsl report {run.path}", **attack}

@@ -1,0 +1,47 @@
+"""From the label party's folder to a `RunView` that it can hand to a feature party: nothing depends on a label's value.
+
+What is taken is what a signed statement says too (`tpsl.vault.statement`): numbers of records and what they have spent.
+Not taken are the ledger's entries and hashes (a correction of labels is among them), what people have spent (whom the
+label party knows may be the label), and everything that was measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpsl.report.label_view import job_view
+from tpsl.report.promises import promise_of
+from tpsl.report.run_view import RunView
+from tpsl.report.statements import own_statement
+from tpsl.report.words import records_text, spent_text
+from tpsl.training.run_folder import RunFolder
+from tpsl.vault import LedgerTotal, Vault
+
+
+def read_handed_over(path: Path, party: str, name: str | None = None, *, vault: Path | None = None) -> RunView:
+    """Return what the label party can hand over of a run.
+
+    Guarantee: two runs that differ in nothing but true labels, and in what follows from these, give the same view.
+    """
+    run = RunFolder(path)
+    job, result, place = run.job(), run.result(), vault or run.vault()
+    if not Vault.exists(place):
+        raise ValueError(f"{path}: its vault cannot be reached, and it says what was spent; name it with --vault")
+    with Vault.open(place) as opened:
+        ledger = opened.ledger()
+    records = result.train_records if result is not None else ledger.records
+    total = LedgerTotal(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
+    view = job_view(path, job, party, promise_of(job, ledger.classes, total=total), ledger.classes, name)
+    view["train_records"], view["spent_by"] = records, "ledger"
+    view["updated"] = max((entry.time for entry in ledger.entries if entry.is_release), default=None)
+    found = own_statement(run, place, [entry.hash for entry in ledger.entries])
+    view["statement"] = found and {**found, "entries_since": None}
+    spent = spent_text(ledger.epsilon_per_record, ledger.delta_per_record)
+    view["ledger_note"] = (
+        f"By the label party’s ledger {ledger.released_records:,} of {records_text(ledger.records)} had a release, and "
+        f"none has spent more than {spent} in all. Its entries stay with the label party; a signed statement sums "
+        "them up."
+    )
+    if result is not None:
+        view["state"], view["step"], view["epoch"] = "finished", result.steps, result.epochs
+    return view

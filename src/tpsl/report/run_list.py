@@ -1,0 +1,89 @@
+"""The runs of a folder as a list: a few numbers of each, what the jobs differ in, and what was spent on the records.
+
+It is what the run browser is sent each time something changes, so it is small: curves, ledgers and attacks of a run are
+in its view, which is fetched when somebody looks at the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpsl.report.run_table import summary
+from tpsl.report.spent import spent_on
+from tpsl.report.watching import Snapshot, WatchedRun
+from tpsl.report.words import privacy_text
+from tpsl.training.dotted import dotted
+
+_PROBLEMS = 5
+_CURVES = ("test_auc", "validation_auc")
+"""Which curve of a running run is shown: the first that it has."""
+
+
+def run_list(snapshot: Snapshot, folder: str, party: str) -> dict[str, Any]:
+    """Return all that the list shows, JSON-able.
+
+    `job` are the fields that all jobs share; each run's own `job` are the others. What is unknown is left out.
+    """
+    jobs = [dotted(run.view["job"]) for run in snapshot.runs]
+    shared = _shared(jobs)
+    return {
+        "title": f"Runs in {folder}/",
+        "about": _problems(snapshot.problems),
+        "party": party,
+        "job": shared,
+        "runs": [
+            _row(run, {name: value for name, value in job.items() if name not in shared})
+            for run, job in zip(snapshot.runs, jobs, strict=True)
+        ],
+        "spent": spent_on(snapshot),
+    }
+
+
+def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
+    view, promise = run.view, run.view["promise"]
+    row = {
+        **summary(view),
+        "version": run.version,
+        "data": view["data"],
+        "data_group": view["data_group"],
+        "updated": run.written,
+        "epsilon_text": promise["epsilon_text"],
+        "total_epsilon_text": promise["total_epsilon_text"],
+        "total_delta_text": promise["total_delta_text"] if promise["total_delta"] else None,
+        "privacy": privacy_text(view),
+        "train_records": view["train_records"],
+        "test_records": view["test_records"],
+        "seconds": view["seconds"],
+        "of_epochs": view["epochs"],
+        "step": view["step"],
+        "job": job,
+        **(_running(run) if view["state"] != "finished" else {}),
+    }
+    del row["over_vaults"]
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _running(run: WatchedRun) -> dict[str, Any]:
+    """Return how far a run is that is not finished, and its curve so far."""
+    view, progress = run.view, run.progress
+    curve = next((name for name in _CURVES if any(name in entry for entry in view["curves"])), None)
+    points = [[entry["epoch"], entry[curve]] for entry in view["curves"] if entry.get(curve) is not None]
+    may_stop_early = bool(view["job"]["training"].get("patience"))
+    known = {} if progress is None else {"steps": progress.steps, "step": progress.step}
+    if progress is not None and progress.samples_per_second is not None:
+        known |= {"samples_per_second": progress.samples_per_second, "seconds_left": progress.seconds_left}
+    return {**known, "curve": points, "curve_of": curve, "may_stop_early": may_stop_early}
+
+
+def _shared(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields that all jobs have with the same value."""
+    first, *others = jobs or [{}]
+    missing = object()
+    return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}
+
+
+def _problems(problems: Sequence[str]) -> str:
+    more = len(problems) - _PROBLEMS
+    unreadable = "; ".join(problems[:_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    return f"Not shown: {unreadable}." if problems else ""

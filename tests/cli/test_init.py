@@ -1,0 +1,262 @@
+"""`tpsl init`: from tables that nobody prepared to a page, in one process and in two, by the commands it names."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import pty
+import random
+import re
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tpsl.cli import init_questions
+from tpsl.training.job import load_job
+from tpsl.training.local import load_local
+
+CUSTOMERS = 5000
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two exports: a bank's customers, as a spreadsheet has saved them, and a lender's loans."""
+    draw = random.Random(5)
+    folder = tmp_path_factory.mktemp("files")
+    loans = []
+    with (folder / "customers.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        rows = csv.writer(file, delimiter=";", lineterminator="\r\n")
+        rows.writerow(
+            [
+                "Customer ID",
+                "Full name",
+                "Annual income",
+                "Age",
+                "Work",
+                "Account opened",
+                "Postcode",
+                "Currency",
+                "Notes",
+            ]
+        )
+        for number in range(CUSTOMERS):
+            income, age = draw.lognormvariate(10.8, 0.5), draw.randint(19, 80)
+            work = draw.choice(["employed", "self-employed", "retired", "student"])
+            opened = date(2019, 1, 1) + timedelta(days=draw.randint(0, 1800))
+            logit = -1.0 - 2.0 * (income > 50_000) + 2.0 * (work == "student") + 1.5 * (age < 30)
+            loans.append((f"C-{number:05}", draw.random() < 1 / (1 + math.exp(-logit))))
+            rows.writerow(
+                [
+                    f"C-{number:05}",
+                    f"Person {number}",
+                    "n/a" if draw.random() < 0.05 else f"{income:.2f}".replace(".", ","),
+                    "" if draw.random() < 0.03 else age,
+                    "?" if draw.random() < 0.05 else work,
+                    opened.strftime("%d.%m.%Y"),
+                    f"{draw.randint(100, 300):04}",
+                    "CHF",
+                    "",
+                ]
+            )
+    draw.shuffle(loans)
+    with (folder / "loans.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["client_no", "amount", "status"]])
+        for client, defaulted in loans:
+            csv.writer(file).writerow([client, draw.randint(1, 90) * 1000, "defaulted" if defaulted else "repaid"])
+    return folder
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one's own with both files, in which commands run."""
+    for file in files.iterdir():
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def steps(printed: str) -> dict[str, list[str]]:
+    """Return the commands that are said to come next, by what they are for."""
+    found = re.findall(r"^ {2}(\S.*?) {2,}tpsl (.*)$", printed.partition("\nNext\n")[2], re.MULTILINE)
+    return {name: command.split() for name, command in found}
+
+
+def test_two_files_nobody_prepared_become_a_page(tpsl: Any, folder: Path) -> None:
+    made = tpsl("init", "customers.csv", "loans.csv")
+    assert made.status == 0, made.stderr
+    job = load_job(folder / "job.yaml")
+    assert job.data.features[0].model_dump(exclude_defaults=True) == {  # type: ignore[union-attr]
+        "path": folder / "customers.csv",
+        "id": "Customer ID",
+        "categorical": ("Work", "Postcode"),
+        "numeric": ("Annual income", "Age"),
+        "dates": ("Account opened",),
+        "date_order": "day",
+        "missing": ("", "n/a", "?"),
+    }
+    assert job.data.label.model_dump(exclude_defaults=True) == {  # type: ignore[union-attr]
+        "path": folder / "loans.csv",
+        "id": "client_no",
+        "label": "status",
+    }
+    assert job.data.class_values == ("repaid", "defaulted")  # type: ignore[union-attr]
+    assert job.privacy.epsilon == 1.0
+    next_steps = steps(made.stdout)
+    trained = tpsl(*next_steps["train, in one process"], "--json").json()
+    assert trained["test_auc"] > 0.65
+    assert tpsl(*next_steps["make the page"]).status == 0
+    assert "</html>" in (folder / "report.html").read_text()
+
+
+def test_the_same_files_train_as_two_programs(tpsl: Any, programs: Any, folder: Path) -> None:
+    next_steps = steps(tpsl("init", "customers.csv", "loans.csv").stdout)
+    assert tpsl(*next_steps["two parties: first"]).status == 0
+    serve = programs(folder, *next_steps["label party: train"], "--listen", "127.0.0.1:0", "--log-json", "--json")
+    address = serve.wait_for("listening")["address"]
+    join = programs(folder, *next_steps["feature party: train"], "--connect", address, "--log-json", "--json")
+    assert serve.result()["test_auc"] > 0.65
+    assert join.result()["train_records"] == 0.8 * CUSTOMERS
+    assert tpsl("report", "runs/job-label").status == 0
+
+
+def test_guesses_are_shown_with_what_is_left_out_and_why(tpsl: Any, folder: Path) -> None:
+    made = tpsl("init", "customers.csv", "loans.csv", "--out", "new/jobs")
+    for shown in (
+        r"customers\.csv \(feature\): 5,000 records, id 'Customer ID'",
+        r"Full name +– \(hardly repeats, as ids do\) +0 +5,000",
+        r"Annual income +number +2\d\d +4,\d\d\d",
+        r"Currency +– \(one value only\) +0 +1",
+        r"Notes +– \(no values\) +5,000 +0",
+        r"label 'status': repaid \(\d,\d\d\d\), defaulted \(\d,\d\d\d\)",
+        r"Wrote new/jobs/job\.yaml, new/jobs/feature\.yaml and new/jobs/label\.yaml",
+    ):
+        assert re.search(shown, made.stdout), f"{shown}\n{made.stdout}"
+    assert "not used of the label party: amount" in made.stderr
+    job = load_job(folder / "new/jobs/job.yaml")
+    assert job.data.label.path.samefile(folder / "loans.csv")  # type: ignore[union-attr]
+    label, feature = load_local(folder / "new/jobs/label.yaml"), load_local(folder / "new/jobs/feature.yaml")
+    assert (label.party, label.listen, label.max_epsilon) == ("label", "127.0.0.1:7443", 1.0)
+    assert (feature.party, feature.connect) == ("feature", "127.0.0.1:7443")
+    assert Path(str(label.data)).samefile(folder / "loans.csv")
+    assert Path(str(feature.data)).samefile(folder / "customers.csv")
+
+
+def test_options_say_what_would_be_guessed(tpsl: Any, folder: Path) -> None:
+    found = tpsl(
+        *(
+            "init",
+            "customers.csv",
+            "loans.csv",
+            "--id",
+            "Customer ID,client_no",
+            "--positive",
+            "repaid",
+            "--epsilon",
+            0.5,
+        ),
+        *("--drop", "Postcode, Age", "--numeric", "amount", "--categorical", "Currency", "--json"),
+    ).json()
+    columns = {table["party"]: table["columns"] for table in found["tables"]}
+    assert columns["label"] == {"amount": "number"}
+    assert (columns["feature"]["Postcode"], columns["feature"]["Currency"]) == (None, "category")
+    content = yaml.safe_load((folder / "job.yaml").read_text())
+    assert content["data"]["class_values"] == ["defaulted", "repaid"]
+    assert content["privacy"] == {"epsilon": 0.5}
+    assert load_local(folder / "label.yaml").max_epsilon == 0.5
+    assert [finding["level"] for finding in found["findings"]] == ["warning"]
+    assert "'Currency' has the same value in every record" in found["findings"][0]["text"]
+
+
+def test_nothing_is_written_over(tpsl: Any, folder: Path) -> None:
+    (folder / "label.yaml").write_text("party: label\n")
+    sentence = tpsl("init", "customers.csv", "loans.csv", "--json").error()
+    assert sentence == "error: label.yaml: is there already; remove it, or choose another --out"
+    assert not (folder / "job.yaml").exists()
+
+
+def test_ids_that_differ_are_to_be_aligned(tpsl: Any, folder: Path) -> None:
+    customers = (folder / "customers.csv").read_text().splitlines()
+    (folder / "few.csv").write_text("\n".join(customers[:301]))
+    loans = sorted((folder / "loans.csv").read_text().splitlines()[1:])
+    (folder / "some.csv").write_text("\n".join(["client_no,amount,status", *loans[100:400]]))
+    made = tpsl("init", "few.csv", "some.csv")
+    assert made.status == 0
+    assert yaml.safe_load((folder / "job.yaml").read_text())["data"]["alignment"] == {"mode": "both"}
+    aligned = tpsl(*steps(made.stdout)["find common records"], "--json").json()
+    assert aligned["parties"]["label"]["records"] == 200
+
+
+def test_ids_of_which_none_is_common_are_refused(tpsl: Any, folder: Path) -> None:
+    text = (folder / "loans.csv").read_text().replace("C-0", "")
+    (folder / "others.csv").write_text(text)
+    sentence = tpsl("init", "customers.csv", "others.csv", "--json").error()
+    assert "'Customer ID' of customers.csv (as 'C-00000') and 'client_no' of others.csv (as " in sentence
+    assert "have no value in common: ids must be written in the same way" in sentence
+
+
+def test_each_side_describes_its_own_table_and_one_of_them_the_job(tpsl: Any, folder: Path) -> None:
+    assert tpsl("init", "--labels", "loans.csv", "--epsilon", 2, "--out", "lender").status == 0
+    part = (folder / "lender/labels.part.yaml").read_text()
+    assert "repaid" in part
+    assert not re.search(r"\d{4}", part), "no counts"
+    made = tpsl("init", "--features", "customers.csv", "--with", "lender/labels.part.yaml", "--out", "bank")
+    assert made.status == 0
+    job = load_job(folder / "bank/job.yaml")
+    assert (job.privacy.epsilon, job.data.class_values) == (2.0, ("repaid", "defaulted"))  # type: ignore[union-attr]
+    assert steps(made.stdout)["feature party: train"][:2] == ["feature", "join"]
+    assert not (folder / "bank/label.yaml").exists()
+
+
+def test_a_part_from_the_other_side_says_nothing_of_this_sides_privacy_and_files(tpsl: Any, folder: Path) -> None:
+    assert tpsl("init", "--features", "customers.csv", "--out", "bank").status == 0
+    part = yaml.safe_load((folder / "bank/features.part.yaml").read_text())
+    part["data"]["features"][0]["path"] = str(folder / "customers.csv")
+    part["privacy"] = {"epsilon": 50.0, "noise_seed": 1, "mechanism": "none"}
+    (folder / "part.yaml").write_text(yaml.safe_dump(part))
+    found = tpsl("init", "--labels", "loans.csv", "--with", "part.yaml", "--json").json()
+    content = yaml.safe_load((folder / "job.yaml").read_text())
+    assert content["privacy"] == {"epsilon": 1.0}
+    assert load_local(folder / "label.yaml").max_epsilon == 1.0
+    assert content["data"]["features"][0]["path"] == "customers.csv"
+    assert [table["party"] for table in found["tables"]] == ["label"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "init takes the table of features and the table of labels"),
+        (("customers.csv",), "say --features TABLE or --labels TABLE"),
+        (("customers.csv", "nowhere.csv"), "nowhere.csv: there is no such file"),
+        (("customers.csv", "loans.csv", "--label", "amount"), "'amount' has 90 different numbers, so it is a quantity"),
+        (("customers.csv", "loans.csv", "--drop", "Agee"), "there is no column 'Agee'; the columns are 'Customer ID'"),
+        (("--features", "customers.csv", "--epsilon", "1"), "how private labels are is for the label party to say"),
+        (("--labels", "loans.csv", "--with", "loans.csv"), "loans.csv: is no part of a job"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(tpsl: Any, folder: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    assert sentence in tpsl("init", *arguments, "--json").error()
+    assert not list(folder.glob("*.yaml"))
+
+
+def test_on_a_terminal_each_guess_is_asked_about(tpsl: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers come through a real terminal; a wrong one is asked for again."""
+    ours, theirs = pty.openpty()
+    answers = ["", "", "", "repayed", "repaid", "Agee", "Age,Postcode", "0.25"]
+    os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
+    monkeypatch.setattr("sys.stdin", os.fdopen(theirs))
+    monkeypatch.setattr(init_questions, "on_terminal", lambda: os.isatty(theirs))
+    made = tpsl("init", "customers.csv", "loans.csv")
+    os.close(ours)
+    assert made.status == 0, made.stderr
+    assert "Label column [status]:" in made.stderr
+    assert "'repayed' is none of repaid, defaulted" in made.stderr
+    assert "there is no column 'Agee'; those that are used are Annual income" in made.stderr
+    content = yaml.safe_load((folder / "job.yaml").read_text())
+    assert content["data"]["class_values"] == ["defaulted", "repaid"]
+    assert content["data"]["features"][0]["numeric"] == ["Annual income"]
+    assert content["privacy"] == {"epsilon": 0.25}
