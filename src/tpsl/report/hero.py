@@ -197,10 +197,9 @@ def _promise_card(view: RunView) -> Card:
     notes = [_fact(f"δ = {promise['total_delta_text']}")] if promise["total_delta"] else []
     if share_text(view):
         notes.append(_fact(share_text(view)))
-    over = view["over_vaults"]
-    if over is not None:
-        notes.append(_fact(f"over all known vaults: ε = {over['epsilon_text']}"))
     notes.append(_fact(_whose_epsilon(view)))
+    if view["over_vaults"] is not None:
+        notes.append(_fact(f"over all known vaults: ε = {view['over_vaults']['epsilon_text']}"))
     return Card(of="promise", title=title, number=number, notes=notes)
 
 
@@ -208,7 +207,7 @@ def _whose_epsilon(view: RunView) -> str:
     if not view["promise"]["private"]:
         return "not private"
     by = {
-        "ledger": "by the ledger, over all releases",
+        "ledger": "by the ledger of its vault",
         "note": "as the run noted it at its end",
         "run": "this run alone",
     }
