@@ -262,7 +262,7 @@ def _attack_card(view: RunView) -> Card:
 
 def _features_card(view: RunView) -> Card:
     crossed, records = view["crossed"], view["train_records"]
-    notes = ["both halves are in your process"]
+    notes = ["you train alone"]
     if crossed:
         notes = ["numbers for each record" if records is None else f"numbers for each of {records_text(records)}"]
         notes.append("nothing is proved about what they reveal")

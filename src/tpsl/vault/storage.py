@@ -29,6 +29,7 @@ from tpsl.vault.file_system import require_local
 from tpsl.vault.key import VARIABLE, named_key, type_passphrase, use_key
 
 DATABASE = "vault.sqlite"
+_SMALLEST_PAGE = 512  # bytes; a database, encrypted or not, is whole pages
 INCOMING = "incoming"
 """The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
@@ -126,6 +127,8 @@ def connect(folder: Path) -> sqlite3.Connection:
 
 def _unlocked(folder: Path) -> sqlite3.Connection:
     """Open an encrypted vault with the passphrase that is asked for, which the process then has."""
+    if (folder / DATABASE).stat().st_size % _SMALLEST_PAGE:
+        raise VaultError(f"{folder} is no vault: its file {DATABASE} is no database, and no encrypted one either")
     key = type_passphrase(folder)
     if key is None:
         raise VaultLocked(
