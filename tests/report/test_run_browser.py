@@ -247,6 +247,9 @@ def test_a_running_run_shows_its_curve_its_speed_and_the_time_left(
     assert "epoch 2 of 3" in browser.run(card)
     assert browser.run("return document.querySelectorAll('#running polyline').length") == 1
     assert browser.run("return document.querySelector('#runs progress').value") == pytest.approx(1 / 3)
+    for query, found in {"state=running": 1, "running": 1, "state = finished": 0}.items():
+        browser.run(TYPE, query)
+        assert len(browser.run(SHOWN)) == found
     # What is written shows within two seconds: 10 steps and 100 records in 5 s, so 5 s for the other 10.
     now[0] += 5
     file.at_step(20, 30, 200)
@@ -283,5 +286,9 @@ def test_a_feature_party_is_shown_nothing_of_labels(browser: Any, serve: Any, ru
     )
     assert "Test AUC" not in heads and "Attack AUC, at most" in heads
     assert browser.run("return document.getElementById('spent').hidden")
+    browser.run("location.hash = 'compare=laplace&compare=discrete'")
+    waited(browser, lambda: "2 runs compared" in browser.run("return document.body.innerText"))
+    waited(browser, lambda: browser.run("return document.getElementById('curves').hidden"))
+    assert "Test AUC" not in browser.run("return document.body.innerText")
     assert browser.console() == []
     browser.driver.get("about:blank")
