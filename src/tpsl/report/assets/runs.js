@@ -20,7 +20,7 @@
   };
   const moment = (time) => (time ? time.slice(0, 16).replace("T", " ") : MISSING);
   const isRunning = (run) => run.state !== "finished" && run.updated !== undefined && Date.now() - Date.parse(run.updated) < QUIET;
-  const stateOf = (run) => (run.state === "finished" ? "finished" : isRunning(run) ? "running" : "stopped");
+  const stateOf = (run) => (run.state === "finished" ? "finished" : isRunning(run) ? "running" : "unfinished");
   const share = (run) => (run.steps ? run.step / run.steps : run.of_epochs ? run.epochs / run.of_epochs : 0);
   const left = (run) => (run.seconds_left === undefined ? "" : `${run.may_stop_early ? "at most " : ""}${duration(run.seconds_left)} left`);
   const epochOf = (run) => `epoch ${count(Math.min(run.of_epochs, run.steps ? Math.floor((run.step * run.of_epochs) / run.steps) + 1 : run.epochs + 1))} of ${count(run.of_epochs)}`;
@@ -31,8 +31,8 @@
   const stateCell = (run) => {
     const state = stateOf(run);
     if (state === "finished") return ["finished"];
-    if (state === "stopped") return ["stopped", make("small", {}, `${epochOf(run)}`)];
-    return [make("span", { class: "going" }, "running"), bar(run), make("small", {}, [epochOf(run), left(run)].filter(Boolean).join(", "))];
+    if (state === "unfinished") return ["unfinished", make("small", {}, epochOf(run))];
+    return ["running", bar(run), make("small", {}, [epochOf(run), left(run)].filter(Boolean).join(", "))];
   };
   // From guessing to certain: what ε allows, and where the attack is.
   const attackCell = (run) => {
@@ -132,7 +132,7 @@
         showSelection();
       } });
       const link = make("a", { href: `runs/${encodeURIComponent(run.name)}`, "data-focus": `link ${run.name}` }, run.name);
-      const watch = run.state === "finished" ? null : make("button", { type: "button", class: "pick small", "data-focus": `watch ${run.name}`, "aria-label": `Watch ${run.name}`,
+      const watch = !isRunning(run) ? null : make("button", { type: "button", class: "pick small", "data-focus": `watch ${run.name}`, "aria-label": `Watch ${run.name}`,
         onclick: () => write({ compare: [run.name] }, { push: true }) }, "watch");
       rows.set(run.name, { made, row: make("tr", { "data-run": run.name }, make("td", { class: "box" }, box), make("th", { scope: "row" }, link, watch),
         ...columns.map((column) => make("td", { class: column.number ? "number" : null, "data-field": column.key, "data-head": column.name }, make("span", {}, ...column.shown(run).filter((x) => x !== null))))) });
@@ -161,7 +161,7 @@
   const table = (view) => {
     const all = byGroup(data.runs), grouped = all.length > 1 && view.grouped;
     const columns = offered().filter((column) => view.columns.includes(column.key) && !(grouped && column.key === "data"));
-    const { matches, problem } = tpslQuery.parse(view.query, data.job, data.runs);
+    const { matches, problem } = tpslQuery.parse(view.query, data, stateOf);
     const shown = problem ? [] : data.runs.filter(matches);
     best = new Set(all.map(mostAccurate).filter(Boolean).map((run) => run.name));
     byId("group-choice").hidden = all.length < 2;
@@ -262,7 +262,7 @@
     byId("comparison").hidden = !compared.length;
     byId("all").hidden = !data.runs.length;
     if (compared.length) {
-      tpslComparison.show(compared.map((name) => data.runs.find((run) => run.name === name)), { card: (run) => (isRunning(run) ? runningCard(run) : null), duration, jobText, stateOf,
+      tpslComparison.show(compared.map((name) => data.runs.find((run) => run.name === name)), { card: (run) => (isRunning(run) ? runningCard(run) : null), label, duration, jobText, stateOf,
         leave: () => write({ compare: [] }, { push: true }) });
       return;
     }
@@ -302,7 +302,6 @@
   byId("compare").addEventListener("click", () => write({ compare: [...selected] }, { push: true }));
   byId("clear").addEventListener("click", () => { selected.clear(); showSelection(); });
   addEventListener("popstate", show);
-  addEventListener("hashchange", show);
   show();
   look();
 })();
