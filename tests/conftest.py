@@ -87,7 +87,7 @@ def pytest_collection_finish() -> None:
 def _no_waiting_for_the_disk() -> Iterator[None]:
     """Only a power failure shows whether a file is on the disk; `test_power_failure.py` lets the power fail.
 
-    Forked programs and SQLite wait for the disk even so.
+    Programs in a folder (`fork`) do not wait either. Other processes and SQLite do.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: os.fstat(file) and None)
@@ -340,7 +340,10 @@ IMPORTED_BEFORE_A_FORK = (
     "tpsl.training",
     "tpsl.training.serve",
     "tpsl.training.join",
+    "tpsl.attacks",
+    "tpsl.audit",
     "torch._dynamo",
+    "torch.utils.tensorboard",
     "tpsl.kernels.rows_numba",
     "pyarrow.pandas_compat",
     "pandas",
@@ -407,7 +410,7 @@ def in_workers(forks: ForkServerContext) -> InWorkers:
     return run
 
 
-# Ctrl-C does what it does in a terminal, also where the tests run in the background.
+# Ctrl-C does what it does in a terminal, also where the tests run in the background; nobody waits for the disk.
 IN_FOLDER = """
 import os, signal
 
@@ -416,6 +419,7 @@ for stream, path in ((1, stdout), (2, stderr)):
 os.chdir(folder)
 os.environ.update(vaults)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+os.fsync = lambda file: os.fstat(file) and None
 """
 
 

@@ -252,12 +252,12 @@ class _Fitting:
         """Take the pairs whose cells explain significantly more of what is left than as many cells of noise would."""
         axes = self._axes()
         self._axis_codes = [axis.codes(self._features, self._rows).astype(np.int16) for axis in axes]
-        found = []
+        found, weighted = [], self._weights * self._left
         for numbers in combinations(range(len(axes)), 2):
             pair = (axes[numbers[0]], axes[numbers[1]])
             cells = self._cell(pair, numbers)
             weights = np.bincount(cells, weights=self._weights, minlength=_cells(pair))
-            sums = np.bincount(cells, weights=self._weights * self._left, minlength=_cells(pair))
+            sums = np.bincount(cells, weights=weighted, minlength=_cells(pair))
             seen = weights > 0
             explained = float((np.square(sums[seen]) / weights[seen]).sum()) / self._noise
             degrees = int(seen.sum())
