@@ -48,7 +48,8 @@ def _starts_from(origin: Origin) -> str:
     from tpsl.report.words import records_text, spent_text
 
     spent = f", {spent_text(origin.ledgered.epsilon, 0.0)} in all" if origin.ledgered else ""
-    return f"{origin.run} ({records_text(origin.train_records)}{spent}; their labels are in these weights too)"
+    records = records_text(origin.train_records)
+    return f"{from_here(origin.run)} ({records}{spent}; their labels are in these weights too)"
 
 
 def _promise(run: RunFolder, result: TrainResult) -> Facts:

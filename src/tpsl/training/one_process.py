@@ -102,7 +102,9 @@ def train_together(
     speaks of the default alone. `couple` replaces the channels, for an audit that looks at every byte.
     """
     if setup.job.method == "auto":
-        data = load_records(setup.job, setup.own, setup.watching.progress) if data is None else data
+        if data is None:
+            data = load_records(setup.job, setup.own, setup.watching.progress)
+            setup.say_what_is_loaded(setup.job.data, data)
         setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.reason))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
