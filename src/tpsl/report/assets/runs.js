@@ -47,14 +47,15 @@
     const text = tpslFigures.interval(low, high);
     return text ? make("small", {}, text) : null;
   };
-  const label = data.party === "label";
+  const notPrivate = (run) => (run.private ? null : make("small", { class: "no" }, "not private"));
+  const label = data.party === "label";  // a feature party sees no ledger: unless it is handed over, its total is the run's own ε
   const COLUMNS = [
     { key: "data", name: "Data set", value: (run) => run.data, shown: (run) => [run.data] },
     { key: "state", name: "State", value: stateOf, shown: stateCell },
     { key: "date", name: "Date (UTC)", value: (run) => run.updated, shown: (run) => [moment(run.updated)], down: true },
-    { key: "epsilon", name: "ε of the run", number: true, value: (run) => run.epsilon ?? Infinity, shown: (run) => [run.epsilon_text] },
-    { key: "total_epsilon", name: "Total ε", number: true, value: (run) => run.total_epsilon ?? Infinity,
-      shown: (run) => [run.total_epsilon_text, run.total_delta_text ? make("small", {}, `δ = ${run.total_delta_text}`) : null, run.private ? null : make("small", { class: "no" }, "not private")] },
+    { key: "epsilon", name: "ε of the run", number: true, value: (run) => run.epsilon ?? Infinity, shown: (run) => [run.epsilon_text, label ? null : notPrivate(run)] },
+    { key: "total_epsilon", name: "Total ε", number: true, extra: !label, value: (run) => run.total_epsilon ?? Infinity,
+      shown: (run) => [run.total_epsilon_text, run.total_delta_text ? make("small", {}, `δ = ${run.total_delta_text}`) : null, notPrivate(run)] },
     { key: "test_auc", name: "Test AUC", number: true, down: true, ofLabels: true, value: (run) => run.test_auc,
       shown: (run) => [make("span", { class: "utility" }, auc(run.test_auc)), interval(run.test_auc_low, run.test_auc_high), best.has(run.name) ? make("small", { class: "best" }, "most accurate") : null] },
     { key: "attack_auc", name: label ? "Attack AUC (ceiling)" : "Attack AUC, at most", number: true, value: (run) => run.attack_auc ?? run.ceiling, shown: attackCell },
@@ -234,7 +235,7 @@
     byId("about").hidden = !data.about;
     byId("party").textContent = label
       ? "For the label party. Numbers here depend on true labels: not for a feature party."
-      : `For the feature party ${data.party}. Nothing here depends on true labels.`;
+      : `For ${data.party === "feature" ? "a feature party" : `the feature party ${data.party}`}. Nothing here depends on true labels.`;
     const running = data.runs.filter(isRunning).length, sets = new Set(data.runs.map((run) => run.data_group)).size;
     byId("lead").textContent = data.runs.length
       ? `${many(data.runs.length, "run")}${sets > 1 ? ` on ${count(sets)} data sets` : ""}${running ? `, ${count(running)} running` : ""}.`
