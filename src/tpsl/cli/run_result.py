@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tpsl.training.run_folder import RunFolder
 
 
-def show_result(result: TrainResult, json: bool) -> None:
-    """Print the label party's result, with that of its local head if there is one."""
+def show_result(path: Path, result: TrainResult, json: bool) -> None:
+    """Print the label party's result of the run at `path`, with that of its local head if there is one."""
     from tpsl.report.ledgers import result_now
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
 
-    run = RunFolder(Path(result.run))
+    run = RunFolder(path)
     local, origin, result = run.local_head(), run.origin(LABEL_PARTY), result_now(run, result)
     facts = {
         "run": run.path,
