@@ -137,7 +137,7 @@ def audit_for_real(audits: int) -> dict[str, Any]:
         "data": {"source": "synthetic", "rows": 1000, "numeric_fields": 2, "categorical_fields": 2},
         "privacy": {"epsilon": 1.0},
         "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-        "training": {"batch_size": 200, "epochs": 2},
+        "training": {"batch_size": 200, "epochs": 2, "patience": 0},
     }
     job, accused = make_job(content, {}, "a small job"), []
     for _ in range(audits):

@@ -26,7 +26,7 @@ from tpsl.transport.linked import SentFrame, linked_pair
 
 def job(exchange: str, rows: int | None) -> Job:
     """Return the job of the flights with one way of exchange."""
-    content = {"data": {"source": "flights", "rows": rows}, "training": {"exchange": exchange}}
+    content = {"data": {"source": "flights", "rows": rows}, "training": {"exchange": exchange, "patience": 0}}
     return make_job(content, {}, "benchmark")
 
 

@@ -72,6 +72,7 @@ def compare(classes: int, options: argparse.Namespace) -> dict[str, Any]:
             optimizer = OptimizerConfig(learning_rate=rate)
             training = TrainingConfig(
                 epochs=options.epochs,
+                patience=0,
                 batch_size=options.batch,
                 seed=seed,
                 feature_optimizer=optimizer,

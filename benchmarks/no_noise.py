@@ -63,7 +63,7 @@ def main() -> None:
         plain = {
             "data": source,
             "privacy": {"mechanism": "none", "estimator": "linear", "noise_seed": seed},
-            "training": {"epochs": options.epochs, "seed": seed},
+            "training": {"epochs": options.epochs, "patience": 0, "seed": seed},
         }
         for name, changed in ways.items():
             print(f"\rseed {seed}, {name:<40}", end="", file=sys.stderr, flush=True)

@@ -38,6 +38,7 @@ def main() -> None:
         "training": {
             "batch_size": 512,
             "epochs": options.epochs,
+            "patience": 0,
             "feature_optimizer": sgd,
             "label_optimizer": sgd,
         },

@@ -41,7 +41,7 @@ def job(folder: Path, config: TableData, since: str | None, epsilon: float, seed
         "label": airline.model_copy(update={"path": folder / airline.path.name}),
     }
     data = config.model_copy(update={**tables, "since": since, "split_seed": seed})
-    training = TrainingConfig(epochs=2, batch_size=512, seed=seed)
+    training = TrainingConfig(epochs=2, patience=0, batch_size=512, seed=seed)
     return Job(data=data, privacy=PrivacyConfig(epsilon=epsilon), training=training)
 
 

@@ -101,7 +101,7 @@ def flights_auc(data: Dataset, mechanism: str, setting: str, seed: int, epochs: 
     job = Job(
         data=FlightsData(rows=rows),
         privacy=private if mechanism == "ε = 1" else PrivacyConfig(mechanism="none"),
-        training=TrainingConfig(epochs=epochs, seed=seed, **SETTINGS[setting]),
+        training=TrainingConfig(epochs=epochs, patience=0, seed=seed, **SETTINGS[setting]),
     )
     with tempfile.TemporaryDirectory() as folder:
         return train(job, Path(folder) / "run", data=data).test_auc

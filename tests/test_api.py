@@ -207,10 +207,12 @@ def test_a_run_starts_from_an_earlier_one(tmp_path: Path) -> None:
 
 def test_what_the_label_party_permits_goes_by_the_names_of_its_file(tmp_path: Path) -> None:
     job = tpsl.job(SYNTHETIC, epsilon=2.0, batch_size=400, epochs=1, model=SMALL)
-    with pytest.raises(ValueError, match=r"options: max_epsilons: Extra inputs"):
+    with pytest.raises(ValueError, match=r"options: max_epsilons: there is no such key"):
         tpsl.train(job, tmp_path / "run", progress=False, max_epsilons=3.0)
     with pytest.raises(ValueError, match="max_epsilon"):
         tpsl.train(job, tmp_path / "run", progress=False, max_epsilon=1.0)
+    with pytest.raises(ValueError, match=r"the key file .*/lost cannot be read"):
+        tpsl.train(job, tmp_path / "run", progress=False, vault_key=tmp_path / "lost")
 
 
 def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_report_wraps_sentences_at_words_and_neither_paths_nor_commands(capsys
     [
         (None, ""),
         (0.2, "about 5 s left"),
-        (31, "about 30 s left"),
+        (31, "about 35 s left"),
         (55, "about 1 min left"),
         (130, "about 2 min left"),
         (9000, "about 2.5 h left"),

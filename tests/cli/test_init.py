@@ -191,6 +191,23 @@ def test_ids_that_differ_are_to_be_aligned(tpsl: Any, folder: Path) -> None:
     assert aligned["parties"]["label"]["records"] == 200
 
 
+def test_errors_are_told_also_where_ids_differ(tpsl: Any, folder: Path) -> None:
+    customers = (folder / "customers.csv").read_text().splitlines()
+    (folder / "few.csv").write_text("\n".join(customers[:301]))
+    made = tpsl("init", "few.csv", "loans.csv", "--numeric", "Work")
+    assert made.status == 1
+    (error,) = [line for line in made.stdout.splitlines() if line.startswith("error: ")]
+    assert re.search(r"few\.csv: column 'Work', row \d: '\S+' is not a number", error)
+    assert steps(made.stdout) == {"mend them, then": ["data", "check", "job.yaml"]}
+
+
+def test_names_of_columns_are_shown_as_they_are(tpsl: Any, folder: Path) -> None:
+    (folder / "a.csv").write_text("id,income [chf]\n" + "".join(f"{number},{number % 7}\n" for number in range(50)))
+    (folder / "b.csv").write_text("id,paid\n" + "".join(f"{number},{number % 2}\n" for number in range(50)))
+    assert re.search(r"income \[chf\] +number", tpsl("init", "a.csv", "b.csv").stdout)
+    assert re.search(r"income \[chf\] +number", tpsl("data", "check", "job.yaml").stdout)
+
+
 def test_ids_of_which_none_is_common_are_refused(tpsl: Any, folder: Path) -> None:
     text = (folder / "loans.csv").read_text().replace("C-0", "")
     (folder / "others.csv").write_text(text)

@@ -47,7 +47,7 @@ def test_the_line_of_a_running_job(state: LiveState, clock: Clock) -> None:
     clock.now += 2
     state.progress = (1200, 2000, 102_000)
     channel.traffic.bytes_sent, channel.traffic.bytes_received = 20_000_000, 4_600_000
-    assert state.line() == "step 1,200/2,000 · epoch 2 · 51,000 samples/s · 12.3 MB/s"
+    assert state.line() == "step 1,200/2,000 · epoch 2 · 51,000 samples/s · 12.3 MB/s · about 5 s left"
 
 
 def test_speed_is_that_of_the_last_seconds_and_falls_to_nothing(state: LiveState, clock: Clock) -> None:
@@ -129,3 +129,16 @@ def test_a_peer_that_has_said_goodbye_is_not_waited_for(state: LiveState) -> Non
     state.peer_is("airport", "connected", "connected again")
     state.peer_is("airport", "lost", "lost: cut")
     assert state.waiting_for() == {"airport": "lost: cut"}
+
+
+@pytest.mark.parametrize(("may_end_early", "bound"), [(False, "about"), (True, "at most")])
+def test_the_time_left_is_by_the_speed_of_the_last_seconds(clock: Clock, may_end_early: bool, bound: str) -> None:
+    state = LiveState([], 2, may_end_early, preparing=None)
+    state.gathered({})
+    for second in range(1, 31):
+        clock.now += 1
+        state.progress = (100 + second if second <= 15 else 115 + (second - 15) * 10, 2000, 0)
+        line = state.line()
+    assert line.endswith(f" · {bound} 3 min left")  # 1,735 steps at 10 a second
+    state.progress = (2000, 2000, 0)
+    assert "left" not in state.line()

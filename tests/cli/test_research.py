@@ -66,10 +66,10 @@ def test_the_paper_gives_tables_and_figures(tpsl: Any, tmp_path: Path, monkeypat
 
 def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> None:
     out = ("--out", tmp_path)
-    assert "data.path: Field required" in tpsl("research", "paper", "--data", "criteo", *out).error()
-    assert "data.path: Extra inputs" in tpsl("research", "paper", "--data", "flights=train.txt", *out).error()
+    assert "data.path: is needed, and not given" in tpsl("research", "paper", "--data", "criteo", *out).error()
+    assert "data.path: there is no such key" in tpsl("research", "paper", "--data", "flights=train.txt", *out).error()
     assert "(train.txt)" in tpsl("research", "paper", "train.txt", *out).error(status=2)
-    assert "data.path: Extra inputs" in tpsl("research", "sweep", "--path", "train.txt", *out).error()
+    assert "data.path: there is no such key" in tpsl("research", "sweep", "--path", "train.txt", *out).error()
     options = ("--not-private", "--processes", 1, "--out", tmp_path)
     assert "missing.txt" in tpsl("research", "sweep", "--path", "missing.txt", "--data", "criteo", *options).error()
 
@@ -91,7 +91,10 @@ def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> N
     assert ",".join(METHODS) in described
     assert "'magic' is none of laplace, " in tpsl(*frontier, "--methods", "laplace,magic").error()
     assert "epsilon" in tpsl(*frontier, "--epsilon", "-1").error()
-    assert "data.path: Field required" in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
+    assert (
+        "data.path: is needed, and not given"
+        in tpsl("research", "frontier", "--data", "criteo", "--out", tmp_path).error()
+    )
     assert not list(tmp_path.glob("cells/*.json"))
 
 

@@ -205,8 +205,8 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
     options = ("--vault", tmp_path / "vault", "--json")
     first = tpsl("train", small_job, "--out", tmp_path / "a", "--epochs", 2, *options)
     second = tpsl("train", small_job, "--out", tmp_path / "b", "--seed", 1, *options)
-    assert "320 noisy labels released with laplace (ε = 2), 0 were released before" in first.stderr
-    assert "0 noisy labels released with laplace (ε = 2), 320 were released before" in second.stderr
+    assert "320 noisy labels released with laplace (ε = 2)\n" in first.stderr
+    assert "all 320 noisy labels were released before, with laplace (ε = 2)\n" in second.stderr
     ledger = tpsl("vault", "ledger", tmp_path / "vault", "--json").json()
     assert [entry["kind"] for entry in ledger["entries"]] == ["created", "added", "released"]
     assert first.json()["total_epsilon"] == second.json()["total_epsilon"] == ledger["epsilon_per_record"]
@@ -229,8 +229,7 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
     assert "--compose" in tpsl(*command, "--epsilon", 1, "--out", "one").error()
     assert tpsl("vault", "release", vault, *options, "--compose").status == 0
     shown = tpsl(*command, "--epsilon", 1, "--out", "one")
-    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("guarantee")]
-    assert line.split(maxsplit=1)[1] == "ε = 6 in all (this run's release: ε = 1)"
+    assert shown.facts()["guarantee"] == "ε = 6 in all (this run's release: ε = 1)"
     result = tpsl(*command, "--epsilon", 1, "--out", "one", "--json").json()
     numbers = [(name, value) for name, value in result.items() if "epsilon" in name]
     assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0)]

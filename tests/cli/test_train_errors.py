@@ -131,6 +131,33 @@ def test_a_table_that_is_missing_or_lacks_a_column(tpsl: Any, tmp_path: Path) ->
     assert str(tmp_path / "labels.csv") in tpsl("train", job, "--out", tmp_path / "b").error()
 
 
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        (
+            {"class_values": ["a", "b", "c", "d"]},
+            "class_values needs 2 different values, one a class, not 4: for 4 classes",
+        ),
+        ({"class_values": ["no", "yes"]}, "'0' is not a label; labels are no, yes (class_values names others"),
+        ({"classes": 2, "clases": 3}, "data.clases: there is no such key; `tpsl keys` lists them"),
+    ],
+)
+def test_what_to_set_is_said(tpsl: Any, tmp_path: Path, data: dict[str, Any], advice: str) -> None:
+    assert advice in tpsl("train", with_changes(table_job(tmp_path), data=data), "--out", tmp_path / "run").error()
+
+
+def test_labels_that_are_all_the_same_are_named_and_a_second_release_says_what_permits_it(
+    tpsl: Any, tmp_path: Path
+) -> None:
+    job = table_job(tmp_path)
+    (tmp_path / "labels.csv").write_text("id,late\n" + "".join(f"{row},0\n" for row in range(40)))
+    said = tpsl("train", job, "--out", tmp_path / "run").stderr
+    assert "all 32 training labels are '0': nothing can be learned; is it the right column?" in said
+    sentence = tpsl("train", job, "--epsilon", 2, "--out", tmp_path / "again").error()
+    assert "the same mechanism and ε, which costs nothing more, or permit a second release" in sentence
+    assert sentence.endswith("with --compose (in Python compose=True)")
+
+
 @pytest.mark.parametrize("party", ["label", "../outside", "job.yaml", ".hidden", "a/b"])
 def test_a_party_whose_name_is_no_folder_of_its_own(tpsl: Any, tmp_path: Path, party: str) -> None:
     job = table_job(tmp_path)

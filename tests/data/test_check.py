@@ -79,6 +79,10 @@ def test_a_column_of_the_label_party_that_tells_the_label(tmp_path: Path) -> Non
     assert "label.csv: column 'own' alone tells the label" in text
 
 
+def test_numbers_with_leading_zeros_are_codes(tmp_path: Path) -> None:
+    assert not report(tmp_path, {"colour": [f"{i % 60:03}" for i in range(ROWS)]}).findings
+
+
 def test_a_column_that_helps_but_does_not_tell_is_not_accused(tmp_path: Path) -> None:
     noisy = np.where(RNG.random(ROWS) < 0.9, LABELS, 1 - LABELS)
     assert not report(tmp_path, {"size": noisy + RNG.normal(0, 0.01, ROWS), "colour": noisy.astype(str)}).findings
@@ -106,6 +110,7 @@ def test_every_error_is_told_not_only_the_first(tmp_path: Path) -> None:
     assert any("column 'number', row 400: 'x' is not a number" in text for text in errors)
     assert any("1 records repeat an id" in text and "record 1 is that of record 399 too" in text for text in errors)
     assert any("1 of 400 are only at 'feature' and 2 of 400 only at the label party" in text for text in errors)
+    assert found.common_ids == {"feature": 399}
     assert len(errors) == 4 and not found.passed
 
 

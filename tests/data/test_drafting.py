@@ -64,6 +64,13 @@ def test_what_a_person_says_takes_the_place_of_guesses(folder: Path) -> None:
     assert found["class_values"] == ["yes", "no"]
 
 
+def test_one_table_may_hold_features_and_labels(folder: Path) -> None:
+    bank = sample_of(folder / "bank.csv")
+    found = draft_tables([bank], bank, Wishes(drop=("day",))).as_dict(None)
+    assert found["features"] == [{"party": "feature", "path": "bank.csv", "id": "client", "numeric": ["amount"]}]
+    assert found["label"]["label"] == "paid"
+
+
 def test_records_without_a_label_are_refused(folder: Path) -> None:
     text = (folder / "bank.csv").read_text().replace(",yes,39,", ",NA,39,").replace(",no,2,", ",,2,")
     (folder / "bank.csv").write_text(text)

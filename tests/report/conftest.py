@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .live_service import Service
+from .many_runs import make_runs
 
 if TYPE_CHECKING:
     from tpsl.report.run_view import RunView
@@ -33,6 +34,14 @@ def copied(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
         return tmp_path / name
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def many_runs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 300 runs of three data sets, for tests that only read."""
+    place = tmp_path_factory.mktemp("many") / "runs"
+    make_runs(runs / "laplace", place)
+    return place
 
 
 @pytest.fixture

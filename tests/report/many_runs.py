@@ -18,14 +18,13 @@ SOURCES: tuple[dict[str, Any], ...] = (
 COPIED = ("metrics.jsonl", "attacks.json", "versions.json", "records.json")
 
 
-def make_runs(original: Path, place: Path, count: int = 300) -> list[str]:
-    """Make runs of three data sets in turn, each data set with a vault that its runs share; return their names."""
+def make_runs(original: Path, place: Path, count: int = 300) -> None:
+    """Make runs of three data sets in turn, each data set with a vault that its runs share."""
     vaults = [place.parent / f"{place.name}-vaults" / f"data-{number}" for number in range(len(SOURCES))]
     for vault in vaults:
         shutil.copytree(original / "label" / "vault", vault)
     result = json.loads((original / "result.json").read_text())
     ledger = json.loads((original / "label" / "ledger.json").read_text())
-    names = []
     for number in range(count):
         source, epsilon = number % len(SOURCES), (0.5, 1.0, 2.0, 4.0)[number // 3 % 4]
         run = place / f"{SOURCES[source]['source']}-{source}-{number:03}"
@@ -39,5 +38,3 @@ def make_runs(original: Path, place: Path, count: int = 300) -> list[str]:
         (run / "label" / "ledger.json").write_text(json.dumps({**ledger, "vault": str(vaults[source])}))
         for name in COPIED:
             os.link(original / "label" / name, run / "label" / name)
-        names.append(run.name)
-    return names

@@ -26,7 +26,6 @@ from tpsl.vault.encrypting import change_key
 from tpsl.vault.key import VARIABLE, make_key_file, read_key_file
 
 from .live_service import Service, within
-from .many_runs import make_runs
 
 
 @pytest.fixture(scope="module")
@@ -323,6 +322,11 @@ LAYOUTS = {
     ),
     "beside its job": (["run"], ["job.yaml", "vault/vault.sqlite"]),
     "tries": (["tries/half", "tries/two"], []),
+    "demo": (["runs/demo/paper", "runs/demo/plain", "runs/demo/tpsl"], ["runs/demo/report.html"]),
+    "one each day": (
+        ["runs/2026-11-16", "runs/2026-11-17"],
+        ["job.yaml", "label.yaml", "runs/2026-11-17/hand-over/job.yaml"],
+    ),
     "tuned": (["runs/small/runs/0123456789", "runs/small/runs/abcdef", "runs/best"], ["runs/small/best.yaml"]),
 }
 """How the pages of the documentation lay out runs, and what else lies there."""
@@ -345,6 +349,18 @@ def test_every_layout_of_the_guides_shows_its_runs(copied: Any, tmp_path: Path, 
         assert [view["name"] for view in WatchedFolder(place / top).snapshot().views] == (inner or [top])
 
 
+def test_a_feature_party_finds_the_runs_of_its_own_machine(runs: Path, tmp_path: Path) -> None:
+    """Its folder has its own half and no other, whatever its name is in the job."""
+    place = tmp_path / "shop"
+    for name in ("run", "trees"):
+        shutil.copytree(runs / "laplace", place / name, ignore=shutil.ignore_patterns("label", "result.json"))
+        shutil.copytree(runs / "laplace" / "feature", place / name / "feature", dirs_exist_ok=True)
+    for party in ("feature", "label"):
+        snapshot = WatchedFolder(place, party).snapshot()
+        assert [view["name"] for view in snapshot.views] == (["run", "trees"] if party == "feature" else [])
+    assert snapshot.problems[0].endswith("for the page of a feature party name it with --for: feature")
+
+
 def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path: Path) -> None:
     run, place = copied("stopped"), tmp_path / "place"
     (place / "data").mkdir(parents=True)
@@ -352,9 +368,8 @@ def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path
     assert WatchedFolder(place).snapshot().problems[0].startswith(f"{place / 'data'}: has no folder of the label party")
 
 
-def test_three_hundred_runs_load_in_under_two_seconds(serve: Any, runs: Path, tmp_path: Path) -> None:
-    make_runs(runs / "laplace", tmp_path / "runs")
-    service = serve(tmp_path / "runs")
+def test_three_hundred_runs_load_in_under_two_seconds(serve: Any, many_runs: Path) -> None:
+    service = serve(many_runs)
     # The processor's time, of service and reader: that of the wall is also what else runs on the machine.
     begun = time.process_time()
     status, content, _ = service.ask(service.prefix)

@@ -1,6 +1,8 @@
 """The page as a reader meets it, in a real browser."""
 
 import base64
+import json
+import math
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
-from tpsl.vault import ReleasePolicy, sums_over
+from tpsl.vault import ReleasePolicy, Vault, sums_over
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "rows": 200, "numeric_fields": 3, "categorical_fields": 2},
@@ -85,6 +87,103 @@ def test_every_number_in_the_table_of_runs_is_that_of_the_run(opened: Any, views
     assert float(rows[1][1]["lower_bound"][0]) == (views[1]["audit"] or {})["lower_bound"]
     difference = summary(views[1])["test_auc"] - summary(views[0])["test_auc"]
     assert float(rows[1][1]["difference"][0]) == pytest.approx(difference, abs=1e-12)
+
+
+HERO = """
+const facts = [...document.querySelectorAll('#hero [data-claim]')];
+return Object.fromEntries(facts.map(e => [e.dataset.claim, [e.dataset.value, e.textContent]]));
+"""
+
+
+def test_the_five_claims_of_the_first_screen_are_the_numbers_of_the_run(opened: Any, runs: Path) -> None:
+    run = RunFolder(runs / opened.run("return document.querySelector('[data-part=promise] h3').textContent"))
+    result, plain = (json.loads((path / "result.json").read_text()) for path in (run.path, runs / "non-private"))
+    attack = json.loads((run.label / "attacks.json").read_text())["attacks"]["shortest_distance"]
+    with Vault.open(run.vault()) as vault:
+        spent = vault.ledger().epsilon_per_record
+    lost = plain["test_auc"] - result["test_auc"]
+    expected = {
+        "total_epsilon": (spent, f"ε = {spent:g}"),
+        "test_auc": (result["test_auc"], f"{result['test_auc']:.3f}"),
+        "accuracy_lost": (lost, f"{abs(lost):.3f} {'less' if lost >= 0 else 'more'} than without privacy"),
+        "attack_auc": (attack["auc"], f"{attack['auc']:.3f}"),
+        "ceiling": (attack["ceiling"], f"limit {math.ceil(1000 * attack['ceiling']) / 1000:.3f} at ε = {spent:g}"),
+    }
+    shown = opened.run(HERO)
+    assert {claim: (float(value), text) for claim, (value, text) in shown.items()} == expected
+    # The bars end where the numbers are, on a scale from 0.5 to 1.
+    ends = opened.run(
+        "return [...document.querySelectorAll('.scale')].map(e => { const t = e.querySelectorAll('.track');"
+        "const r = t[t.length - 1].getBoundingClientRect(), at = x => (x - r.left) / r.width / 2 + 0.5;"
+        "const right = s => { const f = t[t.length - 1].querySelector(s);"
+        "return f && at(f.getBoundingClientRect().right) };"
+        "return [right('.fill'), right('.ceiling')] })"
+    )
+    assert ends[0] == [pytest.approx(attack["auc"], abs=2e-3), pytest.approx(attack["ceiling"], abs=2e-3)]
+    assert ends[1] == [pytest.approx(max(0.5, result["test_auc"]), abs=2e-3), None]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
+def test_the_first_screen_needs_no_scrolling(browser: Any, page: Path, width: int, height: int, scheme: str) -> None:
+    browser.open(page, width=width, height=height, scheme=scheme)
+    parts = browser.run(
+        "return ['.headline', '.scale', '.stat:last-child'].map(e => document.querySelector(`#hero ${e}`)"
+        ".getBoundingClientRect().bottom)"
+    )
+    assert min(parts) > 0 and max(parts) <= height
+    assert browser.run("return document.documentElement.scrollWidth") == width
+    # One colour, one meaning: what the model can do is never in the colour of an attack, nor the other way round.
+    colours = browser.run(
+        "const of = e => getComputedStyle(document.querySelector(e)).backgroundColor;"
+        "return ['.scale.attack .fill', '.scale.utility .fill', '.scale .ceiling'].map(of)"
+    )
+    assert len(set(colours)) == 3
+    assert browser.console() == []
+
+
+def test_columns_come_on_demand(browser: Any, page: Path) -> None:
+    browser.open(page)
+    heads = (
+        "return [...document.querySelectorAll('#numbers thead th')].filter(e => e.offsetWidth).map(e => e.textContent)"
+    )
+    few = ["Run", "ε", "Test AUC", "Attack AUC", "Ceiling"]
+    assert browser.run(heads) == few
+    browser.driver.find_element("id", "more-columns").send_keys("\n")
+    more = ["Mechanism", "Private", "Cost in AUC", "Formula", "Audited ε\u00a0≥", "Records/s"]
+    assert browser.run(heads) == [*few, *more]
+    assert browser.run("return document.activeElement.textContent") == "Fewer columns"
+    browser.driver.find_element("id", "next").click()
+    assert browser.run(heads) == [*few, *more]  # another run leaves them
+
+
+def test_one_point_is_a_sentence_and_no_chart(browser: Any, views: list[RunView], tmp_path: Path) -> None:
+    short: RunView = {**views[1], "curves": views[1]["curves"][:1]}
+    write_page(tmp_path / "page.html", [short], title="One run, one epoch")
+    browser.open(tmp_path / "page.html")
+    sentences = browser.run(
+        "return Object.fromEntries([...document.querySelectorAll('figure:not([hidden])')].map(e =>"
+        "[e.id, [e.querySelector('.plot').hidden, e.querySelector('.tools button').hidden,"
+        "e.querySelector('p').textContent]]))"
+    )
+    area, after_one = summary(short)["test_auc"], short["curves"][0]["test_auc"]
+    audit = short["audit"] or {}
+    for name, words in {
+        "cost": f"laplace: test AUC {area:.4f} (",
+        "curves": f"Test AUC after the one epoch that was measured: laplace {after_one:.4f}.",
+        "throughput": "records in a second, ",
+        "audit": f"guessed {audit['right']} of {audit['guessed']} coins right: ε is at least 1.",
+    }.items():
+        hidden, without_table, sentence = sentences[f"chart-{name}"]
+        assert hidden and without_table and words in sentence
+    assert browser.run("return document.getElementById('trade-off').hidden")
+    assert browser.run("return document.getElementById('lead').hidden")
+    # Two runs of one ε are no trade-off either, whatever their attacks reach.
+    write_page(tmp_path / "page.html", [short, {**short, "name": "twin"}], title="One ε")
+    browser.open(tmp_path / "page.html")
+    said = browser.run("return document.getElementById('trade-off').innerText")
+    assert f"all private runs have ε = 2, with a test AUC of {area:.4f}. Runs of another ε would show" in said
+    assert browser.console() == []
 
 
 def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path) -> None:
@@ -359,7 +458,7 @@ def test_no_width_needs_sideways_scrolling(browser: Any, tmp_path: Path, views: 
     long: RunView = {**views[1], "name": "unbreakable" * 20}
     write_page(tmp_path / "long.html", [*views, long], title="T" * 90, about="A" * 200)
     browser.open(tmp_path / "long.html", width=320)
-    browser.run("document.querySelectorAll('.pick')[5].click()")
+    browser.run("document.querySelectorAll('.pick')[5].click(); document.getElementById('more-columns').click()")
     for width in (320, 390, 768, 1280):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -383,7 +482,7 @@ def test_it_prints_dark_on_light_on_few_pages(browser: Any, page: Path) -> None:
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
     pdf = base64.b64decode(printed["data"])
     assert pdf.startswith(b"%PDF")
-    assert 4 <= pdf.count(b"/Type /Page\n") <= 14
+    assert 2 <= pdf.count(b"/Type /Page\n") <= 8
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     browser.run("dispatchEvent(new Event('beforeprint'))")
     ink = "rgb(28, 31, 36)"
@@ -395,6 +494,21 @@ def test_it_prints_dark_on_light_on_few_pages(browser: Any, page: Path) -> None:
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     browser.run("dispatchEvent(new Event('afterprint'))")
     assert browser.run("return document.documentElement.dataset.theme ?? null") is None
+
+
+def test_one_run_prints_on_three_pages(browser: Any, views: list[RunView], tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", [views[1]], title="One run")
+    browser.open(tmp_path / "page.html", scheme="dark")
+    printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    pdf = base64.b64decode(printed["data"])
+    assert 2 <= pdf.count(b"/Type /Page\n") <= 3
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    kept = "const e = getComputedStyle(document.querySelector(arguments[0])); return [e.printColorAdjust, e.display]"
+    for coloured in ("#hero .fill", "#hero .track", "#strip dl"):
+        assert browser.run(kept, coloured)[0] == "exact"
+    for screen_only in ("nav", ".bar", "#more-columns"):
+        assert browser.run(kept, screen_only)[1] == "none"
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any, runs: Path, tmp_path: Path) -> None:

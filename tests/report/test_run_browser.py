@@ -16,10 +16,9 @@ import pytest
 from tpsl.training.progress_file import PROGRESS, ProgressFile
 
 from .live_service import Service
-from .many_runs import make_runs
 
 SHOWN = "return [...document.querySelectorAll('#runs tbody tr[data-run]')].map(row => row.dataset.run)"
-GROUPS = "return [...document.querySelectorAll('#runs .group th')].map(head => head.firstChild.textContent)"
+GROUPS = "return [...document.querySelectorAll('#runs .data-set th')].map(head => head.firstChild.textContent)"
 TYPE = """
 const box = document.getElementById('query');
 box.value = arguments[0];
@@ -59,10 +58,8 @@ def under_two_seconds(browser: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def many(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    place = tmp_path_factory.mktemp("many") / "runs"
-    make_runs(runs / "laplace", place)
-    service = Service(place)
+def many(many_runs: Path) -> Iterator[Service]:
+    service = Service(many_runs)
     service.data()
     yield service
     service.stop()

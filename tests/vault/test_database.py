@@ -166,5 +166,5 @@ def test_without_sqlcipher_the_sentence_says_what_to_install(
 ) -> None:
     encrypted.close()
     monkeypatch.setitem(sys.modules, "sqlcipher3", None)
-    with pytest.raises(VaultError, match=r"an encrypted vault needs SQLCipher: pip install 'tpsl\[encryption\]'"):
+    with pytest.raises(VaultError, match=r"an encrypted vault needs SQLCipher: `pip install 'tpsl\[encryption\]'"):
         Vault.open(folder)

@@ -1,6 +1,7 @@
 """The key of encrypted vaults: what is taken for one, who has it, and what is said of a vault that stays closed."""
 
 import os
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ for _ in range(3):
 """
 TYPED = [
     "a wrong one",
-    "fünf zufällige Wörter",
+    unicodedata.normalize("NFD", "fünf zufällige Wörter"),  # as some terminals write it
     "short",
     "long enough, is it",
     "long enough, it is",

@@ -38,7 +38,7 @@ def bench(
         Path | None,
         typer.Option(help="Race other libraries too, each in a virtual environment that is set up in this folder."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Install other libraries without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Install other libraries without asking.")] = False,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where networks are trained.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Tiny networks: shows that everything runs.")] = False,
     json: JsonFlag = False,

@@ -6,6 +6,7 @@ With `--json` a command prints exactly one JSON object on stdout. Progress and n
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -140,15 +141,16 @@ def _print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(_printable_lines(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def time_left(seconds: float | None) -> str:
-    """Return about how long something will take, for people; nothing where that is not known."""
+def time_left(seconds: float | None, *, at_most: bool = False) -> str:
+    """Return how long something will take, for people: about, or `at_most`; nothing where that is not known."""
     if seconds is None:
         return ""
+    bound = "at most" if at_most else "about"
     if seconds < 50:
-        return f"about {max(round(seconds / 5) * 5, 5)} s left"
+        return f"{bound} {max(math.ceil(seconds / 5) * 5, 5)} s left"
     if seconds < 5400:
-        return f"about {round(seconds / 60)} min left"
-    return f"about {seconds / 3600:.1f} h left"
+        return f"{bound} {round(seconds / 60)} min left"
+    return f"{bound} {seconds / 3600:.1f} h left"
 
 
 class _TimeLeft(ProgressColumn):
@@ -156,12 +158,16 @@ class _TimeLeft(ProgressColumn):
 
     max_refresh = 0.5
 
+    def __init__(self, at_most: bool) -> None:
+        super().__init__()
+        self._at_most = at_most
+
     def render(self, task: Task) -> Text:
-        return Text(time_left(None if task.finished else task.time_remaining), "cyan")
+        return Text(time_left(None if task.finished else task.time_remaining, at_most=self._at_most), "cyan")
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Progress]:
+def progress_bar(title: str, *, may_end_early: bool = False) -> Iterator[Progress]:
     """Show progress on stderr; yields what tasks tell it to."""
     with Bars(
         SpinnerColumn(),
@@ -169,7 +175,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
-        _TimeLeft(),
+        _TimeLeft(may_end_early),
         console=stderr,
         transient=True,
         disable=not stderr.is_terminal,  # a log gets no empty lines of it

@@ -77,9 +77,10 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
 def _columns(party: PartyCounts) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("column", "kind", "missing", "different values", box=SIMPLE_HEAD)
     for column in party.columns:
         distinct = "" if column.distinct is None else f"{column.distinct:,}"
-        table.add_row(column.name, column.kind, f"{column.missing:,}", distinct)
+        table.add_row(Text(column.name), column.kind.replace("_", " "), f"{column.missing:,}", distinct)
     return table

@@ -28,6 +28,7 @@ _COMMENTS = {
     "split": "the latest records are the test set",
     "alignment": "the ids differ: `tpsl align` finds the common records, and tells all parties which they are",
     "epsilon": "what a noisy label may tell about the true one: less is more private, more is more accurate",
+    "method": "the most accurate network for noisy labels; the feature party gets them, which the same ε allows for",
     "batch_size": "records in a step: small, where records are few",
 }
 _HEAD = """\
@@ -125,6 +126,7 @@ class JobDraft:
         parts = {
             "data": self._data(folder),
             "privacy": {"epsilon": self.agreed_epsilon} if self.is_complete or self.tables.label else {},
+            "method": "auto" if self.is_complete else None,
             "training": _training(min(file.sample.rows for file in self.tables.files)),
         }
         return {name: part for name, part in parts.items() if part}

@@ -9,7 +9,9 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from tpsl.cli.console import time_left
 
 if TYPE_CHECKING:
     from tpsl.training.observer import Fact
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
 
 _WINDOW = 10.0  # seconds over which speeds are averaged
 _NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
+
+
+class _Sample(NamedTuple):
+    """What was done at a moment, in this process."""
+
+    time: float
+    steps: int
+    records: int
+    bytes: int
 
 
 @dataclass
@@ -36,6 +47,7 @@ class LiveState:
 
     names: Sequence[str]
     epochs: int
+    may_end_early: bool = False
     preparing: str | None = "preparing"
     progress: tuple[int, int, int] = (0, 0, 0)
     """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
@@ -44,7 +56,7 @@ class LiveState:
     test_auc: float | None = None
     peers: dict[str, Peer] = field(init=False)
     _traffics: list[Traffic] = field(default_factory=list)
-    _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _samples: deque[_Sample] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.peers = {name: Peer() for name in self.names}
@@ -110,14 +122,23 @@ class LiveState:
         """Return samples and megabytes a second, means over the last seconds; for one thread, every now and then."""
         now = self._sample()
         self._samples.append(now)
-        while len(self._samples) > 2 and now[0] - self._samples[1][0] >= _WINDOW:
+        while len(self._samples) > 2 and now.time - self._samples[1].time >= _WINDOW:
             self._samples.popleft()
         first = self._samples[0]
-        seconds = max(now[0] - first[0], 1e-3)
-        return (now[1] - first[1]) / seconds, (now[2] - first[2]) / seconds / 1e6
+        seconds = max(now.time - first.time, 1e-3)
+        return (now.records - first.records) / seconds, (now.bytes - first.bytes) / seconds / 1e6
 
-    def _sample(self) -> tuple[float, int, int]:
-        return time.monotonic(), self.progress[2], self.bytes_sent + self.bytes_received
+    def seconds_left(self) -> float | None:
+        """Return how long the other steps take at the speed of those that `speed` has looked at last."""
+        first, last = self._samples[0], self._samples[-1]
+        done, total, _ = self.progress
+        if last.steps == first.steps or done == total:
+            return None
+        return (total - done) * (last.time - first.time) / (last.steps - first.steps)
+
+    def _sample(self) -> _Sample:
+        steps, _, records = self.progress
+        return _Sample(time.monotonic(), steps, records, self.bytes_sent + self.bytes_received)
 
     def facts(self) -> dict[str, Fact]:
         """Return all of it for machines."""
@@ -144,4 +165,8 @@ class LiveState:
             parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
             parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
         waiting = ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items())
-        return " · ".join([*parts, f"waiting for {waiting}"] if waiting else parts)
+        if waiting:
+            parts.append(f"waiting for {waiting}")
+        elif left := time_left(self.seconds_left(), at_most=self.may_end_early):
+            parts.append(left)
+        return " · ".join(parts)

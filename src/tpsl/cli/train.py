@@ -93,5 +93,9 @@ def watched_by_first(
     if not workers.is_first:
         yield Watching()
         return
-    with progress_bar("training") as progress, run_logger(job, run, LABEL_PARTY, notice, log) as logger:
+    early = job.training.patience > 0
+    with (
+        progress_bar("training", may_end_early=early) as progress,
+        run_logger(job, run, LABEL_PARTY, notice, log) as logger,
+    ):
         yield Watching(logger, progress, notice, reason=reason)

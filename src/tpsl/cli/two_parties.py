@@ -115,6 +115,7 @@ class Side:
             if workers.is_first
             else nullcontext() as logger,
         ):
+            live.state.may_end_early = self.job.training.patience > 0
             if logger is not None:
                 live.loggers.append(logger)
             yield Watching(live, live.progress, live.notice, live.watch, reasons(self.context, live.notice))

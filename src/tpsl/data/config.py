@@ -58,7 +58,9 @@ def _words_stay_words(value: object) -> object:
 
 def _check_class_values(values: tuple[str, ...] | None, classes: int) -> None:
     if values is not None and not len(set(values)) == len(values) == classes:
-        raise ValueError(f"class_values needs {classes} different values, one a class, not {len(set(values))}")
+        found = len(set(values))
+        instead = f": for {found} classes set classes to {found}" if found == len(values) >= 2 else ""
+        raise ValueError(f"class_values needs {classes} different values, one a class, not {found}{instead}")
 
 
 def _moment_as_text(value: object) -> object:

@@ -137,12 +137,22 @@ def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishe
     guesses = [guess_columns(sample) for sample in samples]
     ids = _ids(samples, guesses, wishes)
     names = _party_names(features)
+    at_label = None if label is None else _labels(label, guesses[-1], ids[-1], wishes)
+    if at_label is not None and at_label.label is not None:
+        guesses = [_without_label(columns, at_label.label.column) for columns in guesses]
     files = [
         _features(name, sample, known, id_column, wishes)
         for name, sample, known, id_column in zip(names, features, guesses, ids, strict=False)
     ]
-    at_label = None if label is None else _labels(label, guesses[-1], ids[-1], wishes)
     return TablesDraft(tuple(files), at_label, tuple(common_dates(guesses)))
+
+
+def _without_label(columns: dict[str, ColumnGuess], label: str) -> dict[str, ColumnGuess]:
+    """Return guesses in which a column that is called as the label is left out: one table may hold all."""
+    return {
+        name: replace(guess, kind=None, reason="called as the label") if name == label else guess
+        for name, guess in columns.items()
+    }
 
 
 def _require_columns(samples: Sequence[Sample], wishes: Wishes) -> None:

@@ -31,7 +31,6 @@ _ODD_TEXTS = 3
 ABSENT = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "#N/A", "?", "-", "--", "n.a.")
 """Texts that stand for a missing value in any column."""
 _TRIED = 200
-_AS_AN_ID = "differs in every record, as ids do"
 _NUMERIC_TYPES = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|nr|no|number|ref|reference)$")
 _CODE_NAME = re.compile(r"(^|[_\W])(zip|postal|postcode|plz|code)$")
@@ -50,6 +49,8 @@ class Sample:
     dialect: Dialect
     columns: Mapping[str, Any]
     rows: int
+    is_whole: bool = True
+    """Whether these are all records of the table."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,15 @@ def sample_of(path: Location) -> Sample:
     dialect = dialect_of(path)
     names = column_names(path, dialect)
     usable = [name for name in names if name and names.count(name) == 1]
-    blocks, rows = list[Any](), 0
+    blocks, rows, is_whole = list[Any](), 0, True
     for block in read_blocks(path, usable, dialect):
+        if rows >= SAMPLE_ROWS:
+            is_whole = False
+            break
         blocks.append(block.columns)
         rows += block.rows
-        if rows >= SAMPLE_ROWS:
-            break
-    whole = {name: _joined([columns[name] for columns in blocks]) for name in usable}
-    return Sample(path, dialect, whole, rows)
+    columns = {name: _joined([block[name] for block in blocks]) for name in usable}
+    return Sample(path, dialect, columns, rows, is_whole)
 
 
 def _joined(pieces: list[Any]) -> Any:
@@ -110,8 +112,8 @@ def _guess(name: str, values: Any, sample: Sample) -> ColumnGuess:
         return ColumnGuess(name, None, 0, missing, f"is of type {kind}")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _unless_useless(replace(found, kind="date", date_orders=("year",)))
-    if pa.types.is_integer(kind) and looks_like_id(name) and found.distinct == len(values) - missing:
-        return replace(found, reason=_AS_AN_ID)
+    if pa.types.is_integer(kind) and looks_like_id(name):
+        return _as_category(found, len(values) - missing)
     if any(is_of(kind) for is_of in _NUMERIC_TYPES):
         return _unless_useless(replace(found, kind="number"))
     return replace(found, reason=f"is of type {kind}")
@@ -126,10 +128,8 @@ def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
     found = ColumnGuess(name, None, len(known.texts), missing, absent=tuple(texts.filter(absent).to_pylist()))
     if len(known.texts) < 2:
         return _unless_useless(replace(found, kind="category"))
-    if not known.have_leading_zeros and not _CODE_NAME.search(name.lower()):
+    if not (known.have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
         odd = known.unreadable(with_points(known.texts, sample.dialect), pa.float64())
-        if odd is not None and looks_like_id(name) and len(known.texts) == known.records:
-            return replace(found, reason=_AS_AN_ID)
         if odd is not None:
             return _with_odd_texts(replace(found, kind="number"), odd)
     return _guess_date(found, known) or _guess_category(found, known)
@@ -189,7 +189,12 @@ def _guess_category(found: ColumnGuess, known: _Texts) -> ColumnGuess:
     without_signs = pc.replace_substring_regex(known.texts, _SIGNS, "")
     if without_signs != known.texts and known.unreadable(without_signs, pa.float64()) == {}:
         return replace(found, reason=f"numbers with other signs, as {known.texts[0].as_py()}")
-    if known.records >= _FEW and len(known.texts) >= ID_LIKE * known.records:
+    return _as_category(found, known.records)
+
+
+def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
+    """Return the guess of a category that this many records have."""
+    if records >= _FEW and found.distinct >= ID_LIKE * records:
         return replace(found, reason="hardly repeats, as ids do")
     return _unless_useless(replace(found, kind="category"))
 

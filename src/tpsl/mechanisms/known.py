@@ -57,7 +57,8 @@ def check_parameters(name: str, given: Mapping[str, float | None]) -> None:
     for parameter, check in _CHECKS.items():
         value = given.get(parameter)
         if (value is None) == (parameter in needed):
-            raise ValueError(f"mechanism '{name}' {'needs' if value is None else 'does not take'} {parameter}")
+            example = ", as --epsilon 1" if value is None and parameter == "epsilon" else ""
+            raise ValueError(f"mechanism '{name}' {'needs' if value is None else 'does not take'} {parameter}{example}")
         if value is not None:
             check(value)
 

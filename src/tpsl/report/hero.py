@@ -52,7 +52,7 @@ class Bar(TypedDict):
 class Card(TypedDict):
     """One of the big numbers: what it is, the number, and what stands below it."""
 
-    of: Literal["promise", "utility", "attack", "features"]
+    of: Literal["promise", "utility", "attack", "limit", "features"]
     title: str
     number: Fact
     notes: list[Fact]
@@ -64,6 +64,8 @@ class Hero(TypedDict):
     headline: str
     attack: list[Bar]
     utility: list[Bar]
+    features: list[Bar]
+    """For a feature party: what nothing bounds."""
     cards: list[Card]
 
 
@@ -74,6 +76,7 @@ def hero(view: RunView, views: Sequence[RunView]) -> Hero:
         headline=_label_headline(view, views) if own else _feature_headline(view),
         attack=_attack_bars(view, views),
         utility=_utility_bars(view, views) if own else [],
+        features=[] if own else [_features_bar(view)],
         cards=[_promise_card(view), _utility_card(view, views), _attack_card(view)]
         if own
         else [_features_card(view), _promise_card(view), _attack_card(view)],
@@ -92,9 +95,9 @@ def first_shown(views: Sequence[RunView]) -> int:
 
 _PLAIN = "Plain split learning gives away every label."
 _TELLING = {
-    "shortest_distance": "what its gradients tell",
+    "shortest_distance": "what its gradients tell of labels",
     "likelihood": "what its noisy labels tell",
-    "statistic": "what its noisy statistic tells",
+    "statistic": "what its noisy statistic tells of labels",
 }
 """What of a run speaks of labels, by the attack that tables show."""
 
@@ -126,7 +129,8 @@ def _promised(view: RunView) -> str:
         return f"This run promises ε = {budget_text(view)}: expect it to fail for at least one record."
     if promise["epsilon"] == 0:
         return "In this run nothing that depends on a label crosses the border."
-    return f"This run caps {_TELLING[promise['attack']]} at {_up(promise['ceiling'])}."
+    alone = " alone" if share_text(view) else ""
+    return f"This run{alone} caps {_TELLING[promise['attack']]} at {_up(promise['ceiling'])}."
 
 
 def _kept_text(view: RunView, views: Sequence[RunView]) -> str:
@@ -166,6 +170,10 @@ def _utility_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
         if area is not None:
             bars.append({**_bar(name, area), "low": test.get("test_auc_low"), "high": test.get("test_auc_high")})
     return bars
+
+
+def _features_bar(view: RunView) -> Bar:
+    return _bar("This run", None, "no limit is proved") if view["crossed"] else _bar("This run", 0.5, "none cross")
 
 
 def _bar(name: str, value: float | None, note: str = "", *, ceiling: float | None = None) -> Bar:
@@ -234,8 +242,9 @@ def _attack_card(view: RunView) -> Card:
     limit = _up(promise["ceiling"]) if promise["private"] else None
     if found is None:
         why = "not attacked yet" if view["party"] == LABEL_PARTY else "AUC that ε allows anybody, on average"
+        why = "there is nothing to attack" if promise["epsilon"] == 0 else why
         number = _fact(f"≤ {limit}" if limit else "none", "ceiling", promise["ceiling"] if limit else None)
-        return Card(of="attack", title="Limit of any attack", number=number, notes=[_fact(why, "attack_auc")])
+        return Card(of="limit", title="Limit of any attack", number=number, notes=[_fact(why, "attack_auc")])
     number = _fact(f"{found['auc']:.3f}", "attack_auc", found["auc"])
     notes = [_fact("nothing limits it", "ceiling")]
     if limit:
@@ -248,14 +257,13 @@ def _attack_card(view: RunView) -> Card:
 
 
 def _features_card(view: RunView) -> Card:
-    crossed = view["crossed"]
-    if crossed is None:
-        return Card(
-            of="features", title="Your features", number=_fact("none crossed"), notes=[_fact(exposure_text(view))]
-        )
-    records = MISSING if view["train_records"] is None else records_text(view["train_records"])
-    notes = [_fact(f"crossed for each of {records}"), _fact("nothing is proved about what they reveal")]
-    return Card(of="features", title="Your features", number=_fact(f"{crossed:,} numbers"), notes=notes)
+    crossed, records = view["crossed"], view["train_records"]
+    notes = ["both halves are in your process"]
+    if crossed:
+        notes = ["numbers for each record" if records is None else f"numbers for each of {records_text(records)}"]
+        notes.append("nothing is proved about what they reveal")
+    number = _fact(f"{crossed:,}" if crossed else "0")
+    return Card(of="features", title="Your features that cross", number=number, notes=[_fact(note) for note in notes])
 
 
 def _share_kept(view: RunView, views: Sequence[RunView]) -> float | None:

@@ -7,6 +7,7 @@ in its view, which is fetched when somebody looks at the run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tpsl.report.run_table import summary
@@ -57,6 +58,7 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": view["seconds"],
         "of_epochs": view["epochs"],
         "step": view["step"],
+        "starts_from": view["origin"] and view["origin"]["run"],
         "job": job,
         **(_running(run) if view["state"] != "finished" else {}),
     }
@@ -66,14 +68,16 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _running(run: WatchedRun) -> dict[str, Any]:
     """Return how far a run is that is not finished, and its curve so far."""
-    view, progress = run.view, run.progress
-    curve = next((name for name in _CURVES if any(name in entry for entry in view["curves"])), None)
-    points = [[entry["epoch"], entry[curve]] for entry in view["curves"] if entry.get(curve) is not None]
-    may_stop_early = bool(view["job"]["training"].get("patience"))
-    known = {} if progress is None else {"steps": progress.steps, "step": progress.step}
-    if progress is not None and progress.samples_per_second is not None:
-        known |= {"samples_per_second": progress.samples_per_second, "seconds_left": progress.seconds_left}
-    return {**known, "curve": points, "curve_of": curve, "may_stop_early": may_stop_early}
+    points = {
+        name: [[entry["epoch"], entry[name]] for entry in run.view["curves"] if entry.get(name) is not None]
+        for name in _CURVES
+    }
+    shown = next((name for name in _CURVES if points[name]), None)
+    return {
+        **(asdict(run.progress) if run.progress else {}),
+        **({"curve": points[shown], "curve_of": shown} if shown else {}),
+        "may_stop_early": bool(run.view["job"]["training"].get("patience")),
+    }
 
 
 def _shared(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -206,8 +206,10 @@ def exposure_text(view: RunView) -> str:
     """Return what of the reader's own features crosses the border, in a sentence."""
     if view["crossed"] is None:
         return "None of your features crosses the border: you train alone."
-    whose = "every record" if view["train_records"] is None else f"each of {records_text(view['train_records'])}"
-    return f"{view['crossed']:,} numbers for {whose} cross the border, and nothing is proved about what they reveal."
+    return (
+        f"Of your features, {view['crossed']:,} numbers for each record cross the border, and nothing is proved about "
+        "what they reveal."
+    )
 
 
 def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:

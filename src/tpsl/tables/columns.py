@@ -291,7 +291,10 @@ def _label_complaint(value: Any, labels: Any, class_values: tuple[str, ...]) -> 
             f"{shown(value)} is one of {fractions} different fractions in the column, which looks like a quantity: "
             "labels are classes, and regression is not supported"
         )
-    return f"{shown(value)} is not a label; labels are {_listed(class_values)}"
+    return (
+        f"{shown(value)} is not a label; labels are {_listed(class_values)} (class_values names others, one for each "
+        "of the classes)"
+    )
 
 
 def parsed_or_null(column: Any, kind: Any) -> Any:

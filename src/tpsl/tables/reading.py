@@ -35,6 +35,7 @@ _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (spreadsheets call it 'CSV UTF-8')"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OF_CSV = ",;\t|"
 """What may separate the values of a .csv file; where two would do, the first of them."""
+_HEADER_BYTES = 1 << 20
 _QUOTED = re.compile(rb'"[^"]*"')
 CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in COMPRESSIONS)
 _BUFFER_HERE, _BUFFER_ELSEWHERE = 1 << 20, 1 << 22
@@ -114,7 +115,7 @@ def _delimiter_in(location: Location) -> str:
     """Return what separates the values of .csv files; a comma also where they cannot be read: reading them will say."""
     first = files_of(location)[0]
     with suppress(DataError), _readable(first.name), LineStream(first) as stream:
-        header = _QUOTED.sub(b"", stream.peek(BLOCK_BYTES)).partition(b"\n")[0].decode(errors="replace")
+        header = _QUOTED.sub(b"", stream.peek(_HEADER_BYTES)).partition(b"\n")[0].decode(errors="replace")
         return max(_OF_CSV, key=header.count)
     return ","
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
@@ -482,6 +483,12 @@ def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
     return _with_alignments(make_job(content, overrides or {}, str(path)), path.stem)
 
 
+def reason_of(found: Mapping[str, Any]) -> str:
+    """Return what is wrong in one error of a schema, in words of ours where those of pydantic say little."""
+    spoken = {"extra_forbidden": "there is no such key; `tpsl keys` lists them", "missing": "is needed, and not given"}
+    return spoken.get(found["type"]) or found["msg"].removeprefix("Value error, ")
+
+
 def make_job(content: dict[str, Any], overrides: dict[str, Any], origin: str) -> Job:
     """Validate a job given as data; errors name the origin, the field and the value."""
     merged = _merged(_merged(_DEFAULTS, content), {part: fields for part, fields in overrides.items() if fields})
@@ -492,7 +499,7 @@ def make_job(content: dict[str, Any], overrides: dict[str, Any], origin: str) ->
         # Pydantic puts the source between `data` and its field.
         location = [step for at, step in enumerate(first["loc"]) if not (at == 1 and first["loc"][0] == "data")]
         where = ".".join(str(step) for step in location) or "job"
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = reason_of(first)
         has_value = not isinstance(first["input"], dict) and first["type"] != "missing"
         given = f", got {shortened(repr(first['input']))}" if has_value else ""
         raise JobError(f"{origin}: {shortened(where)}: {shortened(reason, 300)}{given}") from None

@@ -24,7 +24,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.models.config import Precision
 from tpsl.tables.locations import Location, is_url
-from tpsl.training.job import Job, Returns
+from tpsl.training.job import Job, Returns, reason_of
 from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
@@ -235,7 +235,7 @@ def _validated(content: dict[Any, Any], origin: str) -> Local:
     except ValidationError as error:
         first = error.errors()[0]
         where = shortened(".".join(str(step) for step in first["loc"]))
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = reason_of(first)
         raise LocalError(f"{origin}: {where}: {reason}, got {shortened(repr(first['input']))}") from None
 
 

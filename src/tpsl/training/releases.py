@@ -179,6 +179,10 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
     """
     ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
+    # Said, not refused: others would see a refusal, and what they see may not depend on labels.
+    if len(labels) and labels[0] != NO_LABEL and (labels == labels[0]).all():
+        name = side.records.class_names[labels[0]]
+        notice(f"all {len(labels):,} training labels are {name!r}: nothing can be learned; is it the right column?")
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:

@@ -303,7 +303,7 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
         if count:
             raise VaultError(
                 f"{count:,} {which} were released by the vault {vault}, so a release by {named} would add its ε to "
-                "theirs; use that vault, or ask for a second release with --compose"
+                "theirs; use that vault, or permit a second release with --compose (in Python compose=True)"
             )
 
 

@@ -48,7 +48,7 @@ def sqlcipher() -> ModuleType:
     try:
         from sqlcipher3 import dbapi2
     except ImportError:
-        raise VaultError("an encrypted vault needs SQLCipher: pip install 'tpsl[encryption]'") from None
+        raise VaultError("an encrypted vault needs SQLCipher: `pip install 'tpsl[encryption]'` gets it") from None
     driver: ModuleType = dbapi2
     return driver
 

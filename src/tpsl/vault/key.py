@@ -13,6 +13,7 @@ import hashlib
 import os
 import secrets
 import sys
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def make_key_file(path: Path) -> None:
 
 def type_passphrase(vault: Path) -> Key | None:
     """Ask on the terminal for the passphrase of a vault; None where there is no terminal."""
-    return Key(getpass.getpass(f"passphrase of the vault {vault}: ").encode()) if sys.stdin.isatty() else None
+    return _passphrase(getpass.getpass(f"passphrase of the vault {vault}: ")) if sys.stdin.isatty() else None
 
 
 def type_new_passphrase() -> Key:
@@ -110,4 +111,9 @@ def type_new_passphrase() -> Key:
         raise VaultError(f"a passphrase has at least {_LEAST_LETTERS} characters; five random words are a good one")
     if getpass.getpass("the same again: ") != first:
         raise VaultError("the two passphrases differ; nothing was changed")
-    return Key(first.encode())
+    return _passphrase(first)
+
+
+def _passphrase(text: str) -> Key:
+    """A passphrase as a key: the same one however a terminal writes letters with accents."""
+    return Key(unicodedata.normalize("NFC", text).encode())

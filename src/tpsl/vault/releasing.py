@@ -186,8 +186,9 @@ def _missing(
     if conflicts and not compose:
         under = "; ".join(f"{count} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
         raise VaultError(
-            f"{conflicts} records were released before under something else ({under}); a second release adds its"
-            f" epsilon to theirs, so it is refused unless you ask for it with --compose"
+            f"{conflicts} records were released before under something else ({under}): ask for the same mechanism and "
+            "ε, which costs nothing more, or permit a second release, whose ε is added, with --compose (in Python "
+            "compose=True)"
         )
     return missing, conflicts
 

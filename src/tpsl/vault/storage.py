@@ -118,7 +118,9 @@ def connect(folder: Path) -> sqlite3.Connection:
             return open_database(file, None) or _unlocked(folder)
         found = open_database(file, key, sqlcipher()) or open_database(file, None, sqlcipher())
         if found is None:
-            raise VaultLocked(f"{key} does not open the vault {folder}: it has another key, or its file was overwritten")
+            raise VaultLocked(
+                f"{key} does not open the vault {folder}: it has another key, or its file was overwritten"
+            )
         return found
 
 

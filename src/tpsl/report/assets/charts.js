@@ -18,7 +18,7 @@ const tpslCharts = ({ revision, pick, isLong }) => {
       ink: colour("ink"), muted: colour("muted"), rule: colour("rule"), paper: colour("paper"), behind: colour("behind"),
       accent: colour("accent"), utility: colour("utility"), attacks: ["attack", "attack-2", "attack-3"].map(colour),
       limit: colour("limit"), limitSoft: colour("limit-soft"), runs: [1, 2, 3, 4, 5, 6].map((number) => colour(`run-${number}`)),
-      font: getComputedStyle(document.body).fontFamily, narrow: width < 520,
+      font: getComputedStyle(document.body).fontFamily, narrow: width < 520, dense: printing,
     };
     probe.remove();
     return found;
@@ -90,7 +90,8 @@ const tpslCharts = ({ revision, pick, isLong }) => {
       place.append(figure);
     }
     held.update = () => {
-      const width = printing ? PRINTED : held.figure.clientWidth || place.clientWidth || 600;
+      const part = place.closest(".pair") ? "half" : "whole";
+      const width = printing ? PRINTED[part] : held.figure.clientWidth || place.clientWidth || 600;
       const drawing = draw(look(width));
       held.figure.hidden = !drawing;
       if (!drawing) return;
@@ -113,7 +114,9 @@ const tpslCharts = ({ revision, pick, isLong }) => {
       // New data and another theme leave the reader's zoom as it is; another run does not.
       const uirevision = revision(), zoomed = held.plot.zoomed;
       if (zoomed?.revision === uirevision) for (const [name, range] of Object.entries(zoomed.ranges)) drawing.layout[name].range = range;
-      Plotly.react(held.plot, drawing.traces, { ...drawing.layout, uirevision, width, autosize: false }, CONFIG);
+      const isLow = printing && !drawing.layout.yaxis.fixedrange;  // rows keep their height
+      const height = isLow ? Math.min(PRINTED.height[part], drawing.layout.height) : drawing.layout.height;
+      Plotly.react(held.plot, drawing.traces, { ...drawing.layout, uirevision, width, height, autosize: false }, CONFIG);
       if (!held.clickable) {
         held.clickable = true;
         held.plot.on("plotly_click", (event) => {
@@ -123,7 +126,7 @@ const tpslCharts = ({ revision, pick, isLong }) => {
       }
     };
   };
-  const PRINTED = 660;  // CSS pixels: what an A4 page with its margins has, in either paper size
+  const PRINTED = { whole: 680, half: 325, height: { whole: 280, half: 540 } };  // CSS pixels: what an A4 page with its margins has
 
   // Of a long page, charts that are out of sight are drawn one after the other when the browser has time.
   const soon = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 0));

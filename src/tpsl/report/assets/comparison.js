@@ -75,13 +75,13 @@ const tpslComparison = (() => {
     const place = byId("comparison"), names = runs.map((run) => run.name);
     if (names.join("\n") !== state.names.join("\n")) {
       Object.assign(state, { names, chosen: 0 });
-      place.replaceChildren(heading(runs, words), make("div", { class: "cards" }), make("div", { class: "jobs" }),
+      place.replaceChildren(heading(runs, words), make("div", { class: "going-on" }), make("div", { class: "jobs" }),
         part("curves", "Curves", make("p", { class: "intro", id: "no-curves", hidden: true }, "No run has a curve yet: the first point comes after the first epoch."), make("div", { "data-part": "curves" })), make("div", { class: "numbers" }));
       place.querySelector("h1").focus({ preventScroll: true });
       scrollTo(0, 0);
     }
     const cards = runs.map(words.card).filter(Boolean);
-    place.querySelector(".cards").replaceChildren(...cards);
+    place.querySelector(".going-on").replaceChildren(...cards);
     place.querySelector(".numbers").replaceChildren(part("side-by-side", "Numbers", beside("Numbers", numbers(runs, words), runs)));
     const differing = differences(runs, words);
     place.querySelector(".jobs").replaceChildren(...(runs.length < 2 ? [] : [part("differences", "What differs in the jobs", differing.length

@@ -88,11 +88,11 @@ const tpslFigures = (() => {
   // many rows the names are in the tooltips and in the table only.
   const MANY = 40;
   const rowLayout = (names, look, xaxis, extra = {}) => {
-    const many = names.length > MANY, step = many ? 9 : look.narrow ? 46 : 38;
+    const many = names.length > MANY, step = many ? 9 : look.dense ? 28 : look.narrow ? 46 : 38;
     const labels = look.narrow && !many
       ? names.map((name, row) => ({
-          x: 0, xref: "paper", xanchor: "left", y: row, yref: "y", yshift: 15, yanchor: "middle", showarrow: false,
-          text: plain(short(name, 44)), font: { size: 12, color: look.muted }, bgcolor: look.paper, borderpad: 0,
+          x: 0, xref: "paper", xanchor: "left", y: row, yref: "y", yshift: look.dense ? 11 : 15, yanchor: "middle", showarrow: false,
+          text: plain(short(name, 44)), font: { size: look.dense ? 10 : 12, color: look.muted }, bgcolor: look.paper, borderpad: 0,
         }))
       : [];
     const { annotations = [], shapes = [], ...rest } = extra;
@@ -210,7 +210,8 @@ const tpslFigures = (() => {
         : "What ε allows an attacker, and what the best attack on the noisy label reaches by the formula.",
       traces,
       layout: base(look, {
-        height: look.narrow ? 420 + 12 * traces.length : 500 + 8 * traces.length,
+        height: look.dense ? 230 + 20 * traces.length : look.narrow ? 420 + 12 * traces.length : 500 + 8 * traces.length,
+        legend: legend(look, look.dense ? -0.3 : -0.16),
         xaxis: { title: { text: "false alarms (FPR)" }, range: [-0.01, 1.01], constrain: "domain", tickformat: ".0%" },
         yaxis: { title: { text: "positives found (TPR)" }, range: [-0.01, 1.02], tickformat: ".0%" },
       }),
@@ -272,6 +273,10 @@ const tpslFigures = (() => {
     const text = shown.map((run) => tip(run.name, `claimed ε = ${run.promise.epsilon_text}${run.promise.delta ? `, δ = ${run.promise.delta_text}` : ""}`, `audited ε ≥ ${atLeast(run.audit.lower_bound)} at ${significant(100 * run.audit.confidence)} % confidence`,
       `${count(run.audit.right)} of ${count(run.audit.guessed)} coins guessed right`, run.audit.passed ? "passed" : "FAILED: the claim does not hold"));
     const failed = shown.filter((run) => !run.audit.passed);
+    if (runs.length === 1) {
+      const { lower_bound: bound, confidence, right, guessed, passed } = shown[0].audit;
+      return { summary: `Records with fair-coin labels were planted, and an attacker guessed ${count(right)} of ${count(guessed)} coins right: ε is at least ${atLeast(bound)} at ${significant(100 * confidence)} % confidence, and ${runs[0].promise.epsilon_text} is claimed. ${passed ? "The claim holds." : "The claim does NOT hold."}` };
+    }
     return {
       summary: failed.length ? `The claim of ${failed.map((run) => run.name).join(", ")} does not hold.`
         : "Records with fair-coin labels were planted, and an attacker guessed the coins: no bound exceeds its claim.",

@@ -7,9 +7,9 @@ const tpslHero = (() => {
   const place = (area) => `${(100 * Math.min(Math.max((area - 0.5) / 0.5, 0), 1)).toFixed(2)}%`;
   const span = (style, from, to) => make("span", { class: style, style: `left:${place(from)};right:calc(100% - ${place(to)})` });
 
-  const bar = ({ name, text, value, low, high, ceiling }) => make("li", {},
+  const bar = ({ name, text, value, low, high, ceiling }) => make("li", { class: value === null ? null : "measured" },
     make("span", { class: "who" }, name),
-    make("span", { class: "track", "aria-hidden": "true" },
+    make("span", { class: value === null && ceiling === null ? "track unbounded" : "track", "aria-hidden": "true" },
       ceiling === null ? null : span("allowed", 0.5, ceiling),
       value === null ? null : span("fill", 0.5, value),
       low === null || high === null || high - low < 0.004 ? null : span("whisker", low, high),
@@ -30,7 +30,8 @@ const tpslHero = (() => {
     place.replaceChildren(
       make("p", { class: "headline" }, hero.headline),
       make("div", { class: "scales" },
-        scale("attack", "What an attacker gets", ["0.5 guessing", "1 certain"], hero.attack),
+        scale("features", "What your features give away", ["nothing", "everything"], hero.features),
+        scale("attack", "What an attacker gets of labels", ["0.5 guessing", "1 certain"], hero.attack),
         scale("utility", "What the model can do", ["0.5 guessing", "1 perfect"], hero.utility)),
       make("dl", { class: "cards" }, ...hero.cards.map(card)));
   };

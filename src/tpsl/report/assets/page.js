@@ -264,6 +264,7 @@ const tpslReport = (() => {
     document.title = data.title;
     byId("title").textContent = data.title;
     byId("lead").textContent = data.lead;
+    document.body.classList.toggle("one-run", data.runs.length === 1);
     byId("lead").hidden = data.runs.length < 2;  // of one run the first screen says it all
     byId("about").textContent = data.about;
     byId("about").hidden = !data.about;

@@ -38,7 +38,7 @@
   const attackCell = (run) => {
     const ceiling = run.ceiling === undefined ? null : make("small", {}, ` (${auc(run.ceiling)})`);
     const place = (value) => `${Math.max(0, Math.min(100, 200 * (value - 0.5)))}%`;
-    const scale = make("span", { class: "scale", "aria-hidden": "true" });
+    const scale = make("span", { class: "meter", "aria-hidden": "true" });
     if (run.ceiling !== undefined) scale.append(make("i", { class: "allowed", style: `width:${place(run.ceiling)}` }));
     if (run.attack_auc !== undefined) scale.append(make("i", { class: "point", style: `left:${place(run.attack_auc)}` }));
     return label ? [auc(run.attack_auc), ceiling, scale] : [auc(run.ceiling), scale];
@@ -64,6 +64,7 @@
     { key: "records", name: "Training records", extra: true, number: true, value: (run) => run.train_records, shown: (run) => [count(run.train_records)] },
     { key: "epochs", name: "Epochs", extra: true, number: true, value: (run) => run.epochs, shown: (run) => [count(run.epochs)] },
     { key: "speed", name: "Records/s", extra: true, number: true, down: true, value: (run) => run.samples_per_second, shown: (run) => [count(run.samples_per_second)] },
+    { key: "starts_from", name: "Starts from", extra: true, value: (run) => run.starts_from, shown: (run) => [run.starts_from ?? MISSING] },
     { key: "audited_epsilon", name: "Audited ε ≥", extra: true, number: true, ofLabels: true, value: (run) => run.audited_epsilon, shown: (run) => [tpslFigures.atLeast(run.audited_epsilon)] },
   ].filter((column) => label || !column.ofLabels);
   const nameColumn = { key: "run", name: "Run", value: (run) => run.name };
@@ -155,7 +156,7 @@
     const [first] = runs, top = mostAccurate(all), records = all.find((run) => run.train_records !== undefined)?.train_records;
     const facts = [records === undefined ? "" : `${count(records)} training records`, runs.length === all.length ? many(all.length, "run") : `${count(runs.length)} of ${many(all.length, "run")}`,
       top ? `most accurate private run: ${top.name}, test AUC ${auc(top.test_auc)} at total ε = ${top.total_epsilon_text}` : ""].filter(Boolean);
-    return make("tr", { class: "group" }, make("th", { scope: "rowgroup", colspan: String(width) }, first.data, make("small", {}, facts.join(" · "))));
+    return make("tr", { class: "data-set" }, make("th", { scope: "rowgroup", colspan: String(width) }, first.data, make("small", {}, facts.join(" · "))));
   };
   const table = (view) => {
     const all = byGroup(data.runs), grouped = all.length > 1 && view.grouped;
@@ -212,7 +213,7 @@
     const running = data.runs.filter(isRunning);
     byId("running").hidden = !running.length;
     const focused = document.activeElement?.dataset?.focus;
-    byId("running").querySelector(".cards").replaceChildren(...running.map(runningCard));
+    byId("running").querySelector(".going-on").replaceChildren(...running.map(runningCard));
     refocus(focused);
   };
   const tile = (spent) => make("div", { class: "tile" },
@@ -221,7 +222,7 @@
     spent.delta_text ? make("p", { class: "small" }, `δ = ${spent.delta_text}`) : null,
     spent.private ? null : make("p", { class: "small no" }, "not private"),
     make("p", { class: "small" }, `${many(spent.runs, "run")}. `,
-      spent.note || `${spent.vaults.length > 1 ? `Vaults: ${spent.vaults.map((part) => `${part.vault} (ε = ${part.epsilon_text})`).join(", ")}` : `Vault: ${spent.vaults[0].vault}`}.`));
+      spent.note || `${spent.vaults.length > 1 ? `Vaults: ${spent.vaults.map((part) => `${part.vault} (ε\u00a0=\u00a0${part.epsilon_text})`).join(", ")}` : `Vault: ${spent.vaults[0].vault}`}.`));
   const showSpent = () => {
     byId("spent").hidden = !data.spent.length;
     byId("spent").querySelector(".tiles").replaceChildren(...data.spent.map(tile));

@@ -1,0 +1,143 @@
+"""What `tpsl init` prints: what the tables seem to hold, what to know of the guesses, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsl.cli.console import Report
+from tpsl.data.drafting import LABEL
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tpsl.cli.init_files import JobDraft
+    from tpsl.data.check import DataReport
+    from tpsl.data.drafting import TablesDraft, Wishes
+    from tpsl.data.guessing import ColumnGuess
+
+
+def guesses(draft: TablesDraft) -> Iterator[str | Table]:
+    """Yield what the tables seem to hold."""
+    for file in draft.files:
+        records = f"{'' if file.sample.is_whole else 'the first '}{file.sample.rows:,} records"
+        yield f"{file.sample.path} ({file.party}): {records}, id {file.id!r}"
+        if file.label is not None:
+            classes = ", ".join(
+                f"{name} ({count:,})" for name, count in zip(file.label.names, file.label.counts, strict=True)
+            )
+            yield f"label {file.label.column!r}: {classes}"
+        if file.columns:
+            yield _table(file.columns)
+
+
+def _table(columns: Sequence[ColumnGuess]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("column", "taken as", box=SIMPLE_HEAD)
+    table.add_column("missing", justify="right")
+    table.add_column("different", justify="right")
+    for column in columns:
+        taken = column.kind or f"– ({column.reason})"
+        table.add_row(Text(column.name), Text(taken), f"{column.missing:,}", f"{column.distinct:,}")
+    return table
+
+
+def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
+    """Yield what a person should know of the guesses, and how to say otherwise."""
+    for file in draft.files:
+        unclear = [each.name for each in file.columns if each.kind == "date" and len(each.date_orders) > 1]
+        if unclear and wishes.date_order is None:
+            yield f"{', '.join(unclear)}: read with the day first; --date-order month if the month is"
+    at_label, label = draft.label, draft.guessed_label
+    if at_label is None or label is None:
+        return
+    if not label.is_sure and wishes.positive is None:
+        yield f"predicted is the probability of {label.names[-1]!r}; --positive says otherwise"
+    if at_label.unit:
+        yield f"{at_label.unit!r} of the label party repeats: the ledger will state the largest ε of any of them"
+    beside = [
+        each.name for each in at_label.columns if each.kind is None and each.name not in (*wishes.drop, wishes.time)
+    ]
+    if beside:
+        yield (
+            f"not used of the label party: {', '.join(beside)}; what was known before the label can be named in "
+            "--numeric, --categorical or --dates"
+        )
+    if draft.dates_in_all and wishes.time is None:
+        yield f"to test on the latest records: --time {draft.dates_in_all[0]}"
+
+
+def as_dict(draft: TablesDraft, report: DataReport) -> dict[str, Any]:
+    """Return the guesses as JSON has them; how often a label occurs is not among them."""
+    tables = [
+        {
+            "party": file.party,
+            "path": str(file.sample.path),
+            "id": file.id,
+            "columns": {column.name: column.kind for column in file.columns},
+            **({"label": file.label.column, "classes": list(file.label.names)} if file.label else {}),
+        }
+        for file in draft.files
+    ]
+    return {"tables": tables, "findings": [asdict(finding) for finding in report.findings]}
+
+
+def findings(report: DataReport) -> Iterator[str]:
+    """Yield what is strange about the data, a line each."""
+    for finding in report.findings:
+        yield f"{finding.level}: {finding.text}"
+
+
+def written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
+    """Return what was written, and what to do with it."""
+    names = [str(file) for file in files]
+    headline = f"Wrote {', '.join(names[:-1])} and {names[-1]}"
+    if not job.is_complete:
+        return Report(headline, _what_the_other_side_needs(job, files[0]))
+    if not report.passed:
+        return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl data check {files[0]}"})
+    facts = {"the job": "names columns and classes, no contents: show it to the other side, and edit it as you like"}
+    parties = [file.party for file in job.tables.files]
+    if job.aligned:
+        facts["records"] = "the parties' ids differ; training takes the common ones, and all parties learn which"
+    if LABEL in parties and len(parties) > 1:
+        return Report(headline, facts, _together(job, files[0]) | _apart(job, files[0], parties))
+    facts["ids"] = "must be the same at both sides; if some differ, add `alignment: {mode: both}` under data"
+    return Report(headline, facts, _apart(job, files[0], parties))
+
+
+def _what_the_other_side_needs(job: JobDraft, part: Path) -> dict[str, str]:
+    has_labels = job.tables.label is not None
+    told = "of your columns and of the labels, no counts" if has_labels else "of your columns, no contents"
+    theirs = "--features" if has_labels else "--labels"
+    return {
+        "send": f"{part} to the other side; it holds the names {told}",
+        "there": f"tpsl init {theirs} TABLE --with {part.name} writes job.yaml, which both sides need",
+    }
+
+
+def _together(job: JobDraft, name: Path) -> dict[str, str]:
+    """Return the commands with which one process is all parties."""
+    align = {"find common records": f"tpsl align {name} --together"} if job.aligned else {}
+    return align | {
+        "train, in one process": f"tpsl train {name} --record-transcript --out runs/first",
+        "attack it yourself": "tpsl attack runs/first",
+        "make the page": "tpsl report runs/first",
+    }
+
+
+def _apart(job: JobDraft, name: Path, parties: Sequence[str]) -> dict[str, str]:
+    """Return the commands of parties that are programs of their own."""
+    certificates = f"tpsl certs {name}" + ("" if name.parent == Path() else f" --out {name.parent / 'certs'}")
+    found = {"two parties: first": certificates}
+    for party in sorted(parties, key=lambda party: party != LABEL):
+        local = f"{name} --local {name.with_name(party + '.yaml')}"
+        command = "label serve" if party == LABEL else "feature join"
+        found |= {f"{party} party: align": f"tpsl align {local}"} if job.aligned else {}
+        found[f"{party} party: train"] = f"tpsl {command} {local}"
+    return found
