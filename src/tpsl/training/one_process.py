@@ -104,7 +104,9 @@ def train_together(
 
     def count() -> int:
         nonlocal data
-        data = load_records(setup.job, setup.own, setup.watching.progress) if data is None else data
+        if data is None:
+            data = load_records(setup.job, setup.own, setup.watching.progress)
+            setup.say_what_is_loaded(setup.job.data, data)
         return len(data.train)
 
     setup = replace(setup, job=settled(setup.job, count, setup.watching.reason))
