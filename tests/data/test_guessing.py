@@ -86,6 +86,9 @@ def test_dates_are_recognised_in_the_orders_in_which_all_can_be_read(
 
 def test_numbers_with_a_decimal_comma_are_numbers_where_semicolons_separate(tmp_path: Path) -> None:
     assert column(tmp_path / "t.csv", ["1,5", "2,25"] * 30, delimiter=";").kind == "number"
+    prices = [f"{number}.250,75" for number in range(1, 59)] + ["12,5", "unknown"]
+    found = column(tmp_path / "t.csv", prices, delimiter=";")
+    assert (found.kind, found.absent) == ("number", ("unknown",))
 
 
 def test_types_of_a_parquet_file_are_taken_as_they_are(tmp_path: Path) -> None:

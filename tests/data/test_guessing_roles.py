@@ -45,6 +45,7 @@ def test_a_table_in_which_every_column_repeats_has_no_id() -> None:
         (["yes", "no"], ("no", "yes"), True),
         (["Repaid", "Defaulted"], ("Repaid", "Defaulted"), True),
         (["red", "blue"], ("blue", "red"), False),
+        (["DEFAULT", "paid", "default ", "Default", "Paid"], ("paid", "default"), True),
         (["1", "0"], None, True),
         (["True", "False"], None, True),
         (["1", "2"], ("1", "2"), True),

@@ -207,6 +207,13 @@ def test_labels_by_name(tmp_path: Path) -> None:
     assert dataset.classes == 3
     assert np.bincount(reveal(dataset.labels)).tolist() == [10, 10, 20]
     assert label_facts(dataset.labels)["rate of yes"] == 0.5
+    in_capitals = [*labels[:-1], "YES"]
+    write(tmp_path / "label.csv", {"id": columns()["id"], "label": in_capitals})
+    assert reveal(load(config(tmp_path, classes=3, class_values=("No", "perhaps", "yes"))).labels).tolist() == (
+        reveal(dataset.labels).tolist()
+    )
+    with pytest.raises(DataError, match="row 40: 'YES' is not a label; labels are no, perhaps, Yes, yes"):
+        load(config(tmp_path, classes=4, class_values=("no", "perhaps", "Yes", "yes")))
 
 
 @pytest.mark.parametrize(
@@ -348,13 +355,16 @@ def test_times_of_any_type_are_ordered_as_times(tmp_path: Path, values: Any) -> 
 @pytest.mark.parametrize(("order", "first"), [("day", ["a", "c", "b"]), ("month", ["c", "a", "b"])])
 def test_dates_are_read_in_the_order_that_the_job_says(tmp_path: Path, order: str, first: list[str]) -> None:
     dates = ["02/03/2024", "2024-10-01", "1.4.2024 23:00"]
-    write(tmp_path / "feature.csv", {"id": ["a", "b", "c"], "when": dates})
+    write(tmp_path / "feature.csv", {"id": ["a", "b", "c"], "when": dates, "since": ["00.00.0000", *dates[1:]]})
     write(tmp_path / "label.csv", {"id": ["a", "b", "c"], "when": dates, "label": [0, 1, 0]})
-    shop = TableFile(path=tmp_path / "feature.csv", dates=("when",), time="when", date_order=order)
+    shop = TableFile(path=tmp_path / "feature.csv", dates=("when", "since"), time="when", date_order=order)
+    shop = shop.model_copy(update={"missing": ("", "00.00.0000")})
     bank = LabelFile(path=tmp_path / "label.csv", time="when", date_order=order)
     tables = TableData(features=(shop,), label=bank, split="chronological", test_fraction=0.34)
     assert load(tables).ids.to_pylist() == first
-    assert load_feature_party(tables, "feature").encoder.columns == {"when": f"{order}_first_date"}  # type: ignore[union-attr]
+    assert load_feature_party(tables, "feature").encoder.columns == dict.fromkeys(
+        ("when", "since"), f"{order}_first_date"
+    )  # type: ignore[union-attr]
     with pytest.raises(DataError, match=r"column 'when', row 1: '02/03/2024' cannot be read as a time like the other"):
         load(tables.model_copy(update={"features": (shop.model_copy(update={"date_order": "year"}),)}))
 

@@ -154,7 +154,7 @@ class LabelLeak:
             if sure > _TELLING:
                 found[name] = (
                     f"alone tells the label almost perfectly ({sure:.3f} on {len(labels):,} records, 1 is perfect): "
-                    "is it known before the label is, or made from it?"
+                    "if it is made from the label, or known only after it, leave it out"
                 )
         return found
 

@@ -187,7 +187,7 @@ def _guess_date(found: ColumnGuess, known: _Texts) -> ColumnGuess | None:
 
 def _guess_category(found: ColumnGuess, known: _Texts) -> ColumnGuess:
     without_signs = pc.replace_substring_regex(known.texts, _SIGNS, "")
-    if without_signs != known.texts and known.unreadable(without_signs, pa.float64()) == {}:
+    if without_signs != known.texts and known.unreadable(without_signs, pa.float64()) is not None:
         return replace(found, reason=f"numbers with other signs, as {known.texts[0].as_py()}")
     return _as_category(found, known.records)
 

@@ -99,10 +99,18 @@ def guess_label(sample: Sample, id_column: str, named: str | None = None, positi
 
 
 def _class_counts(sample: Sample, name: str) -> dict[str, int]:
-    """Return the records of each value of a column, as labels are compared; what stands for no value is left out."""
+    """Return the records of each value of a column, as labels are compared; what stands for no value is left out.
+
+    Texts that differ in capitals only are one value, called by the one with the fewest capitals at its beginning.
+    """
     counted = pc.value_counts(label_texts(sample.columns[name], Place(str(sample.path), name)))
     counts = zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
-    return {value: count for value, count in counts if value is not None and value not in ABSENT}
+    found: dict[str, tuple[str, int]] = {}
+    for value, count in counts:
+        if value is not None and value not in ABSENT:
+            spelling, before = found.get(value.lower(), (value, 0))
+            found[value.lower()] = max(spelling, value), before + count
+    return dict(found.values())
 
 
 def _no_label(sample: Sample, name: str, counts: dict[str, int]) -> str | None:

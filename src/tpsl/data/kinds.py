@@ -37,6 +37,7 @@ from tpsl.tables.columns import (
     texts,
     value_type,
     whole_numbers,
+    without,
 )
 
 Numbers = npt.NDArray[np.float64]
@@ -116,7 +117,7 @@ def _integer(column: Any, place: Place, missing: Missing) -> Any:
 def _dates_in_order(order: DateOrder) -> Callable[[Any, Place, Missing], Any]:
     def read(column: Any, place: Place, missing: Missing) -> Any:
         if is_text(value_type(column)):
-            column = reordered(pc.utf8_trim_whitespace(plain(column)), order)
+            column = reordered(without(missing, pc.utf8_trim_whitespace(plain(column))), order)
         return dates(column, place, missing)
 
     return read

@@ -28,6 +28,8 @@ Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 _FRACTIONS = 20
 _LONGEST_SHOWN = 40
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_THOUSANDS_BY_POINTS, _THOUSANDS_BY_COMMAS = r"^[+-]?\d{1,3}(\.\d{3})+,\d+$", r"^[+-]?\d{1,3}(,\d{3})+\.\d+$"
+_POINTS_ONLY = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,14 @@ def key_texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     kind = value_type(column)
     if not (pa.types.is_integer(kind) or is_text(kind)):
         raise place.wrong_type(kind, "and keys must be integers or text")
-    return _without(("", *missing), _as_text(column, place))
+    return without(("", *missing), _as_text(column, place))
 
 
 def texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     """Return categories as a dictionary array of text; null and the texts in `missing` are null."""
     kind = value_type(column)
     if not (is_text(kind) or pa.types.is_integer(kind)):
-        return _without(missing, _as_text(column, place)).dictionary_encode()
+        return without(missing, _as_text(column, place)).dictionary_encode()
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     if is_text(kind) and not missing:
         return encoded
@@ -137,8 +139,9 @@ def class_numbers(
     """Return each label's class, its position in `class_values`; any other value is an error.
 
     Where labels may come `late`, an empty field is a label that is not known yet: `NO_LABEL`.
-    Whole numbers are compared as integers, everything else as text. Where 0 and 1 are classes, true and false stand for
-    them: 1, 1.0, `"1"`, `"true"` and true are the same label.
+    Whole numbers are compared as integers, everything else as text, in which capitals count only where they tell
+    classes apart. Where 0 and 1 are classes, true and false stand for them: 1, 1.0, `"1"`, `"true"` and true are the
+    same label.
     """
     column = column.dictionary_encode() if not pa.types.is_dictionary(column.type) else column
     found = column.dictionary
@@ -146,8 +149,7 @@ def class_numbers(
     if {"0", "1"} <= set(class_values):
         labels = pc.replace_substring_regex(labels, r"^(?i:false)$", "0")
         labels = pc.replace_substring_regex(labels, r"^(?i:true)$", "1")
-    of_value = pc.index_in(labels, value_set=pa.array(class_values, pa.string()), skip_nulls=True)
-    classes = of_value.take(column.indices)
+    classes = _class_of(labels, pa.array(class_values, pa.string())).take(column.indices)
     unknown = pc.is_null(classes)
     if late:
         unknown = pc.and_not(unknown, pc.fill_null(pc.equal(labels, "").take(column.indices), True))
@@ -155,6 +157,15 @@ def class_numbers(
         at = first_true(unknown)
         raise place.fault(at, _label_complaint(column[at].as_py(), labels, class_values))
     return cast(npt.NDArray[np.int64], classes.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _class_of(labels: Any, class_values: Any) -> Any:
+    """Return the position of each label among the classes, null if it is none of them."""
+    exact = pc.index_in(labels, value_set=class_values, skip_nulls=True)
+    in_lower_case = pc.utf8_lower(class_values)
+    if len(in_lower_case.unique()) < len(class_values):
+        return exact
+    return pc.coalesce(exact, pc.index_in(pc.utf8_lower(labels), value_set=in_lower_case, skip_nulls=True))
 
 
 def times(column: Any, place: Place) -> Times:
@@ -220,7 +231,7 @@ def dates(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     """
     kind = value_type(column)
     if is_text(kind):
-        column = _without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
+        column = without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
         column = _in_one_way(column, place, _MOMENTS, "an ISO 8601")
     elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         column = plain(column)
@@ -254,21 +265,34 @@ def _in_one_way(column: Any, place: Place, kinds: Sequence[Any], wanted: str) ->
 
 
 def _numbers_in_text(column: Any, place: Place, missing: Sequence[str], kind: Any, what: str) -> Any:
-    known = _without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
+    known = without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
     parsed = parsed_or_null(with_points(known, place.dialect), kind)
     unreadable = pc.and_(pc.is_valid(known), pc.is_null(parsed))
     if pc.any(unreadable).as_py():
         at = first_true(unreadable)
         value = known[at].as_py()
         advice = "if it stands for a missing value, list it in `missing`"
-        if _DECIMAL_COMMA.fullmatch(value):
+        if place.dialect.decimal_comma and re.fullmatch(_POINTS_ONLY, value):
+            advice = "beside numbers as 1.234,56 it could be either: write it without points, or with decimals"
+        elif _DECIMAL_COMMA.fullmatch(value):
             advice = "numbers have a decimal point, or a comma where semicolons separate the columns"
         raise place.fault(at, f"{shown(value)} is not {what} ({advice})")
     return parsed
 
 
 def with_points(numbers: Any, dialect: Dialect) -> Any:
-    """Return texts of numbers with a decimal point, where the file they are from is of a kind that has commas."""
+    """Return texts of numbers with a decimal point and nothing between thousands.
+
+    Only what stands before a decimal sign is sure to be thousands: 1,234.56, and 1.234,56 where a file has decimal
+    commas. There 1.234 beside 1.234,56 could be either, and becomes null.
+    """
+    between, pattern = (".", _THOUSANDS_BY_POINTS) if dialect.decimal_comma else (",", _THOUSANDS_BY_COMMAS)
+    if pc.any(pc.match_substring(numbers, between)).as_py():
+        grouped = pc.match_substring_regex(numbers, pattern)
+        unclear = pc.match_substring_regex(numbers, _POINTS_ONLY)
+        if dialect.decimal_comma and pc.any(grouped).as_py():
+            numbers = pc.if_else(unclear, pa.scalar(None, pa.string()), numbers)
+        numbers = pc.if_else(grouped, pc.replace_substring(numbers, between, ""), numbers)
     return pc.replace_substring(numbers, ",", ".") if dialect.decimal_comma else numbers
 
 
@@ -326,7 +350,8 @@ def plain(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _without(missing: Sequence[str], column: Any) -> Any:
+def without(missing: Sequence[str], column: Any) -> Any:
+    """Return a column of text in which those that stand for a missing value are null."""
     if not missing:
         return column
     absent = pc.is_in(column, value_set=pa.array(list(missing), pa.string()))
