@@ -7,10 +7,14 @@ READY := $(VENV)/.ready
 # Threads that wait for each other sleep instead of spinning: see src/tpsl/cli/main.py.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint drill bench docs wheel proto clean
+.PHONY: demo picture test lint drill bench docs wheel proto clean
 
 demo: $(READY)
 	$(BIN)/tpsl demo
+
+# The picture of the demo's page for README and docs, from the demo that was made last.
+picture:
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,780 --screenshot=docs/images/demo.png file://$(CURDIR)/runs/demo/report.html
 
 # Two workers for each processor, because many tests wait for processes and networks; one thread for each worker. A file's tests run in one worker, which makes their shared runs once; tests/conftest.py
 # says which files begin. Compiled tests are kept, whatever the environment says of bytecode: to compile them takes longer than to collect them.

@@ -172,7 +172,7 @@ def frontier(
     settings = Settings.of(context)
     asked, local = _base(settings, {}, start=job)
     name = job.stem if job is not None else asked.data.source
-    wanted = cells(range(seeds), epsilon or [0.1, 0.5, 1.0, 2.0], _parts(parts), _methods(methods))
+    wanted = cells(range(seeds), sorted(set(epsilon or (0.1, 0.5, 1.0, 2.0))), _parts(parts), _methods(methods))
     base = base_job(asked, settings.job.get("training", {}))
     found: list[dict[str, Any]] = []
     with progress_bar(f"the frontier on {name}") as progress:

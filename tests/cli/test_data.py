@@ -51,14 +51,14 @@ def test_the_files_can_be_moved_together(tpsl: Any, tmp_path: Path, monkeypatch:
 def test_flights_writes_what_the_built_in_data_has(tpsl: Any, tmp_path: Path) -> None:
     out = tmp_path / "flights"
     shown = tpsl("data", "flights", "--out", out, "--rows", 2000, "--task", "delay5")
-    assert shown.status == 0, shown.stderr
-    assert shown.stdout.splitlines() == [
-        str(out / "airport.parquet"),
-        str(out / "airline.parquet"),
-        str(out / "job.yaml"),
-        "rows: 2000",
-        f"train on them with: tpsl train {out / 'job.yaml'}",
-    ]
+    assert shown.facts() == {
+        "job": str(out / "job.yaml"),
+        "data of airport": str(out / "airport.parquet"),
+        "data of airline": str(out / "airline.parquet"),
+        "rows": "2,000",
+        "look at them": f"tpsl data check {out / 'job.yaml'}",
+        "train on them": f"tpsl train {out / 'job.yaml'}",
+    }
     assert {file["path"] for file in yaml.safe_load((out / "job.yaml").read_text())["data"]["features"]} == {
         "airport.parquet"
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 import runpy
@@ -77,8 +78,10 @@ def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Companies:
     """A folder for each party of a job, with its lists and its certificate, and the programs that run there."""
 
-    def __init__(self, programs: Callable[..., Any], fork: Callable[..., Any], folder: Path) -> None:
-        self._programs, self._fork, self.folder = programs, fork, folder
+    def __init__(
+        self, programs: Callable[..., Any], fork: Callable[..., Any], here: Callable[..., Any], folder: Path
+    ) -> None:
+        self._programs, self._fork, self._here, self.folder = programs, fork, here, folder
 
     def found(self, job: str, lists: dict[str, tuple[Path, ...]]) -> None:
         """Make the folders of the parties, the label party's first."""
@@ -130,11 +133,12 @@ class Companies:
         shutil.copy(self.folder / party / name, self.folder / "label" / new_name)
 
     def export(self) -> dict[str, dict[str, Any]]:
-        """Let every party export its half, all at the same time; return their cards."""
-        programs = {
-            party: self.tpsl(party, "export", "run", "--party", party, "--out", "exported") for party in self.parties
-        }
-        cards = {party: program.result()["card"] for party, program in programs.items()}
+        """Let every party export its half, in this process, which gets the exporter ready once; return their cards."""
+        cards = {}
+        for party in self.parties:
+            with contextlib.chdir(self.folder / party):
+                exported = self._here("export", "run", "--party", party, "--out", "exported", "--json")
+            cards[party] = exported.json()["card"]
         assert {state for card in cards.values() for state in card["files"].values()} == {"written"}
         return cards
 
@@ -152,8 +156,10 @@ class Companies:
 
 
 @pytest.fixture
-def companies(programs: Callable[..., Any], fork: Callable[..., Any], tmp_path: Path) -> Companies:
-    return Companies(programs, fork, tmp_path)
+def companies(
+    programs: Callable[..., Any], fork: Callable[..., Any], tpsl: Callable[..., Any], tmp_path: Path
+) -> Companies:
+    return Companies(programs, fork, tpsl, tmp_path)
 
 
 def align_and_train(companies: Companies, own: Path, claims: Path) -> None:

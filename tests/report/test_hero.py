@@ -83,6 +83,8 @@ def test_what_is_not_known_is_said(views: list[RunView]) -> None:
     alone = changed(laplace, attacks=None)
     assert "no run without noise here to compare with; not attacked yet" in notes(alone, [alone])
     assert claims(alone, [alone])["attack_auc"] is None
+    unscored = changed(laplace, attacks={"attacks": {"shortest_distance": {"auc": None}}})
+    assert hero(unscored, [unscored]) == hero(alone, [alone])
     assert [bar["text"] for bar in hero(alone, [alone])["attack"]] == ["1.000 in theory", "at most 0.881"]
     assert claims(seeded, [seeded])["ceiling"] is None  # whoever has the seed is not limited
     job = {**laplace["job"], "training": {**laplace["job"]["training"], "exchange": "labels"}}

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tpsl.training.progress_file import PROGRESS, ProgressFile
 
 from .live_service import Service
+from .test_page_in_browser import CONTRAST
 
 SHOWN = "return [...document.querySelectorAll('#runs tbody tr[data-run]')].map(row => row.dataset.run)"
 GROUPS = "return [...document.querySelectorAll('#runs .data-set th')].map(head => head.firstChild.textContent)"
@@ -180,9 +182,11 @@ def test_nothing_overflows_and_names_stay_readable(browser: Any, many: Service, 
         "return [[link.left, link.right, link.width], document.querySelector('#runs').getBoundingClientRect().width]"
     )
     assert 0 < name[0] < name[1] < width and name[2] > 60 and card <= width
+    assert browser.run(CONTRAST) == []
     open_list(browser, many, f"#{names}", width=width, scheme=scheme)
     waited(browser, lambda: browser.run("return document.querySelectorAll('#chart-curves .trace').length") == 3)
     assert browser.run(OVERFLOW) == 0
+    assert browser.run(CONTRAST) == []
     assert "These runs are on different data" in browser.run("return document.getElementById('comparison').textContent")
     assert browser.console() == []
 
@@ -192,14 +196,15 @@ def test_the_list_moves_by_itself(browser: Any, serve: Any, runs: Path, tmp_path
     state = "return document.getElementById('live')?.textContent"
     open_list(browser, service, width=360)
     waited(browser, lambda: "no runs here yet" in browser.run("return document.body.textContent"))
-    shutil.copytree(runs / "stopped", tmp_path / "a run & more")
-    waited(browser, lambda: browser.run(SHOWN) == ["a run & more"])
+    name = "a <img src=x onerror=alert(1)> & more"
+    shutil.copytree(runs / "stopped", tmp_path / name)
+    waited(browser, lambda: browser.run(SHOWN) == [name])
     waited(browser, lambda: browser.run(state) == "live")
     browser.run("window.theSamePage = true; document.querySelector('#runs tbody a').focus()")
     # What is new comes without a reload, and the keyboard stays where it is.
     shutil.copytree(runs / "laplace", tmp_path / "laplace")
-    assert waited(browser, lambda: set(browser.run(SHOWN)) == {"a run & more", "laplace"}) < 2.0
-    assert browser.run("return window.theSamePage && document.activeElement.textContent") == "a run & more"
+    assert waited(browser, lambda: set(browser.run(SHOWN)) == {name, "laplace"}) < 2.0
+    assert browser.run("return window.theSamePage && document.activeElement.textContent") == name
     auc = json.loads((runs / "laplace" / "result.json").read_text())["test_auc"]
     cell = "return document.querySelector('[data-run=laplace] [data-field=test_auc] span span').textContent"
     assert browser.run(cell) == f"{auc:.4f}"
@@ -209,10 +214,10 @@ def test_the_list_moves_by_itself(browser: Any, serve: Any, runs: Path, tmp_path
     assert [url for url in browser.requests() if not url.startswith(own)] == []
     # The report of a run opens from here, is the one that `tpsl report` writes, and leads back.
     address = browser.run("return document.querySelector('#runs tbody a').href")
-    assert address == f"{service.live.url}runs/a%20run%20%26%20more"
+    assert address == f"{service.live.url}runs/{quote(name, safe='()')}"
     assert browser.console() == []
     browser.driver.get(address)
-    assert browser.run("return document.querySelector('h1').textContent") == "a run & more"
+    assert browser.run("return document.querySelector('h1').textContent") == name
     assert browser.run("return document.querySelectorAll('figure').length") > 1
     assert browser.run("return document.querySelector('a.mark').href") == service.live.url
     browser.run("document.querySelector('a.mark').click()")
@@ -242,6 +247,9 @@ def test_a_running_run_shows_its_curve_its_speed_and_the_time_left(
     assert "epoch 2 of 3" in browser.run(card)
     assert browser.run("return document.querySelectorAll('#running polyline').length") == 1
     assert browser.run("return document.querySelector('#runs progress').value") == pytest.approx(1 / 3)
+    for query, found in {"state=running": 1, "running": 1, "state = finished": 0}.items():
+        browser.run(TYPE, query)
+        assert len(browser.run(SHOWN)) == found
     # What is written shows within two seconds: 10 steps and 100 records in 5 s, so 5 s for the other 10.
     now[0] += 5
     file.at_step(20, 30, 200)
@@ -272,11 +280,15 @@ def test_a_feature_party_is_shown_nothing_of_labels(browser: Any, serve: Any, ru
     open_list(browser, serve(runs, "feature"))
     waited(browser, lambda: len(browser.run(SHOWN)) > 3)
     text = browser.run("return document.body.innerText")
-    assert "For the feature party feature. Nothing here depends on true labels." in text
+    assert "For a feature party. Nothing here depends on true labels." in text and "not private" in text
     heads = browser.run(
         "return [...document.querySelectorAll('#runs thead button')].map(e => e.firstChild.textContent)"
     )
-    assert "Test AUC" not in heads and "Attack AUC, at most" in heads
+    assert not {"Test AUC", "Total ε"} & set(heads) and "Attack AUC, at most" in heads
     assert browser.run("return document.getElementById('spent').hidden")
+    browser.run("location.hash = 'compare=laplace&compare=discrete'")
+    waited(browser, lambda: "2 runs compared" in browser.run("return document.body.innerText"))
+    waited(browser, lambda: browser.run("return document.getElementById('curves').hidden"))
+    assert "Test AUC" not in browser.run("return document.body.innerText")
     assert browser.console() == []
     browser.driver.get("about:blank")

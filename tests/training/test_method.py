@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tpsl.training.job import Job, make_job
-from tpsl.training.method import resolve
+from tpsl.training.method import resolve, settled
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
@@ -111,3 +111,14 @@ def test_the_run_keeps_the_job_as_it_was_resolved_and_goes_on_with_it(tmp_path: 
     assert sum(text.startswith("method auto takes 'statistic'") for text in said) == 1
     assert RunFolder(tmp_path / "run").job() == resolve(asked, 480)[0]
     assert train(asked, tmp_path / "run").as_dict() == first.as_dict()
+
+
+def test_records_are_read_only_if_the_answer_depends_on_their_number() -> None:
+    said: list[str] = []
+    plain = make_job({}, {}, "test")
+    assert settled(plain, lambda: 1 // 0, said.append) == plain
+    assert said == []
+    assert settled(make_job({"method": "auto"}, {}, "test"), lambda: 1 // 0, said.append).model.wide
+    asked = job(0.5, statistic={"share_codes": False})
+    assert settled(asked, lambda: 480, said.append) == resolve(asked, 480)[0]
+    assert [text.split(":")[0] for text in said] == ["method auto takes 'network'", "method auto takes 'statistic'"]

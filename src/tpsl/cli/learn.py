@@ -102,7 +102,7 @@ def learn(
             return
         result = run(setup, side.party, side.local, labels, ca)
     if workers.is_first:
-        show_result(result, json)
+        show_result(side.out, result, json)
 
 
 def _require_known(learner: str) -> None:

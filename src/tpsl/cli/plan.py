@@ -87,8 +87,7 @@ def plan(
         progress_bar("planning") as progress,
     ):
         assumed = _assumptions(context.meta[_ASSUMED], asked, parties, progress)
-        if asked.method == "auto":
-            asked = settled(asked, Counts.of(asked, assumed.rows).train, reasons(context, notice))
+        asked = settled(asked, lambda: Counts.of(asked, assumed.rows).train, reasons(context, notice))
         found = plan(asked, assumed, seconds, Path(name), progress)
         ran = run_all(found[0], assumed.deployment, Path(name) / "check", progress) if check else None
     compared = [] if ran is None else list(_compared(found[0], ran))

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tpsl.training.run_folder import RunFolder
 
 
-def show_result(result: TrainResult, json: bool) -> None:
-    """Print the label party's result, with that of its local head if there is one."""
+def show_result(path: Path, result: TrainResult, json: bool) -> None:
+    """Print the label party's result of the run at `path`, with that of its local head if there is one."""
     from tpsl.report.ledgers import result_now
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
 
-    run = RunFolder(Path(result.run))
+    run = RunFolder(path)
     local, origin, result = run.local_head(), run.origin(LABEL_PARTY), result_now(run, result)
     facts = {
         "run": run.path,
@@ -48,7 +48,8 @@ def _starts_from(origin: Origin) -> str:
     from tpsl.report.words import records_text, spent_text
 
     spent = f", {spent_text(origin.ledgered.epsilon, 0.0)} in all" if origin.ledgered else ""
-    return f"{origin.run} ({records_text(origin.train_records)}{spent}; their labels are in these weights too)"
+    records = records_text(origin.train_records)
+    return f"{from_here(origin.run)} ({records}{spent}; their labels are in these weights too)"
 
 
 def _promise(run: RunFolder, result: TrainResult) -> Facts:

@@ -78,7 +78,7 @@ def train(
         )
         result = train_together(setup, at_label.vault_choice())
     if workers.is_first:
-        show_result(result, json)
+        show_result(run, result, json)
 
 
 @contextmanager

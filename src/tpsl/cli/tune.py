@@ -109,7 +109,8 @@ def _found(result: TuneResult, out: Path) -> Iterator[str | Table | Text]:
     yield from Report(
         f"Searched {len({candidate.configuration for candidate in result.candidates})} configurations on one release",
         {
-            "best by noisy labels": f"{best.configuration}, epoch {best.epoch}: test AUC {_auc(best.test)}",
+            "best by noisy labels": f"{best.configuration}, epoch {best.epoch}",
+            "its test AUC": _auc(best.test),
             "committee": f"of all by weight: test AUC {_auc(result.committee)}",
             "guarantee": f"{guarantee_text(result)}: one release for all of them",
             "the best job": out / "best.yaml",

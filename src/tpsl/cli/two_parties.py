@@ -160,7 +160,7 @@ def serve(
             insecure_loopback=insecure_loopback,
         )
     if side.workers.is_first:
-        show_result(result, json)
+        show_result(side.out, result, json)
 
 
 @feature_app.command(
@@ -205,7 +205,7 @@ def join(
     if not side.workers.is_first:
         return
     if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
-        show_result(trained, json)
+        show_result(side.out, trained, json)
         return
     answer(json, asdict(result), _joined(side, result))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from tpsl.report.run_view import RunView
 from tpsl.report.words import (
@@ -144,8 +144,8 @@ def _kept_text(view: RunView, views: Sequence[RunView]) -> str:
 
 
 def _attack_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
-    promise, found, reference = view["promise"], shown_attack(view), baseline(views, view)
-    plain = shown_attack(reference) if reference is not None else None
+    promise, found, reference = view["promise"], _measured_attack(view), baseline(views, view)
+    plain = _measured_attack(reference) if reference is not None else None
     reached = plain["auc"] if plain else None
     bars = [_bar("Plain split learning", 1.0 if reached is None else reached, "" if plain else "in theory")]
     if reference is view:
@@ -157,6 +157,12 @@ def _attack_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
         measured = _bar("This run", found["auc"], limit, ceiling=ceiling)
         own = {**measured, "low": found["auc_low"], "high": found["auc_high"]}
     return [*bars, own]
+
+
+def _measured_attack(view: RunView) -> dict[str, Any] | None:
+    """Return what the attack that tables show has found; None where it was not run, or could not be scored."""
+    found = shown_attack(view)
+    return found if found is not None and found["auc"] is not None else None
 
 
 def _utility_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
@@ -191,10 +197,9 @@ def _promise_card(view: RunView) -> Card:
     notes = [_fact(f"δ = {promise['total_delta_text']}")] if promise["total_delta"] else []
     if share_text(view):
         notes.append(_fact(share_text(view)))
-    over = view["over_vaults"]
-    if over is not None:
-        notes.append(_fact(f"over all known vaults: ε = {over['epsilon_text']}"))
     notes.append(_fact(_whose_epsilon(view)))
+    if view["over_vaults"] is not None:
+        notes.append(_fact(f"over all known vaults: ε = {view['over_vaults']['epsilon_text']}"))
     return Card(of="promise", title=title, number=number, notes=notes)
 
 
@@ -202,7 +207,7 @@ def _whose_epsilon(view: RunView) -> str:
     if not view["promise"]["private"]:
         return "not private"
     by = {
-        "ledger": "by the ledger, over all releases",
+        "ledger": "by the ledger of its vault",
         "note": "as the run noted it at its end",
         "run": "this run alone",
     }
@@ -213,8 +218,7 @@ def _utility_card(view: RunView, views: Sequence[RunView]) -> Card:
     area, reference, test = tested_auc(view), baseline(views, view), view["test"] or {}
     number = _fact(MISSING if area is None else f"{area:.3f}", "test_auc", area)
     notes = [_fact(_why_no_test(view))] if area is None else []
-    if area is not None and test.get("test_auc_low") is not None:
-        notes.append(_fact(f"95 % interval {test['test_auc_low']:.3f}–{test['test_auc_high']:.3f}"))
+    notes.extend(_interval(test.get("test_auc_low"), test.get("test_auc_high")))
     if area is not None and reference is None:
         notes.append(_fact("no run without noise here to compare with", "accuracy_lost"))
     elif area is not None and reference is not None and reference is not view:
@@ -238,7 +242,7 @@ def _why_no_test(view: RunView) -> str:
 
 
 def _attack_card(view: RunView) -> Card:
-    promise, found = view["promise"], shown_attack(view)
+    promise, found = view["promise"], _measured_attack(view)
     limit = _up(promise["ceiling"]) if promise["private"] else None
     if found is None:
         why = "not attacked yet" if view["party"] == LABEL_PARTY else "AUC that ε allows anybody, on average"
@@ -249,7 +253,7 @@ def _attack_card(view: RunView) -> Card:
     notes = [_fact("nothing limits it", "ceiling")]
     if limit:
         notes = [_fact(f"limit {limit} at ε = {promise['epsilon_text']}", "ceiling", promise["ceiling"])]
-    notes.append(_fact(f"95 % interval {found['auc_low']:.3f}–{found['auc_high']:.3f}"))
+    notes.extend(_interval(found["auc_low"], found["auc_high"]))
     if limit and found["auc"] > promise["ceiling"]:
         by_chance = "it limits the average, not a sample"
         notes.append(_fact("above it by more than chance: a bug?" if found.get("above_ceiling") else by_chance))
@@ -258,7 +262,7 @@ def _attack_card(view: RunView) -> Card:
 
 def _features_card(view: RunView) -> Card:
     crossed, records = view["crossed"], view["train_records"]
-    notes = ["both halves are in your process"]
+    notes = ["you train alone"]
     if crossed:
         notes = ["numbers for each record" if records is None else f"numbers for each of {records_text(records)}"]
         notes.append("nothing is proved about what they reveal")
@@ -273,6 +277,10 @@ def _share_kept(view: RunView, views: Sequence[RunView]) -> float | None:
     if area is None or without is None or without <= 0.5:
         return None
     return max(area - 0.5, 0.0) / (without - 0.5)
+
+
+def _interval(low: float | None, high: float | None) -> list[Fact]:
+    return [] if low is None or high is None else [_fact(f"95 % interval {low:.3f}–{high:.3f}")]
 
 
 def _fact(text: str, claim: Claim | None = None, value: float | None = None) -> Fact:

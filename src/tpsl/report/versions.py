@@ -32,10 +32,10 @@ class VersionRow(TypedDict):
     test_auc: float | None
 
 
-def versions_of(run: RunFolder, party: str) -> dict[str, str]:
+def versions_of(run: RunFolder, party: str, feature_parties: Sequence[str]) -> dict[str, str]:
     """Return the versions of feature parties' halves that a party knows; none of a run that was never evaluated."""
     with suppress(RunError):
-        return run.versions() if party == LABEL_PARTY else {party: run.version(party)}
+        return run.noted_versions(party, feature_parties if party == LABEL_PARTY else [party])
     return {}
 
 

@@ -49,10 +49,14 @@ def join(
     What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints;
     where the job says `exchange: labels` no embeddings.
     """
-    if job.method == "auto":
+
+    def count() -> int:
         source = local.own_parts().source(party)
-        held = load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source)
-        job = settled(job, len(held.train), watching.reason)
+        return len(
+            load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source).train
+        )
+
+    job = settled(job, count, watching.reason)
     exchange, workers = _Exchange(job, party, local, insecure_loopback), Workers.of_this_process(local.device)
     own, device, start = {party: local.own_parts()}, workers.device(local.device), local.starting_point()
     if job.hands_over:

@@ -6,6 +6,7 @@ part in it: the choice costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tpsl.data.config import OwnData
@@ -28,9 +29,15 @@ _POSITIVES = 0.24
 _AVERAGING = 0.995
 
 
-def settled(job: Job, records: int, notice: Notice) -> Job:
-    """Return the job with the method that `auto` stands for with this number of training records, and say which."""
-    found, why = resolve(job, records)
+def settled(job: Job, count: Callable[[], int], notice: Notice) -> Job:
+    """Return the job with the method that `auto` stands for, and say which; another job is returned as it is.
+
+    `count` returns the number of training records. It is called only if the answer depends on it: records may have to
+    be read for it.
+    """
+    if job.method != "auto":
+        return job
+    found, why = resolve(job, 0 if job.statistic is None else count())
     notice(why)
     return found
 

@@ -101,9 +101,15 @@ def train_together(
     `make_label_party` replaces the label party, for experiments with other defences and for audits: the guarantee
     speaks of the default alone. `couple` replaces the channels, for an audit that looks at every byte.
     """
-    if setup.job.method == "auto":
-        data = load_records(setup.job, setup.own, setup.watching.progress) if data is None else data
-        setup = replace(setup, job=settled(setup.job, len(data.train), setup.watching.reason))
+
+    def count() -> int:
+        nonlocal data
+        if data is None:
+            data = load_records(setup.job, setup.own, setup.watching.progress)
+            setup.say_what_is_loaded(setup.job.data, data)
+        return len(data.train)
+
+    setup = replace(setup, job=settled(setup.job, count, setup.watching.reason))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with setup.held([*names, LABEL_PARTY]):

@@ -265,13 +265,13 @@ class RunFolder:
     def version(self, party: str, epoch: int | None = None) -> str:
         """Return the version of a feature party's half in this folder (`tpsl.training.versions`), of an epoch's half
         in a run that keeps them."""
-        return self._noted_versions(party, [party], epoch)[party]
+        return self.noted_versions(party, [party], epoch)[party]
 
     def versions(self, epoch: int | None = None) -> dict[str, str]:
         """Return the versions of the feature parties' halves that the label party's half was trained with."""
-        return self._noted_versions(LABEL_PARTY, feature_party_names(self.job().data), epoch)
+        return self.noted_versions(LABEL_PARTY, feature_party_names(self.job().data), epoch)
 
-    def _noted_versions(self, holder: str, parties: Collection[str], epoch: int | None) -> dict[str, str]:
+    def noted_versions(self, holder: str, parties: Collection[str], epoch: int | None = None) -> dict[str, str]:
         """Return what was noted in a party's folder of the halves of these parties."""
         folder = self.party(holder)
         path = (folder if epoch is None else epoch_folder(folder, epoch)) / _VERSIONS

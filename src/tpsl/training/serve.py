@@ -53,10 +53,12 @@ def serve(
     is left without what is computed from true labels: a peer waits for the next one, and could measure it.
     """
     workers, own = Workers.of_this_process(local.device), {LABEL_PARTY: local.own_parts()}
-    if job.method == "auto":
+
+    def count() -> int:
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
-        records = load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records
-        job = settled(job, len(records.train), watching.reason)
+        return len(load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records.train)
+
+    job = settled(job, count, watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     setup = RunSetup(
         job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables

@@ -43,6 +43,12 @@ def open_database(file: Path, key: Key | None, driver: ModuleType = sqlite3) -> 
     return connection
 
 
+def may_be_encrypted(file: Path) -> bool:
+    """Whether a file that is no plain database can be an encrypted one: those are whole pages."""
+    size = file.stat().st_size
+    return size > 0 and size % _PAGE_BYTES == 0
+
+
 def sqlcipher() -> ModuleType:
     """SQLCipher's counterpart of the module `sqlite3`; a `VaultError` where it is not installed."""
     try:

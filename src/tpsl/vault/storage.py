@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
 from tpsl.vault import blocks, id_index, lookalikes, witness
-from tpsl.vault.database import driver_of, is_encrypted, open_database, sqlcipher
+from tpsl.vault.database import driver_of, is_encrypted, may_be_encrypted, open_database, sqlcipher
 from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
 from tpsl.vault.file_system import require_local
 from tpsl.vault.key import VARIABLE, named_key, type_passphrase, use_key
@@ -118,6 +118,7 @@ def connect(folder: Path) -> sqlite3.Connection:
             return open_database(file, None) or _unlocked(folder)
         found = open_database(file, key, sqlcipher()) or open_database(file, None, sqlcipher())
         if found is None:
+            _require_encrypted(folder)
             raise VaultLocked(
                 f"{key} does not open the vault {folder}: it has another key, or its file was overwritten"
             )
@@ -126,6 +127,7 @@ def connect(folder: Path) -> sqlite3.Connection:
 
 def _unlocked(folder: Path) -> sqlite3.Connection:
     """Open an encrypted vault with the passphrase that is asked for, which the process then has."""
+    _require_encrypted(folder)
     key = type_passphrase(folder)
     if key is None:
         raise VaultLocked(
@@ -139,6 +141,11 @@ def _unlocked(folder: Path) -> sqlite3.Connection:
         )
     use_key(key)
     return found
+
+
+def _require_encrypted(folder: Path) -> None:
+    if not may_be_encrypted(folder / DATABASE):
+        raise VaultError(f"{folder} is no vault: its file is not a vault database, or was overwritten")
 
 
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:

@@ -55,12 +55,13 @@ const tpslComparison = (() => {
       new Set(runs.map((run) => run.data_group)).size > 1 ? make("p", { class: "intro" }, "These runs are on different data: their AUCs cannot be compared.") : null);
   };
 
-  const drawCurves = async (runs, place) => {
+  const drawCurves = async (runs, place, label) => {
     const names = state.names;
     const [found] = await Promise.all([Promise.all(runs.map(viewOf)), chartsReady()]);
     if (names !== state.names) return;  // another comparison was opened meanwhile
     const metrics = tpslFigures.metricsOf(found);
     if (!metrics.includes(state.metric)) state.metric = metrics[0];
+    byId("curves").hidden = !label && !metrics.length;  // they are the label party's
     byId("no-curves").hidden = metrics.length > 0;
     if (!metrics.length) return;
     const tools = byId("metric") ? null : make("span", {}, make("label", { for: "metric", class: "unseen" }, "Metric"),
@@ -86,7 +87,7 @@ const tpslComparison = (() => {
     const differing = differences(runs, words);
     place.querySelector(".jobs").replaceChildren(...(runs.length < 2 ? [] : [part("differences", "What differs in the jobs", differing.length
       ? beside("Differences", differing, runs) : make("p", { class: "intro" }, "Nothing: these runs have the same job."))]));
-    drawCurves(runs, place.querySelector("[data-part=curves]")).catch(() => {});  // the run, or the service, is gone
+    drawCurves(runs, place.querySelector("[data-part=curves]"), words.label).catch(() => {});  // the run, or the service, is gone
   };
 
   return { show, redraw: () => charts?.redraw() };

@@ -64,7 +64,7 @@ const tpslFigures = (() => {
   const baseline = (runs, of) =>
     runs.find((run) => run.promise.epsilon === null && known(testAuc(run)) && run.data_group === of.data_group) ?? null;
 
-  const legend = (look, y) => ({ orientation: "h", x: 0, y, yanchor: "top", font: { color: look.muted, size: 12 } });
+  const legend = (look, y) => ({ orientation: "h", x: 0, y, yanchor: "top", font: { color: look.muted, size: look.dense ? 8.8 : 12 } });
   const base = (look, changes = {}) => {
     const axis = {
       gridcolor: look.rule, zeroline: false, linecolor: look.rule, tickcolor: look.rule, automargin: true,
@@ -191,7 +191,7 @@ const tpslFigures = (() => {
       hovertemplate: "%{text}<extra></extra>",
     });
     const traces = [
-      { ...line("the most ε allows the noisy label", limit.x, limit.y, { color: look.limit, width: 1.5 }), fill: "tozeroy", fillcolor: look.limitSoft },
+      { ...line("the most that ε allows", limit.x, limit.y, { color: look.limit, width: 1.5 }), fill: "tozeroy", fillcolor: look.limitSoft },
       { ...line("guessing", [0, 1], [0, 1], { color: look.limit, width: 1.5, dash: "dot" }), hoverinfo: "skip", hovertemplate: undefined },
       ...(best ? [line("best attack, by the formula", best[0], best[1], { color: look.limit, dash: "dash", width: 1.5 })] : []),
       ...names.map((name, i) => line(attackName(name), [0, ...attacks[name].roc.fpr], [0, ...attacks[name].roc.tpr],
@@ -210,8 +210,8 @@ const tpslFigures = (() => {
         : "What ε allows an attacker, and what the best attack on the noisy label reaches by the formula.",
       traces,
       layout: base(look, {
-        height: look.dense ? 230 + 20 * traces.length : look.narrow ? 420 + 12 * traces.length : 500 + 8 * traces.length,
-        legend: legend(look, look.dense ? -0.3 : -0.16),
+        height: look.dense ? 260 + 10 * traces.length : look.narrow ? 420 + 12 * traces.length : 500 + 8 * traces.length,
+        legend: { ...legend(look, look.dense ? -0.3 : -0.16), ...(look.dense ? { x: -0.28, entrywidth: 104, entrywidthmode: "pixels" } : {}) },
         xaxis: { title: { text: "false alarms (FPR)" }, range: [-0.01, 1.01], constrain: "domain", tickformat: ".0%" },
         yaxis: { title: { text: "positives found (TPR)" }, range: [-0.01, 1.02], tickformat: ".0%" },
       }),

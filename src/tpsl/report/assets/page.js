@@ -179,6 +179,7 @@ const tpslReport = (() => {
       if (!drawn.length) sentences.push(figures.noTradeOff(runs));
     });
     part("no-trade-off").textContent = sentences.filter(Boolean).join(" ");
+    part("trade-off-intro").hidden = letter === 0;
     byId("trade-off").hidden = letter === 0 && !part("no-trade-off").textContent;
   };
 

@@ -13,7 +13,6 @@ const tpslQuery = (() => {
     date: (run) => run.updated,
     run: (run) => run.name,
     data: (run) => run.data,
-    state: (run) => run.state,
     mechanism: (run) => run.mechanism,
     estimator: (run) => run.estimator,
     private: (run) => (run.private ? "yes" : "no"),
@@ -26,8 +25,9 @@ const tpslQuery = (() => {
   const SIGNS = { "<=": "≤", ">=": "≥", "!=": "≠" };
 
   // A field by its name, by another name of it, by a job's dotted name or by the end of one.
-  const fieldOf = (name, jobKeys) => {
+  const fieldOf = (name, jobKeys, stateOf) => {
     const plain = name.toLowerCase(), own = OTHER_NAMES[plain] ?? plain;
+    if (own === "state") return stateOf;
     if (Object.hasOwn(FIELDS, own)) return FIELDS[own];
     const key = jobKeys.includes(plain) ? plain : jobKeys.find((one) => one.endsWith(`.${plain}`));
     return key ? (run, job) => run.job[key] ?? job[key] : null;
@@ -39,12 +39,12 @@ const tpslQuery = (() => {
     return [String(value).toLowerCase().slice(0, /^\d{4}-/.test(text) ? text.length : undefined), text.toLowerCase()];
   };
 
-  // From a text to a function of a run, or to a sentence that says what is wrong with it.
-  const parse = (text, job, runs) => {
+  // From a text to a function of a run, or to a sentence that says what is wrong with it. `stateOf` says what a run does now.
+  const parse = (text, { job, runs }, stateOf) => {
     const jobKeys = [...new Set([...Object.keys(job), ...runs.flatMap((run) => Object.keys(run.job))])];
     const tests = [], problems = [];
     const rest = text.replace(COMPARISON, (_, name, sign, wanted) => {
-      const field = fieldOf(name, jobKeys), compare = COMPARED[SIGNS[sign] ?? sign];
+      const field = fieldOf(name, jobKeys, stateOf), compare = COMPARED[SIGNS[sign] ?? sign];
       if (!field) problems.push(`Nothing is called “${name}”: name a column, or a key of the job such as training.epochs.`);
       else tests.push((run) => {
         const pair = comparable(field(run, job), wanted);
@@ -54,13 +54,13 @@ const tpslQuery = (() => {
     });
     for (const word of rest.toLowerCase().match(/"[^"]*"|\S+/g) ?? []) {
       const wanted = word.replaceAll('"', "");
-      tests.push((run) => searched(run).includes(wanted));
+      tests.push((run) => searched(run).includes(wanted) || stateOf(run).includes(wanted));
     }
     return { matches: (run) => tests.every((test) => test(run)), problem: problems[0] ?? "" };
   };
   const texts = new WeakMap();
   const searched = (run) => {
-    if (!texts.has(run)) texts.set(run, [run.name, run.data, run.state, run.mechanism, run.estimator, run.private ? "private" : "not private",
+    if (!texts.has(run)) texts.set(run, [run.name, run.data, run.mechanism, run.estimator, run.private ? "private" : "not private",
       ...Object.entries(run.job).map(([key, value]) => `${key}=${value}`)].join("\n").toLowerCase());
     return texts.get(run);
   };

@@ -20,7 +20,7 @@
   };
   const moment = (time) => (time ? time.slice(0, 16).replace("T", " ") : MISSING);
   const isRunning = (run) => run.state !== "finished" && run.updated !== undefined && Date.now() - Date.parse(run.updated) < QUIET;
-  const stateOf = (run) => (run.state === "finished" ? "finished" : isRunning(run) ? "running" : "stopped");
+  const stateOf = (run) => (run.state === "finished" ? "finished" : isRunning(run) ? "running" : "unfinished");
   const share = (run) => (run.steps ? run.step / run.steps : run.of_epochs ? run.epochs / run.of_epochs : 0);
   const left = (run) => (run.seconds_left === undefined ? "" : `${run.may_stop_early ? "at most " : ""}${duration(run.seconds_left)} left`);
   const epochOf = (run) => `epoch ${count(Math.min(run.of_epochs, run.steps ? Math.floor((run.step * run.of_epochs) / run.steps) + 1 : run.epochs + 1))} of ${count(run.of_epochs)}`;
@@ -31,8 +31,8 @@
   const stateCell = (run) => {
     const state = stateOf(run);
     if (state === "finished") return ["finished"];
-    if (state === "stopped") return ["stopped", make("small", {}, `${epochOf(run)}`)];
-    return [make("span", { class: "going" }, "running"), bar(run), make("small", {}, [epochOf(run), left(run)].filter(Boolean).join(", "))];
+    if (state === "unfinished") return ["unfinished", make("small", {}, epochOf(run))];
+    return ["running", bar(run), make("small", {}, [epochOf(run), left(run)].filter(Boolean).join(", "))];
   };
   // From guessing to certain: what ε allows, and where the attack is.
   const attackCell = (run) => {
@@ -47,14 +47,15 @@
     const text = tpslFigures.interval(low, high);
     return text ? make("small", {}, text) : null;
   };
-  const label = data.party === "label";
+  const notPrivate = (run) => (run.private ? null : make("small", { class: "no" }, "not private"));
+  const label = data.party === "label";  // a feature party sees no ledger: unless it is handed over, its total is the run's own ε
   const COLUMNS = [
     { key: "data", name: "Data set", value: (run) => run.data, shown: (run) => [run.data] },
     { key: "state", name: "State", value: stateOf, shown: stateCell },
     { key: "date", name: "Date (UTC)", value: (run) => run.updated, shown: (run) => [moment(run.updated)], down: true },
-    { key: "epsilon", name: "ε of the run", number: true, value: (run) => run.epsilon ?? Infinity, shown: (run) => [run.epsilon_text] },
-    { key: "total_epsilon", name: "Total ε", number: true, value: (run) => run.total_epsilon ?? Infinity,
-      shown: (run) => [run.total_epsilon_text, run.total_delta_text ? make("small", {}, `δ = ${run.total_delta_text}`) : null, run.private ? null : make("small", { class: "no" }, "not private")] },
+    { key: "epsilon", name: "ε of the run", number: true, value: (run) => run.epsilon ?? Infinity, shown: (run) => [run.epsilon_text, label ? null : notPrivate(run)] },
+    { key: "total_epsilon", name: "Total ε", number: true, extra: !label, value: (run) => run.total_epsilon ?? Infinity,
+      shown: (run) => [run.total_epsilon_text, run.total_delta_text ? make("small", {}, `δ = ${run.total_delta_text}`) : null, notPrivate(run)] },
     { key: "test_auc", name: "Test AUC", number: true, down: true, ofLabels: true, value: (run) => run.test_auc,
       shown: (run) => [make("span", { class: "utility" }, auc(run.test_auc)), interval(run.test_auc_low, run.test_auc_high), best.has(run.name) ? make("small", { class: "best" }, "most accurate") : null] },
     { key: "attack_auc", name: label ? "Attack AUC (ceiling)" : "Attack AUC, at most", number: true, value: (run) => run.attack_auc ?? run.ceiling, shown: attackCell },
@@ -132,7 +133,7 @@
         showSelection();
       } });
       const link = make("a", { href: `runs/${encodeURIComponent(run.name)}`, "data-focus": `link ${run.name}` }, run.name);
-      const watch = run.state === "finished" ? null : make("button", { type: "button", class: "pick small", "data-focus": `watch ${run.name}`, "aria-label": `Watch ${run.name}`,
+      const watch = !isRunning(run) ? null : make("button", { type: "button", class: "pick small", "data-focus": `watch ${run.name}`, "aria-label": `Watch ${run.name}`,
         onclick: () => write({ compare: [run.name] }, { push: true }) }, "watch");
       rows.set(run.name, { made, row: make("tr", { "data-run": run.name }, make("td", { class: "box" }, box), make("th", { scope: "row" }, link, watch),
         ...columns.map((column) => make("td", { class: column.number ? "number" : null, "data-field": column.key, "data-head": column.name }, make("span", {}, ...column.shown(run).filter((x) => x !== null))))) });
@@ -161,7 +162,7 @@
   const table = (view) => {
     const all = byGroup(data.runs), grouped = all.length > 1 && view.grouped;
     const columns = offered().filter((column) => view.columns.includes(column.key) && !(grouped && column.key === "data"));
-    const { matches, problem } = tpslQuery.parse(view.query, data.job, data.runs);
+    const { matches, problem } = tpslQuery.parse(view.query, data, stateOf);
     const shown = problem ? [] : data.runs.filter(matches);
     best = new Set(all.map(mostAccurate).filter(Boolean).map((run) => run.name));
     byId("group-choice").hidden = all.length < 2;
@@ -234,7 +235,7 @@
     byId("about").hidden = !data.about;
     byId("party").textContent = label
       ? "For the label party. Numbers here depend on true labels: not for a feature party."
-      : `For the feature party ${data.party}. Nothing here depends on true labels.`;
+      : `For ${data.party === "feature" ? "a feature party" : `the feature party ${data.party}`}. Nothing here depends on true labels.`;
     const running = data.runs.filter(isRunning).length, sets = new Set(data.runs.map((run) => run.data_group)).size;
     byId("lead").textContent = data.runs.length
       ? `${many(data.runs.length, "run")}${sets > 1 ? ` on ${count(sets)} data sets` : ""}${running ? `, ${count(running)} running` : ""}.`
@@ -262,7 +263,7 @@
     byId("comparison").hidden = !compared.length;
     byId("all").hidden = !data.runs.length;
     if (compared.length) {
-      tpslComparison.show(compared.map((name) => data.runs.find((run) => run.name === name)), { card: (run) => (isRunning(run) ? runningCard(run) : null), duration, jobText, stateOf,
+      tpslComparison.show(compared.map((name) => data.runs.find((run) => run.name === name)), { card: (run) => (isRunning(run) ? runningCard(run) : null), label, duration, jobText, stateOf,
         leave: () => write({ compare: [] }, { push: true }) });
       return;
     }
@@ -302,7 +303,6 @@
   byId("compare").addEventListener("click", () => write({ compare: [...selected] }, { push: true }));
   byId("clear").addEventListener("click", () => { selected.clear(); showSelection(); });
   addEventListener("popstate", show);
-  addEventListener("hashchange", show);
   show();
   look();
 })();
