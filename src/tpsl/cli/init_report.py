@@ -71,7 +71,7 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
             f"not used of the label party: {', '.join(beside)}; what was known before the label can be named in "
             "--numeric, --categorical or --dates"
         )
-    if draft.dates_in_all and wishes.time is None:
+    if draft.dates_in_all and draft.features and wishes.time is None:
         yield f"to test on the latest records: --time {draft.dates_in_all[0]}"
 
 
