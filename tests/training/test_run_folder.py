@@ -65,11 +65,12 @@ def test_a_field_that_is_missing_or_of_another_type_is_named(name: str) -> None:
 
 
 def test_a_run_that_fails_before_it_has_anything_leaves_its_folder_free(tmp_path: Path) -> None:
-    """A label that cannot be read is found after the job was written; the corrected job may use the same folder."""
+    """What is wrong is found after the job was written, or Ctrl-C has come; a corrected job may use the same folder."""
     run = RunFolder(tmp_path / "run")
     other = make_job({"training": {"seed": 7}}, {}, "test")
-    with pytest.raises(OSError, match="no such file"), run.started(Job(), ["feature", "label"]):
-        raise OSError("no such file")
+    for error in (OSError("no such file"), KeyboardInterrupt("the other side never came")):
+        with pytest.raises(type(error), match=str(error)), run.started(Job(), ["feature", "label"]):
+            raise error
     with pytest.raises(OSError, match="disk full"), run.started(other, ["feature", "label"]):
         (run.label / "vault").mkdir()
         raise OSError("disk full")

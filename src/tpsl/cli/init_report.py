@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsl.cli.console import Report
 from tpsl.data.drafting import LABEL
+from tpsl.data.guessing import ABSENT
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,6 +54,8 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
         unclear = [each.name for each in file.columns if each.kind == "date" and len(each.date_orders) > 1]
         if unclear and wishes.date_order is None:
             yield f"{', '.join(unclear)}: read with the day first; --date-order month if the month is"
+        if odd := [repr(text) for text in file.missing if text not in ABSENT]:
+            yield f"taken for missing values, and named in the job: {', '.join(odd)}"
     at_label, label = draft.label, draft.guessed_label
     if at_label is None or label is None:
         return
@@ -68,7 +71,7 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
             f"not used of the label party: {', '.join(beside)}; what was known before the label can be named in "
             "--numeric, --categorical or --dates"
         )
-    if draft.dates_in_all and wishes.time is None:
+    if draft.dates_in_all and draft.features and wishes.time is None:
         yield f"to test on the latest records: --time {draft.dates_in_all[0]}"
 
 
@@ -104,7 +107,9 @@ def written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
     facts = {"the job": "names columns and classes, no contents: show it to the other side, and edit it as you like"}
     parties = [file.party for file in job.tables.files]
     if job.aligned:
-        facts["records"] = "the parties' ids differ; training takes the common ones, and all parties learn which"
+        counts = list(report.common_ids.values())
+        common = f"{counts[0]:,} are in both tables" if len(counts) == 1 else "the parties' ids differ"
+        facts["records"] = f"{common}; training takes the common ones, and all parties learn which"
     if LABEL in parties and len(parties) > 1:
         return Report(headline, facts, _together(job, files[0]) | _apart(job, files[0], parties))
     facts["ids"] = "must be the same at both sides; if some differ, add `alignment: {mode: both}` under data"

@@ -80,7 +80,7 @@ def _quality(result: TrainResult) -> dict[str, str]:
     elif result.kept_epoch != result.epochs:
         found["epoch kept"] = f"{result.kept_epoch} of {result.epochs}"
     if math.isfinite(result.validation_auc):
-        found["hold-out AUC"] = f"{result.validation_auc:.4f} (from noisy labels)"
+        found["hold-out AUC"] = f"≈ {min(1.0, max(0.0, result.validation_auc)):.2f} (estimated from noisy labels)"
     if not math.isnan(result.test_log_loss):
         interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
         found["test AUC"] = (

@@ -556,6 +556,7 @@ def _with_alignments(job: Job, name: str) -> Job:
 
 
 def _first_difference(a: Any, b: Any, name: str) -> str | None:
+    a, b = _by_party(a), _by_party(b)
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(k for k in b if k not in a)]:
             found = _first_difference(a.get(key), b.get(key), f"{name}.{key}" if name else str(key))
@@ -563,6 +564,13 @@ def _first_difference(a: Any, b: Any, name: str) -> str | None:
                 return found
         return None
     return None if a == b else f"{shortened(name)}: {shortened(repr(_shown(a)))} against {shortened(repr(_shown(b)))}"
+
+
+def _by_party(value: Any) -> Any:
+    """Return a list of the parties' files as a mapping, so that a difference is named by its party and key."""
+    if isinstance(value, list) and value and all(isinstance(entry, dict) and "party" in entry for entry in value):
+        return {entry["party"]: entry for entry in value}
+    return value
 
 
 def _shown(value: Any) -> Any:

@@ -146,7 +146,7 @@ class RunFolder:
                 self._note_own_parts(party, own.get(party, OwnParts()))
             try:
                 yield
-            except Exception:
+            except (Exception, KeyboardInterrupt):
                 if is_new:
                     self._forget_if_empty(parties)
                 raise
