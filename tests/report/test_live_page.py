@@ -148,12 +148,12 @@ def test_a_link_to_nothing_hides_no_change(copied: Any) -> None:
     (run / "label" / "a-link").symlink_to(run / "nowhere")
     (run / "label" / "b-link").symlink_to(run / "label" / "b-link")
     watched = WatchedFolder(run)
-    before = watched.snapshot()
-    for name in ("attacks.json", "metrics.jsonl"):
-        path = run / "label" / name
-        path.write_text(path.read_text() + "\n")
-    watched._last = None
-    assert watched.snapshot().runs[0].version != before.runs[0].version
+    versions = {watched.snapshot().runs[0].version}
+    for number, name in enumerate(("attacks.json", "metrics.jsonl", "top.safetensors"), start=1):
+        os.utime(run / "label" / name, (number, number))
+        watched._last = None
+        versions.add(watched.snapshot().runs[0].version)
+    assert len(versions) == 4
 
 
 def test_a_run_that_cannot_be_read_costs_one_sentence_and_no_other_run(serve: Any, copied: Any) -> None:
