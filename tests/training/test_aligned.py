@@ -1,6 +1,7 @@
 """Training on records that were aligned: as on tables that were joined beforehand, and with a ledger of people."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import load_label_party
 from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
+from tpsl.report.reading import read_view
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import Local, LocalError, own_data
 from tpsl.training.one_process import ALL_STEPS, train
@@ -362,3 +364,22 @@ def test_a_vault_that_knows_people_by_what_an_alignment_calls_them_goes_on(table
     assert [path.name for path in (tables / "vaults").iterdir()] == ["older"]
     with Vault.open(tables / "vaults" / "older") as vault:
         assert len(vault) == len(aligned)
+
+
+@pytest.mark.parametrize(("label", "total", "spent_by"), [({}, 2.0, "ledger"), ({"unit": "customer"}, 1.0, "run")])
+def test_what_is_handed_over_counts_people_or_says_that_it_does_not(
+    tables: Path, label: dict[str, str], total: float, spent_by: str
+) -> None:
+    """A customer with several rows has spent what the label party's list decides; one row for each has not."""
+    bank = pq.read_table(tables / "bank.parquet")
+    pq.write_table(bank.append_column("customer", bank["id"]), tables / "bank.parquet")
+    agreed = job(tables, "label-only", **label)
+    for digest in "de":
+        align(agreed, digest=digest * 64)
+        train(agreed, tables / digest, vault=choice(tables, 9.0))
+    shutil.rmtree(tables / "e" / "shop")
+    view = read_view(tables / "e", "shop")
+    assert (view["promise"]["total_epsilon"], view["spent_by"]) == (total, spent_by)
+    told = "nobody, over all alignments, has spent more than ε = 2 in all" in view["ledger_note"]
+    assert told == (spent_by == "ledger")
+    assert ("is not said: it would tell whom that party knows" in view["ledger_note"]) != told

@@ -1,8 +1,8 @@
 """From the label party's folder to a `RunView` that it can hand to a feature party: nothing depends on a label's value.
 
 What is taken is what a signed statement says too (`tpsl.vault.statement`): numbers of records and what they have spent.
-Not taken are the ledger's entries and hashes (a correction of labels is among them), what people have spent (whom the
-label party knows may be the label), and everything that was measured.
+Not taken are the ledger's entries and hashes (a correction of labels is among them), what people with several records
+have spent over alignments (whom the label party knows may be the label), and everything that was measured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tpsl.report.statements import own_statement
 from tpsl.report.words import records_text, spent_text
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import LedgerTotal, Vault
+from tpsl.vault.ledger import Ledger
 
 
 def read_handed_over(path: Path, party: str, name: str | None = None, *, vault: Path | None = None) -> RunView:
@@ -30,18 +31,32 @@ def read_handed_over(path: Path, party: str, name: str | None = None, *, vault: 
     with Vault.open(place) as opened:
         ledger = opened.ledger()
     records = result.train_records if result is not None else ledger.records
-    total = LedgerTotal(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
-    view = job_view(path, job, party, promise_of(job, ledger.classes, total=total), ledger.classes, name)
-    view["train_records"], view["spent_by"] = records, "ledger"
+    total = _stated_total(ledger, records)
+    promise = promise_of(job, ledger.classes, total=total, records=records)
+    view = job_view(path, job, party, promise, ledger.classes, name)
+    view["train_records"], view["spent_by"] = records, "ledger" if total is not None else "run"
     view["updated"] = max((entry.time for entry in ledger.entries if entry.is_release), default=None)
     found = own_statement(run, place, [entry.hash for entry in ledger.entries])
     view["statement"] = found and {**found, "entries_since": None}
-    spent = spent_text(ledger.epsilon_per_record, ledger.delta_per_record)
     view["ledger_note"] = (
         f"By the label party’s ledger {ledger.released_records:,} of {records_text(ledger.records)} had a release, and "
-        f"none has spent more than {spent} in all. Its entries stay with the label party; a signed statement sums "
-        "them up."
+        f"{_spent_words(total)} Its entries stay with the label party; a signed statement sums them up."
     )
     if result is not None:
         view["state"], view["step"], view["epoch"] = "finished", result.steps, result.epochs
     return view
+
+
+def _stated_total(ledger: Ledger, records: int) -> LedgerTotal | None:
+    """Return what anybody has spent in all; None where that would tell whom the label party knows."""
+    if not ledger.counts_people:
+        return LedgerTotal(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
+    unit = ledger.stated_unit
+    return unit and LedgerTotal(unit.epsilon, unit.delta, ledger.private, records, of_people=True)
+
+
+def _spent_words(total: LedgerTotal | None) -> str:
+    if total is None:
+        return "what a person has spent over several records and alignments is not said: it would tell whom that party knows."
+    whom = "nobody, over all alignments," if total.of_people else "none"
+    return f"{whom} has spent more than {spent_text(total.epsilon, total.delta)} in all."

@@ -199,6 +199,15 @@ class Ledger:
         return bool(self.entries[0].details.get("counts_people"))
 
     @property
+    def stated_unit(self) -> LargestUnit | None:
+        """The largest unit, for others: None where alignments have made the records and these have units.
+
+        Those are of the people whom the label party knows, and whom it knows may be the label.
+        """
+        has_units = any(entry.details.get("units_digest") for entry in self.entries)
+        return None if self.counts_people and has_units else self.largest_unit
+
+    @property
     def released_records(self) -> int:
         """How many records have at least one release."""
         return sum(part.records for part in self.spent)

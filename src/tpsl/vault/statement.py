@@ -14,7 +14,6 @@ from types import NoneType
 from typing import Any
 
 from tpsl.vault import accounting
-from tpsl.vault.blocks import has_units
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series, as_json
@@ -55,8 +54,7 @@ _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,)
 def facts(connection: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """All that a statement says about one state of the vault in `folder`, as JSON-able data."""
     ledger = accounting.account(connection, folder)
-    tells_whom_it_knows = ledger.counts_people and has_units(connection)
-    unit = None if tells_whom_it_knows else ledger.largest_unit
+    unit = ledger.stated_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
