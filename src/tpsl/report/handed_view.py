@@ -52,11 +52,13 @@ def _stated_total(ledger: Ledger, records: int) -> LedgerTotal | None:
     if not ledger.counts_people:
         return LedgerTotal(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
     unit = ledger.stated_unit
-    return unit and LedgerTotal(unit.epsilon, unit.delta, ledger.private, records, of_people=True)
+    if unit is None:
+        return None
+    return LedgerTotal(unit.epsilon, unit.delta, ledger.private, records, of_people=True)
 
 
 def _spent_words(total: LedgerTotal | None) -> str:
     if total is None:
-        return "what a person has spent over several records and alignments is not said: it would tell whom that party knows."
+        return "what a person has spent over several alignments is not said: it would tell whom that party knows."
     whom = "nobody, over all alignments," if total.of_people else "none"
     return f"{whom} has spent more than {spent_text(total.epsilon, total.delta)} in all."
