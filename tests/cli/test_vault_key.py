@@ -77,6 +77,8 @@ def test_a_run_makes_no_second_vault_beside_one_that_it_cannot_open(
     monkeypatch.setenv(VARIABLE, "")
     assert f"{place} is encrypted" in tpsl("train", small_job, "--out", tmp_path / "again").error()
     assert [path.name for path in place.parent.iterdir()] == [place.name]
+    page = tpsl("report", tmp_path / "run", "--out", tmp_path / "page.html")
+    assert page.status == 0 and f"{place.name}: is locked, and its key is not at hand" in page.stderr.replace("\n", "")
     again = tpsl("train", small_job, "--set", f"local.vault_key={key}", "--out", tmp_path / "again")
     assert again.status == 0, again.stderr
     with Vault.open(place) as vault:

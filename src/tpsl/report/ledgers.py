@@ -121,6 +121,17 @@ def known_vaults(own: Iterable[Path | None]) -> list[Path]:
     return sorted({path.resolve() for path in (*there, *beside)})
 
 
+def unlocked(vaults: Iterable[Path], problems: list[str]) -> list[Path]:
+    """Return the vaults that are there and can be opened; for each whose key is not at hand add a sentence."""
+    found = []
+    for vault in vaults:
+        try:
+            found += [vault] if Vault.exists(vault) else []
+        except VaultLocked:
+            problems.append(f"{vault}: is locked, and its key is not at hand; it is not counted")
+    return found
+
+
 def vault_label(vault: Path) -> str:
     """Return the end of a vault's path, which tells it from others: no page says where the label party's files are."""
     return "/".join(vault.parts[-3 if vault.parts[-2:] == ("label", "vault") else -2 :])

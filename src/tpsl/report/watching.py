@@ -13,7 +13,7 @@ from pathlib import Path
 from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
 from tpsl.report.label_view import job_view, last_change
-from tpsl.report.ledgers import known_vaults, with_sums
+from tpsl.report.ledgers import known_vaults, unlocked, with_sums
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.reading import read_view
@@ -21,8 +21,7 @@ from tpsl.report.run_view import RunView
 from tpsl.training.progress_file import PROGRESS, RunProgress
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import Vault, VaultSum, sums_over
-from tpsl.vault.errors import VaultLocked
+from tpsl.vault import VaultSum, sums_over
 from tpsl.vault.storage import DATABASE
 
 Traces = tuple[tuple[str, int, int, int], ...]
@@ -205,11 +204,7 @@ def _can_be_read(vault: Path, problems: list[str]) -> bool:
     if _is_written(vault):
         problems.append(f"{vault}: is being written, or its writer was killed; it is not counted")
         return False
-    try:
-        return Vault.exists(vault)
-    except VaultLocked:
-        problems.append(f"{vault}: is locked, and its key is not at hand; it is not counted")
-        return False
+    return bool(unlocked([vault], problems))
 
 
 def _is_written(vault: Path) -> bool:
