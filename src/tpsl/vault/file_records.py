@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from tpsl.vault.blocks import CHUNK
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, differing_by_chance
+from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Texts
 
 _Labels = npt.NDArray[np.int64]
@@ -28,8 +30,9 @@ def keep(connection: sqlite3.Connection, ids: Any, labels: _Labels) -> None:
     connection.execute(_SCHEMA)
     given = ids_as_text(ids)
     new = np.flatnonzero(_found(connection, given)[0] < 0)
-    if len(new):
-        content = given.take(new).to_bytes(), labels[new].astype("<u2").tobytes()
+    for start in range(0, len(new), CHUNK):
+        rows = new[start : start + CHUNK]
+        content = given.take(rows).to_bytes(), labels[rows].astype("<u2").tobytes()
         connection.execute("INSERT INTO file_records VALUES (?, ?)", content)
 
 
@@ -48,6 +51,10 @@ def _found(connection: sqlite3.Connection, ids: Texts) -> tuple[_Labels, _Labels
     """Which of the kept records each id is, -1 for none of them, and the labels of those kept."""
     is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file_records'").fetchone()
     rows = connection.execute("SELECT ids, labels FROM file_records").fetchall() if is_there else []
-    kept = Texts.joined([Texts.from_bytes(stored) for stored, _ in rows])
+    try:
+        kept = Texts.joined([Texts.from_bytes(stored) for stored, _ in rows])
+        kept_labels = np.frombuffer(b"".join(labels for _, labels in rows), "<u2").astype(np.int64)
+    except (TypeError, ValueError):
+        raise VaultError("the records of the label party's file are damaged") from None
     at = pc.index_in(ids.to_arrow(), value_set=kept.to_arrow()).fill_null(-1).to_numpy(zero_copy_only=False)
-    return at.astype(np.int64), np.frombuffer(b"".join(labels for _, labels in rows), "<u2").astype(np.int64)
+    return at.astype(np.int64), kept_labels
