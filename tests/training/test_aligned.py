@@ -383,3 +383,19 @@ def test_what_is_handed_over_counts_people_or_says_that_it_does_not(
     told = "nobody, over all alignments, has spent more than ε = 2 in all" in view["ledger_note"]
     assert told == (spent_by == "ledger")
     assert ("is not said: it would tell whom that party knows" in view["ledger_note"]) != told
+
+
+def test_membership_that_was_released_is_recognised_as_a_label(tables: Path) -> None:
+    """A list of buyers in a secret alignment, and then a table of all customers that says who bought."""
+    everybody = unaligned(tables)
+    people = pq.read_table(tables / "people.parquet")
+    bought = people.filter(people["label"].to_numpy() == 1)
+    pq.write_table(bought.select(["id"]), tables / "bank.parquet")
+    secret = job(tables, "label-only", label=None)
+    align(secret)
+    train(secret, tables / "first", vault=choice(tables, 9.0))
+    with pytest.raises(VaultError, match=r"labels of the same people were released by the vault .*--compose"):
+        train(everybody, tables / "second", vault=choice(tables, 9.0))
+    at = people.column_names.index("label")
+    pq.write_table(people.set_column(at, "label", pa.array(np.arange(len(people)) % 2)), tables / "people.parquet")
+    assert train(everybody, tables / "third", vault=choice(tables, 9.0)).total_epsilon == 1.0, "another label of them"

@@ -162,9 +162,8 @@ def _with_own_ids(side: LabelSide, raw: RawTable, alignment: Alignment) -> Label
     if not alignment.makes_new_records:
         sorted_by_id(raw.name, raw.ids, raw.dialect)  # or an error: there each is unique
         return replace(side, records=replace(side.records, own_ids=taken_texts(raw.ids, alignment.rows)))
-    if raw.labels is None:  # membership is the label, and without an alignment nobody releases that
-        return side
-    return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(raw.labels, side.labels.class_names)))
+    labels = np.ones(len(raw), np.int64) if raw.labels is None else raw.labels  # or membership is the label
+    return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(labels, side.labels.class_names)))
 
 
 def _taken(values: Any, order: Order | None) -> Any:
