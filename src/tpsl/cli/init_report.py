@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsl.cli.console import Report
 from tpsl.data.drafting import LABEL
 from tpsl.data.guessing import ABSENT
+from tpsl.data.guessing_roles import MOST_CLASSES, looks_like_label
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,6 +60,7 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
     at_label, label = draft.label, draft.guessed_label
     if at_label is None or label is None:
         return
+    yield from _label_elsewhere(draft, label.column)
     if not label.is_sure and wishes.positive is None:
         yield f"predicted is the probability of {label.names[-1]!r}; --positive says otherwise"
     if at_label.unit:
@@ -73,6 +75,14 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
         )
     if draft.dates_in_all and draft.features and wishes.time is None:
         yield f"to test on the latest records: --time {draft.dates_in_all[0]}"
+
+
+def _label_elsewhere(draft: TablesDraft, chosen: str) -> Iterator[str]:
+    """Yield the columns of feature parties that are called as labels are, where the label is not: wrong order?"""
+    for file in draft.features if not looks_like_label(chosen) else ():
+        for column in file.columns:
+            if looks_like_label(column.name) and 2 <= column.distinct <= MOST_CLASSES:
+                yield f"{column.name!r} of {file.sample.path.name} looks like a label: the table of labels comes last"
 
 
 def as_dict(draft: TablesDraft, report: DataReport) -> dict[str, Any]:

@@ -82,7 +82,9 @@ async def _fit_on_estimates(role: FeatureRole) -> None:
         make_private_folder(role.folder / "transcript")
         write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
     if not (role.folder / FILE).exists():
-        role.observer.event("wide part", text=f"fitting a linear model beside the network, on {len(estimates):,} noisy labels")
+        role.observer.event(
+            "wide part", text=f"fitting a linear model beside the network, on {len(estimates):,} noisy labels"
+        )
     rows = role.schedule.train[role.schedule.trained]
     fit(role.side.features, rows, estimates, role.job.training.seed, role.folder)
 
