@@ -54,7 +54,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Recorded
             "data": data if data and "source" in data else {**SYNTHETIC, **(data or {})},
             "privacy": {**privacy, **noise},
             "model": model or SMALL,
-            "training": {"batch_size": 500, "epochs": 1, **training},
+            "training": {"batch_size": 500, "epochs": 1, "patience": 0, **training},
         }
         job = make_job(content, {}, "test")
         if job.digest() not in runs:

@@ -76,7 +76,7 @@ def job_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job
             },
             "privacy": {"epsilon": 4.0},
             "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], **(model or {})},
-            "training": {"batch_size": 128, "epochs": 1, **training},
+            "training": {"batch_size": 128, "epochs": 1, "patience": 0, **training},
         }
         return make_job(content, {}, "test")
 

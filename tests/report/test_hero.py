@@ -55,6 +55,12 @@ def test_the_headline_says_what_is_capped_and_what_is_kept(views: list[RunView])
     assert hero(reference, [reference])["headline"] == "This run has no noise: it gives away the labels."
     equal = changed(plain, test=better["test"])
     assert hero(better, [equal, better])["headline"].endswith("and keeps all of the accuracy.")
+    more = changed(plain, test={**(plain["test"] or {}), "test_auc": 0.6})
+    assert hero(better, [more, better])["headline"].endswith("and keeps all of the accuracy.")
+    assert "0.100 more than without privacy" in notes(better, [more, better])
+    worse = changed(laplace, test={**(laplace["test"] or {}), "test_auc": 0.45})
+    assert hero(worse, [reference, worse])["headline"].endswith("and its model is no better than guessing.")
+    assert "0.300 less than without privacy; no better than guessing" in notes(worse, [reference, worse])
 
 
 @pytest.mark.parametrize(
@@ -89,6 +95,8 @@ def test_what_is_not_known_is_said(views: list[RunView]) -> None:
     assert claims(seeded, [seeded])["ceiling"] is None  # whoever has the seed is not limited
     job = {**laplace["job"], "training": {**laplace["job"]["training"], "exchange": "labels"}}
     assert "the model is the feature party’s" in notes(changed(laplace, test=None, job=job), [])
+    assert "its test records are all of one class" in notes(changed(laplace, test=None, test_records=4), [])
+    assert "no test records" in notes(changed(laplace, test=None, test_records=0), [])
     sharp = changed(laplace, {"ceiling": 0.51})
     assert "it limits the average, not a sample" in notes(sharp, [sharp])
 

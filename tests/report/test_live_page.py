@@ -143,6 +143,19 @@ def test_a_run_whose_vault_is_being_written_is_shown_without_waiting(serve: Any,
     assert within(2, lambda: service.view("stopped")["ledger"] is not None)
 
 
+def test_a_link_to_nothing_hides_no_change(copied: Any) -> None:
+    run = copied("laplace")
+    (run / "label" / "a-link").symlink_to(run / "nowhere")
+    (run / "label" / "b-link").symlink_to(run / "label" / "b-link")
+    watched = WatchedFolder(run)
+    versions = {watched.snapshot().runs[0].version}
+    for number, name in enumerate(("attacks.json", "metrics.jsonl", "top.safetensors"), start=1):
+        os.utime(run / "label" / name, (number, number))
+        watched._last = None
+        versions.add(watched.snapshot().runs[0].version)
+    assert len(versions) == 4
+
+
 def test_a_run_that_cannot_be_read_costs_one_sentence_and_no_other_run(serve: Any, copied: Any) -> None:
     good, bad, worse = copied("laplace"), copied("discrete"), copied("stopped")
     (bad / "result.json").write_text("{")

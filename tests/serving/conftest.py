@@ -55,7 +55,7 @@ def served_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "data": {"source": "table", "features": parts, "label": {"path": str(file), **label}},
             "privacy": {"epsilon": 4.0},
             "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
-            "training": {"batch_size": 128, "epochs": 1, **training},
+            "training": {"batch_size": 128, "epochs": 1, "patience": 0, **training},
             "prediction": {"returns": returns},
         }
         train(make_job(content, {}, "test"), folder / name)

@@ -265,3 +265,100 @@ def test_three_parties_align_and_train(tables: Path) -> None:
         assert np.array_equal(people["shop"], people["garage"])
         assert np.array_equal(people["label"], np.where(people["shop"] >= 60, people["shop"], -1))
         assert train(agreed, tables / mode / "run").train_records == round(records * 0.8)
+
+
+def unaligned(tables: Path) -> Job:
+    """The same people in tables that were joined beforehand, under the bank's own ids."""
+    shop, bank = (pq.read_table(tables / f"{name}.parquet") for name in ("shop", "bank"))
+    rows = shop.join(bank, "id", join_type="inner")
+    pq.write_table(rows, tables / "people.parquet")
+    content = job(tables, "both").model_dump(mode="json")
+    content["data"]["alignment"] = None
+    for file in (content["data"]["features"][0], content["data"]["label"]):
+        file |= {"path": str(tables / "people.parquet"), "alignment": None}
+    return make_job(content, {}, "test")
+
+
+ONE_RELEASE = ReleasePolicy(max_epsilon=1.0)
+
+
+@pytest.mark.parametrize("first", ["unaligned", "both"])
+def test_one_vault_knows_people_with_and_without_an_alignment(tables: Path, first: str) -> None:
+    """Each run asks for its own 80 % of 90 people; whom both train on has one noisy label, and spends once."""
+    both = job(tables, "both")
+    align(both)
+    jobs = {"unaligned": unaligned(tables), "both": both}
+    for name in sorted(jobs, key=lambda name: name != first):
+        run = train(jobs[name], tables / name, vault=VaultChoice(place=tables / "vaults", policy=ONE_RELEASE))
+        assert run.total_epsilon == 1.0
+    (path,) = (tables / "vaults").iterdir()
+    bank = set(pq.read_table(tables / "bank.parquet")["id"].cast(pa.string()).to_pylist())
+    with Vault.open(path) as vault:
+        assert bank >= set(vault.ids_at(0, len(vault)).to_pylist()) and len(vault) <= COMMON
+    align(both, digest="e" * 64)
+    other_epsilon = job(tables, "both", {"epsilon": 0.5})
+    with pytest.raises(VaultError, match=r"--compose"):
+        train(other_epsilon, tables / "again", vault=choice(tables, 9.0))
+
+
+@pytest.mark.parametrize("mode", ["unaligned", "both"])
+def test_people_of_a_secret_alignment_are_recognised_without_it_and_the_other_way_round(
+    tables: Path, mode: str
+) -> None:
+    secret, other = job(tables, "label-only"), unaligned(tables) if mode == "unaligned" else job(tables, "both")
+    order = {"vaults": (secret, other), "reversed": (other, secret)}
+    for place, jobs in order.items():
+        chosen = VaultChoice(place=tables / place, policy=ReleasePolicy(max_epsilon=9.0))
+        for name, each in zip(("first", "second"), jobs, strict=True):
+            if isinstance(each.data, TableData) and each.data.alignment is not None:
+                align(each)
+            if name == "first":
+                train(each, tables / place / "runs" / name, vault=chosen)
+                continue
+            with pytest.raises(VaultError, match=r"labels of the same people were released by the vault .*--compose"):
+                train(each, tables / place / "runs" / name, vault=chosen)
+            named = replace(chosen, named=tables / f"{place}-other")
+            with pytest.raises(VaultError, match=r"labels of the same people were released by the vault .*--compose"):
+                train(each, tables / place / "runs" / "named", vault=named)
+            composing = replace(chosen, policy=ReleasePolicy(max_epsilon=9.0, compose=True))
+            assert train(each, tables / place / "runs" / name, vault=composing).total_epsilon == 1.0
+
+
+def test_whether_a_released_person_is_in_a_secret_alignment_decides_no_refusal(tables: Path) -> None:
+    """The label party refuses for what its own file and vaults hold: a feature party could not tell who was known."""
+    other = unaligned(tables)
+    train(other, tables / "first", vault=choice(tables, 9.0))
+    shop = pq.read_table(tables / "shop.parquet")
+    strangers = shop.set_column(0, "id", pa.array(shop["id"].to_numpy() + 10_000))
+    for name, table in (("known", shop), ("strangers", strangers)):
+        pq.write_table(table, tables / "shop.parquet")
+        secret = job(tables, "label-only")
+        align(secret)
+        with pytest.raises(VaultError, match=r"labels of the same people were released by the vault"):
+            train(secret, tables / name, vault=choice(tables, 9.0))
+
+
+def test_what_recognises_people_is_in_no_statement(tables: Path) -> None:
+    secret = job(tables, "label-only")
+    align(secret)
+    train(secret, tables / "run", vault=choice(tables, 9.0))
+    (path,) = (tables / "vaults").iterdir()
+    with Vault.open(path) as vault:
+        before = vault.statement()
+        vault.keep_file_records(pa.array(["somebody"]), np.array([1]))
+        assert vault.statement() == before and vault.verify() == []
+
+
+def test_a_vault_that_knows_people_by_what_an_alignment_calls_them_goes_on(tables: Path) -> None:
+    """Vaults of older versions have no ids of the label party's own."""
+    agreed = job(tables, "both")
+    align(agreed)
+    side = load_label_party(agreed.data)
+    aligned = side.records.ids.take(pa.array(side.records.train))
+    labels = pq.read_table(tables / "bank.parquet")["label"].to_numpy()
+    rows = Alignment.load(tables / "aligned-bank").rows[side.records.train]
+    Vault.create(tables / "vaults" / "older", classes=2, batches=[(aligned, labels[rows], None)]).close()
+    assert train(agreed, tables / "run", vault=choice(tables, 1.0)).total_epsilon == 1.0
+    assert [path.name for path in (tables / "vaults").iterdir()] == ["older"]
+    with Vault.open(tables / "vaults" / "older") as vault:
+        assert len(vault) == len(aligned)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tpsl.files import draft_of
 from tpsl.training.job import make_job
 from tpsl.training.loggers import run_logger
 from tpsl.training.observer import Watching
@@ -67,10 +69,24 @@ def test_who_never_ran_leaves_the_file_of_another_process(tmp_path: Path) -> Non
         '{"step": "1", "steps": 2, "samples_per_second": 1, "seconds_left": 1}',
         '{"step": 1}',
         "\xff",
+        "[" * 4000,
+        '{"step": 1, "steps": 2, "samples_per_second": 1, "seconds_left": 1}' + " " * 5000,
     ],
 )
 def test_what_cannot_be_read_is_no_progress(tmp_path: Path, content: str) -> None:
     (tmp_path / PROGRESS).write_text(content, encoding="latin-1")
+    assert RunProgress.read(tmp_path) is None
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / PROGRESS)
+    assert RunProgress.read(tmp_path) is None
+
+
+def test_what_cannot_be_written_stops_no_training(tmp_path: Path) -> None:
+    """A disk without room raises an OSError of its own where a step would be, as this one does."""
+    draft_of(tmp_path / PROGRESS).mkdir()
+    ProgressFile(tmp_path).at_step(1, 9, 1)
     assert RunProgress.read(tmp_path) is None
 
 

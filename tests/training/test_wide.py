@@ -40,7 +40,7 @@ def job(
         "data": {**table, **(data or {})},
         "privacy": {"epsilon": 1.0, "noise_seed": 1, **(privacy or {})},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], "wide": wide, "members": 2},
-        "training": {"batch_size": 128, "epochs": 1, "checkpoint_every": 4, **training},
+        "training": {"batch_size": 128, "epochs": 1, "checkpoint_every": 4, "patience": 0, **training},
     }
     return make_job(content, {}, "test")
 

@@ -52,7 +52,7 @@ class Alignment:
     In mode `label-only` an id says nothing but the alignment and the position, for known and unknown records alike:
     each alignment makes new records. If known ones kept their ids they would keep their noise from alignment to
     alignment while that of unknown ones is drawn again, and comparing two runs would tell who is known. In mode `both`
-    ids are made of the matched keys, so that a later alignment finds the same records.
+    ids are made of the matched keys, the same at all parties; the label party's vault knows records by its own ids.
     """
 
     party: str

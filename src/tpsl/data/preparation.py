@@ -1,6 +1,6 @@
 """From one party's raw table to its side of the data: ordered, split, encoded."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from tpsl.data.features import Features
 from tpsl.data.long_columns import taken, taken_texts
 from tpsl.data.party_file import PartyFile
 from tpsl.data.rawtable import Order, RawTable, sorted_by_id
-from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords
 from tpsl.data.split import Rows, split_rows
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
@@ -71,7 +71,8 @@ class Preparation:
         place = self._place(file)
         raw = file.read(label=file.labels is not None, features=not place.is_dir(), progress=progress)
         self._require_unchanged(file, place)
-        return self.label_side(raw, class_names, place, progress)
+        side = self.label_side(raw, class_names, place, progress)
+        return side if self.alignment is None or file.id is None else _with_own_ids(side, raw, self.alignment)
 
     def feature_side(
         self, party: str, raw: RawTable, place: Path | None = None, progress: Progress = no_progress
@@ -154,6 +155,16 @@ class Preparation:
     def _require_unchanged(self, file: PartyFile, place: Path) -> None:
         if self._place(file) != place:
             raise file.changed()
+
+
+def _with_own_ids(side: LabelSide, raw: RawTable, alignment: Alignment) -> LabelSide:
+    """Return aligned records with what the label party's file calls them, or with all its records if they are new."""
+    if not alignment.makes_new_records:
+        sorted_by_id(raw.name, raw.ids, raw.dialect)  # or an error: there each is unique
+        return replace(side, records=replace(side.records, own_ids=taken_texts(raw.ids, alignment.rows)))
+    if raw.labels is None:  # membership is the label, and without an alignment nobody releases that
+        return side
+    return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(raw.labels, side.labels.class_names)))
 
 
 def _taken(values: Any, order: Order | None) -> Any:

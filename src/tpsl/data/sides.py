@@ -29,7 +29,9 @@ class LabelRecords:
     """What the label party may look at at any time: everything about its records but their labels.
 
     `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit. `ids_are_new`
-    where an alignment has made the records: then the same people may come again under other ids.
+    where an alignment has made the records: then the same people may come again under other ids. `own_ids` are what the
+    label party's file calls the records, where an alignment of mode `both` calls them something else: a vault knows
+    them by these, and recognises those that come again without an alignment, or by another one.
     """
 
     ids: Any  # pa.Array of strings
@@ -40,6 +42,7 @@ class LabelRecords:
     units: Any | None = None  # pa.Array of strings
     encoder: EncoderState | None = None
     ids_are_new: bool = False
+    own_ids: Any | None = None  # pa.Array of strings
 
     @property
     def classes(self) -> int:
@@ -48,8 +51,8 @@ class LabelRecords:
 
     @cached_property
     def training_ids(self) -> Any:
-        """The ids of the training records."""
-        return taken_texts(self.ids, self.train)
+        """What a vault calls the training records."""
+        return taken_texts(self._vault_ids, self.train)
 
     @cached_property
     def training_units(self) -> Any | None:
@@ -58,13 +61,17 @@ class LabelRecords:
 
     @cached_property
     def test_ids(self) -> Any:
-        """The ids of the test records."""
-        return taken_texts(self.ids, self.test)
+        """What a vault calls the test records."""
+        return taken_texts(self._vault_ids, self.test)
 
     @cached_property
     def test_units(self) -> Any | None:
         """Whom each test record is about; None where the data does not say."""
         return None if self.units is None else taken_texts(self.units, self.test)
+
+    @property
+    def _vault_ids(self) -> Any:
+        return self.ids if self.own_ids is None else self.own_ids
 
 
 @dataclass(frozen=True)
@@ -76,4 +83,14 @@ class LabelSide:
     """
 
     records: LabelRecords
+    labels: TrueLabels
+    in_file: "OwnRecords | None" = None
+    """Where an alignment makes new records: those of the label party's file, whether anybody else has them or not."""
+
+
+@dataclass(frozen=True)
+class OwnRecords:
+    """All records of the label party's own file, under its own ids."""
+
+    ids: Any  # pa.Array of strings
     labels: TrueLabels

@@ -1,5 +1,7 @@
 """Any CSV or Parquet tables, one for each party, as a few lines of schema describe them."""
 
+from dataclasses import replace
+
 from tpsl.data.aligned import alignment_of
 from tpsl.data.config import LabelFile, TableData, TableFile, in_time
 from tpsl.data.encoder import EncoderState
@@ -9,7 +11,8 @@ from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.reading import dialect_of
+from tpsl.tables.locations import Location
+from tpsl.tables.reading import column_names, dialect_of
 
 
 def feature_side(
@@ -39,10 +42,11 @@ def label_side(
     # Records that are not in the label party's file have a label too: there not all of them could be changed.
     in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
     file = party_file(config.label, config, label_column(config, late_labels, in_file))
+    file = replace(file, id=id_column(config, config.label, file.path))
     side = preparation.load_label_side(file, config.class_names, progress)
     if afterwards is None:
         return side
-    return LabelSide(side.records, TrueLabels(afterwards(reveal(side.labels), config.classes), config.class_names))
+    return replace(side, labels=TrueLabels(afterwards(reveal(side.labels), config.classes), config.class_names))
 
 
 def party_file(file: TableFile, config: TableData, labels: Labels | None) -> PartyFile:
@@ -64,6 +68,12 @@ def party_file(file: TableFile, config: TableData, labels: Labels | None) -> Par
         missing=file.missing,
         dialect=dialect_of(file.path),
     )
+
+
+def id_column(config: TableData, file: TableFile, path: Location) -> str | None:
+    """Return the column of a party's own ids; aligned records need none, and are called by their row then."""
+    is_needed = config.alignment is None or file.id in column_names(path, dialect_of(path))
+    return file.id if is_needed else None
 
 
 def label_column(config: TableData, late: bool = False, relabelling: Relabelling | None = None) -> Labels | None:

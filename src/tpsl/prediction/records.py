@@ -24,10 +24,11 @@ from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
+from tpsl.data.table import id_column
 from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.locations import Location, location_of
-from tpsl.tables.reading import column_names, dialect_of
+from tpsl.tables.reading import dialect_of
 from tpsl.training.local import own_data, require_party
 from tpsl.training.own_parts import Factory
 from tpsl.training.run_folder import RunFolder
@@ -123,15 +124,15 @@ def _sorted(name: str, ids: Any, inputs: Features | Inputs | None) -> NewRecords
 
 def _read_file(run: RunFolder, party: str, path: Location, progress: Progress) -> tuple[Any, Features | None]:
     """Return ids and features of all records of a file; the features of many records lie on disk."""
-    id_column = _id_column(run.job().data, party, path)
+    own_ids = _id_column(run.job().data, party, path)
     if not _has_features(run, party):
-        known = PartyFile(path, {}, id_column, dialect=dialect_of(path)).read(label=False, progress=progress)
+        known = PartyFile(path, {}, own_ids, dialect=dialect_of(path)).read(label=False, progress=progress)
         return known.ids.cast(pa.large_string()), None
     encoder = run.encoder(party)
     categorical = RowStack(np.int32, len(encoder.categories))
     numeric = RowStack(np.float32, len(encoder.numeric_fields))
     ids = []
-    for block_ids, features in encode_file(encoder, path, id_column, progress):
+    for block_ids, features in encode_file(encoder, path, own_ids, progress):
         ids.append(block_ids.cast(pa.large_string()))
         categorical.add(features.categorical)
         numeric.add(features.numeric)
@@ -143,12 +144,8 @@ def _has_features(run: RunFolder, party: str) -> bool:
 
 
 def _id_column(data: DataConfig, party: str, path: Location) -> str | None:
-    """Return the column of a party's own ids; aligned records need none, and are called by their row then."""
-    if not isinstance(data, TableData):
-        return "id"
-    column = _file_of(data, party).id
-    is_needed = data.alignment is None or column in column_names(path, dialect_of(path))
-    return column if is_needed else None
+    """Return the column of a party's own ids, if its file has one."""
+    return id_column(data, _file_of(data, party), path) if isinstance(data, TableData) else "id"
 
 
 def _file_of(data: TableData, party: str) -> TableFile:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
 from tpsl.data.config import TableData
 from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.prediction.collecting import Collecting, Scoring
@@ -212,6 +215,6 @@ def _known(vault: Path, records: NewRecords) -> int:
     """Return how many of the records are in the vault, so that their labels were, or may be, released."""
     with Vault.open(vault) as opened:
         return sum(
-            int(opened.knows(records.common_ids[start : start + _IDS_AT_ONCE].to_pylist()).sum())
-            for start in range(0, len(records), _IDS_AT_ONCE)
+            int((opened.knows(records.ids_at(part)) | opened.knows(records.common_ids.take(pa.array(part)))).sum())
+            for part in np.array_split(np.arange(len(records)), -(-len(records) // _IDS_AT_ONCE))
         )

@@ -133,9 +133,16 @@ def _promised(view: RunView) -> str:
     return f"This run{alone} caps {_TELLING[promise['attack']]} at {_up(promise['ceiling'])}."
 
 
+_GUESSING = "no better than guessing"
+_NOTHING = 0.005
+"""What is kept of the accuracy where it is shown as 0 %."""
+
+
 def _kept_text(view: RunView, views: Sequence[RunView]) -> str:
     area, share = tested_auc(view), _share_kept(view, views)
     if share is not None:
+        if share < _NOTHING:
+            return f"its model is {_GUESSING}"
         return "keeps all of the accuracy" if share >= 0.995 else f"keeps {_percent(share)} of the accuracy"
     return "" if area is None else f"reaches a test AUC of {area:.3f}"
 
@@ -227,7 +234,7 @@ def _utility_card(view: RunView, views: Sequence[RunView]) -> Card:
         notes.append(_fact(change, "accuracy_lost", without - area))
         share = _share_kept(view, views)
         if share is not None and share < 0.995:
-            notes.append(_fact(f"{_percent(share)} of the way from guessing"))
+            notes.append(_fact(_GUESSING if share < _NOTHING else f"{_percent(share)} of the way from guessing"))
     return Card(of="utility", title="Test AUC of the model", number=number, notes=notes)
 
 
@@ -238,7 +245,7 @@ def _why_no_test(view: RunView) -> str:
         return f"not finished: epoch {view['epoch']} of {view['epochs']}"
     if view["local_head"] is not None:
         return "only the local head was trained, on true labels"
-    return "no test records"
+    return "its test records are all of one class" if view["test_records"] else "no test records"
 
 
 def _attack_card(view: RunView) -> Card:

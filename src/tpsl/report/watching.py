@@ -235,14 +235,20 @@ def _folders_in(place: Path) -> list[Path]:
 
 def _traces_in(*places: Path) -> Traces:
     """Return what changes when any file in these folders does, but for how far a run is."""
-    traces, listed = [], set(map(str, places))
+    traces, listed = list[tuple[str, int, int, int]](), set(map(str, places))
     for place in places:
         try:
-            for entry in os.scandir(place):
-                # A folder changes with each file in it: of those that are listed, the files count.
-                if entry.path not in listed and entry.name not in _HOW_FAR:
-                    state = entry.stat()
-                    traces.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
+            entries = list(os.scandir(place))
         except OSError:
-            traces.append((str(place), 0, 0, 0))
+            entries = []
+        # A folder changes with each file in it: of those that are listed, the files count.
+        traces += [_trace(entry) for entry in entries if entry.path not in listed and entry.name not in _HOW_FAR]
     return tuple(sorted(traces))
+
+
+def _trace(entry: os.DirEntry[str]) -> tuple[str, int, int, int]:
+    try:
+        state = entry.stat()
+    except OSError:  # gone by now, or a link to nothing: the others still count
+        return entry.path, 0, 0, 0
+    return entry.path, state.st_mtime_ns, state.st_size, state.st_ino

@@ -69,7 +69,7 @@ class _ArrivingLabels(RunVault):
             )
         self.path, self._wait, self._observer = choice.named, choice.wait, setup.watching.observer
         chosen = self._patiently(lambda: choose_vault(setup, side, choice))
-        super().__init__(setup, side, chosen.path, choice.policy)
+        super().__init__(setup, chosen.side, chosen.path, choice.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units
         privacy = self.job.privacy
         self._mechanism = privacy.build(self.records.classes)
@@ -112,7 +112,7 @@ class _ArrivingLabels(RunVault):
         labels = labels.copy()
         unknown = np.flatnonzero(labels == NO_LABEL)
         if len(unknown):
-            ids = self.records.ids.take(pa.array(self.records.test[unknown]))
+            ids = self.records.test_ids.take(pa.array(unknown))
             known = self._known(ids)
             late = ids.filter(pa.array(known))
             labels[unknown[known]] = self._asked(lambda vault: vault.true_labels_for_evaluation(late))

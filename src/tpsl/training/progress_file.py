@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 import time
 from collections import deque
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tpsl.training.observer import NullObserver
 PROGRESS = "progress.json"
 _EVERY = 1.0  # seconds between two writes
 _POINTS = 60  # writes over which the speed is averaged
+_MOST_BYTES = 1 << 12  # a longer file is none of ours
 
 
 @dataclass(frozen=True)
@@ -38,21 +40,26 @@ class RunProgress:
     @classmethod
     def read(cls, party_folder: Path) -> Self | None:
         """Return what a party's folder says; None where nothing runs, or where what is there cannot be read."""
+        path = party_folder / PROGRESS
         try:
-            content = json.loads((party_folder / PROGRESS).read_text(encoding="utf-8"))
+            state = path.stat()
+            if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES:
+                return None
+            content = json.loads(path.read_text(encoding="utf-8"))
             known = {name: content[name] for name in cls.__dataclass_fields__}
             if any(type(known[name]) is not int for name in ("step", "steps")):
                 return None
             speed, left = (_finite(known[name]) for name in ("samples_per_second", "seconds_left"))
             return cls(known["step"], known["steps"], speed, left)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
 
 class ProgressFile(NullObserver):
     """Keeps the file up to date.
 
-    The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure.
+    The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure. Where it
+    cannot be written, on a full disk for instance, training goes on without it.
     """
 
     def __init__(self, party_folder: Path, every: float = _EVERY) -> None:
@@ -81,7 +88,7 @@ class ProgressFile(NullObserver):
 
     def _write(self, content: bytes) -> None:
         draft = draft_of(self._path)
-        with suppress(FileNotFoundError):  # the party has no folder yet
+        with suppress(OSError):  # the party has no folder yet, or no room
             with open_private(draft, "wb") as file:
                 file.write(content)
             draft.replace(self._path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def noisy_labels_for(
     the records it knows; the others are added. The release happens once: a second run on the vault gets the same noisy
     labels. What the policy does not permit is an error before anything is drawn.
     """
+    side = as_stored(side, vault_path)
     store_labels(side, vault_path, notice)
     noisy = release_labels(job, side.records, vault_path, notice, policy)
     with Vault.open(vault_path) as vault:
@@ -144,9 +146,43 @@ def _what_was_released(report: ReleaseReport) -> str:
     return f"{report.released:,} noisy labels released with {report.mechanism}{before}"
 
 
+def as_stored(side: LabelSide, vault_path: Path) -> LabelSide:
+    """Return the label party's records as the vault there calls them, or would if it were there.
+
+    A vault that was made by an older version knows aligned records by what the alignment calls them.
+    """
+    if side.records.own_ids is None or not Vault.exists(vault_path):
+        return side
+    with Vault.open(vault_path) as vault:
+        return _as_known(vault, side)
+
+
+def _as_known(vault: Vault, side: LabelSide) -> LabelSide:
+    records, aligned = side.records, replace(side, records=replace(side.records, own_ids=None))
+    if records.own_ids is None:
+        return side
+    is_older = not vault.knows(records.training_ids).any() and vault.knows(aligned.records.training_ids).any()
+    return aligned if is_older else side
+
+
 def compared(vault: Vault, side: LabelSide) -> Overlap:
     """Return what a vault has in common with the training records and their labels."""
-    return vault.compare(side.records.training_ids, taken(reveal(side.labels), side.records.train))
+    known = _as_known(vault, side).records
+    return vault.compare(known.training_ids, taken(reveal(side.labels), known.train))
+
+
+def compared_without_alignment(vault: Vault, side: LabelSide) -> Overlap | None:
+    """Return what records and a vault have in common, one of which an alignment has given new ids; None: both or none.
+
+    Where the ids of the records are new, they are all those of the label party's file: what depends on who is in the
+    alignment, an error for instance, would tell others whom the label party knows.
+    """
+    records = side.records
+    if vault.counts_people == records.ids_are_new:
+        return None
+    if vault.counts_people:
+        return vault.compare_file_records(records.training_ids, taken(reveal(side.labels), records.train))
+    return None if side.in_file is None else vault.compare(side.in_file.ids, reveal(side.in_file.labels))
 
 
 def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> bool:
@@ -177,12 +213,20 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
 
     Stored labels stay as they are; a vault that has another label or unit of a record is an error.
     """
-    ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
     if len(labels) and labels[0] != NO_LABEL and (labels == labels[0]).all():
         name = side.records.class_names[labels[0]]
         notice(f"all {len(labels):,} training labels are {name!r}: nothing can be learned; is it the right column?")
+    _store_training(side, vault_path, notice, may_be_new)
+    if side.in_file is not None:
+        with Vault.open(vault_path) as vault:
+            vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
+
+
+def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_new: bool) -> None:
+    ids, units = side.records.training_ids, side.records.training_units
+    labels = taken(reveal(side.labels), side.records.train)
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:

@@ -24,8 +24,10 @@ from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
 from tpsl.training.releases import (
+    as_stored,
     check_labels,
     compared,
+    compared_without_alignment,
     labelled_ids,
     planned_releases,
     release_labels,
@@ -73,7 +75,7 @@ class RunVault:
     def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
-        self._side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
+        self.side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
         noted = setup.run.noted_ledger() or {}
         self._statistics: list[str] = list(noted.get("statistics", []))
@@ -86,7 +88,7 @@ class RunVault:
         How long it takes may depend on them, so a label party that listens does it before it opens its port. Where
         people are counted by unit, the time of the release depends on whom the label party knows; so it happens here.
         """
-        store_labels(self._side, self.path, self._notice, may_be_new=self._continues)
+        store_labels(self.side, self.path, self._notice, may_be_new=self._continues)
         self._stored = True
         if self.records.ids_are_new:
             self.noisy()
@@ -111,7 +113,7 @@ class RunVault:
             draws, seed = planned.draws, planned.seed
             vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
             if not job.has_late_labels:
-                check_labels(vault, self._side, may_be_new=self._continues)
+                check_labels(vault, self.side, may_be_new=self._continues)
 
     def _planned(self) -> Planned:
         """The release of noisy labels."""
@@ -131,7 +133,7 @@ class RunVault:
 
     def compared_with(self, vault: Vault) -> Overlap:
         """Return what another vault has in common with the run's training records."""
-        return compared(vault, self._side)
+        return compared(vault, self.side)
 
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels that training begins with: released when they are asked for the first time.
@@ -219,7 +221,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(setup, side, path, choice.policy)
+        return RunVault(setup, as_stored(side, path), path, choice.policy)
 
     run = setup.run
     if not setup.job.releases:
@@ -237,6 +239,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(run.label / "vault")
     else:
         chosen = at(_found(at(run.label / "vault"), choice.place))
+        if not choice.policy.compose:
+            _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
     chosen.check()
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
@@ -293,6 +297,7 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
         return
     others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
     others.pop(named.resolve(), None)
+    _refuse_people_of_another_vault(run, others.values())
     which = f"of the {len(run.records.train):,} training records"
     released = {
         vault: overlap.released for vault, overlap in _overlaps(run, others.values()).items() if overlap.similar
@@ -304,6 +309,19 @@ def _refuse_second_vault(run: RunVault, place: Path) -> None:
             raise VaultError(
                 f"{count:,} {which} were released by the vault {vault}, so a release by {named} would add its ε to "
                 "theirs; use that vault, or permit a second release with --compose (in Python compose=True)"
+            )
+
+
+def _refuse_people_of_another_vault(run: RunVault, others: Iterable[Path]) -> None:
+    """Refuse to release labels that another vault has released under the ids of an alignment, or without one."""
+    for path in others:
+        with Vault.open(path) as vault:
+            overlap = compared_without_alignment(vault, run.side) if vault.classes == run.records.classes else None
+        if overlap is not None and overlap.similar and overlap.released:
+            raise VaultError(
+                f"{overlap.released:,} labels of the same people were released by the vault {path}, "
+                f"{'without' if run.records.ids_are_new else 'in'} an alignment of mode label-only, so a release by "
+                f"{run.path} would add its ε to theirs; permit a second release with --compose (in Python compose=True)"
             )
 
 

@@ -66,5 +66,14 @@ def overlap_of(
         in_vault = here[here >= 0]
         known, differing, compared = known + len(in_vault), differing + len(others), compared + len(stated)
         released += coverage.count_covered(connection, in_vault)
-    alike = sum(count * classes_stored[label] for label, count in classes_given.items()) / max(compared, 1)
-    return Overlap(known, differing, released, first, compared - alike)
+    return Overlap(known, differing, released, first, _expected(classes_given, classes_stored, compared))
+
+
+def differing_by_chance(given: npt.NDArray[np.int64], stored: npt.NDArray[np.int64]) -> float:
+    """How many labels would differ on average from stored ones that have nothing to do with them."""
+    return _expected(Counter(given.tolist()), Counter(stored.tolist()), len(given))
+
+
+def _expected(given: Counter[int], stored: Counter[int], compared: int) -> float:
+    alike = sum(count * stored[label] for label, count in given.items()) / max(compared, 1)
+    return compared - alike

@@ -13,7 +13,19 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import accounting, adding, ledger, lookalikes, migrating, releasing, storage, totals, verifying, witness
+from tpsl.vault import (
+    accounting,
+    adding,
+    file_records,
+    ledger,
+    lookalikes,
+    migrating,
+    releasing,
+    storage,
+    totals,
+    verifying,
+    witness,
+)
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
@@ -205,6 +217,16 @@ class Vault:
         """
         with storage.reading(self._connection, self.path):
             return overlap_of(self._connection, ids, self._find(ids), labels)
+
+    def keep_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> None:
+        """Keep the records of the label party's file that alignments make new ones of, to recognise them later."""
+        with self._writing():
+            file_records.keep(self._connection, ids, labels)
+
+    def compare_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> Overlap:
+        """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
+        with storage.reading(self._connection, self.path):
+            return file_records.compare(self._connection, ids, labels)
 
     def add(self, batches: Iterable[Batch] | Incoming) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
