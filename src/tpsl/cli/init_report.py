@@ -114,13 +114,15 @@ def written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
         return Report(headline, _what_the_other_side_needs(job, files[0]))
     if not report.passed:
         return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl data check {files[0]}"})
-    facts = {"the job": "names columns and classes, no contents: show it to the other side, and edit it as you like"}
     parties = [file.party for file in job.tables.files]
+    is_alone = LABEL not in parties or len(parties) == 1
+    then = "edit it as you like, then send it" if is_alone else "edit it as you like, and show it"
+    facts = {"the job": f"names columns and classes, no contents: {then} to the other side"}
     if job.aligned:
         counts = list(report.common_ids.values())
         common = f"{counts[0]:,} are in both tables" if len(counts) == 1 else "the parties' ids differ"
         facts["records"] = f"{common}; training takes the common ones, and all parties learn which"
-    if LABEL in parties and len(parties) > 1:
+    if not is_alone:
         return Report(headline, facts, _together(job, files[0]) | _apart(job, files[0], parties))
     facts["ids"] = "must be the same at both sides; if some differ, add `alignment: {mode: both}` under data"
     return Report(headline, facts, _apart(job, files[0], parties))

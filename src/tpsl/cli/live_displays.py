@@ -80,7 +80,7 @@ class Lines:
         """Write the last progress."""
         self._stopped.set()
         self._thread.join()
-        if not self._state.preparing:
+        if self._state.progress[0] and not self._state.preparing:
             self._state.is_over = True
             self._show_progress()
 
