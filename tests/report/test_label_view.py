@@ -44,8 +44,8 @@ def test_embeddings_cross_unless_labels_are_handed_over(tmp_path: Path) -> None:
 
 def test_tables_are_called_by_their_label_and_how_many_columns_there_are(tmp_path: Path) -> None:
     file = {"path": "a.csv", "id": "id", "numeric": ["x"]}
-    content = {"source": "table", "features": [file], "label": {"path": "b.csv", "id": "id", "label": "paid back"}}
-    for dates, name in ([], "table ‘paid back’ (1 column)"), (["day"], "table ‘paid back’ (2 columns)"):
+    content = {"source": "table", "features": [file], "label": {"path": "b.csv", "id": "id", "label": "paid\x1b"}}
+    for dates, name in ([], "table ‘paid�’ (1 column)"), (["day"], "table ‘paid�’ (2 columns)"):
         job = make_job({"data": {**content, "features": [{**file, "dates": dates}]}}, {}, "test")
         assert job_view(tmp_path, job, "label", promise_of(job, 2), 2, None)["data"] == name
 

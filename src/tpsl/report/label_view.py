@@ -73,21 +73,25 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
 _RECORDS = "test_records"
 
 
+def _printable(name: str) -> str:
+    """Return a name as it may go to terminals too: nothing in it moves the cursor."""
+    return "".join(c if c.isprintable() else "�" for c in name)
+
+
 def _data_name(job: Job) -> str:
     """Return what a reader calls the data: tables by the label column and how many others there are, as all know."""
     data = job.data
     if not isinstance(data, TableData):
         return data.source
     columns = sum(len(file.categorical) + len(file.numeric) + len(file.dates) for file in (*data.features, data.label))
-    return f"table ‘{data.label.label or 'membership'}’ ({counted(columns, 'column')})"
+    return f"table ‘{_printable(data.label.label or 'membership')}’ ({counted(columns, 'column')})"
 
 
 def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, name: str | None) -> RunView:
     """Return the view of a run of which nothing is known but the job and what it promises."""
     agreed = job.agreed()
     return RunView(
-        # A name goes to terminals too: nothing in it may move the cursor.
-        name="".join(c if c.isprintable() else "�" for c in name or path.resolve().name),
+        name=_printable(name or path.resolve().name),
         party=party,
         state="unfinished",
         updated=None,
