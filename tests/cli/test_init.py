@@ -146,6 +146,26 @@ def test_guesses_are_shown_with_what_is_left_out_and_why(tpsl: Any, folder: Path
     assert Path(str(feature.data)).samefile(folder / "customers.csv")
 
 
+def test_messy_tables_are_read_as_people_mean_them(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    incomes = [f"{number}.250,50" for number in range(1, 99)] + ["940,00", "unknown"]
+    rows = [f"c{number};{income};{'north' if number % 3 else 'south'}" for number, income in enumerate(incomes)]
+    Path("clients.csv").write_text("\n".join(["id;income;region", *rows]) + "\n")
+    spellings = ["Default", "paid", "DEFAULT ", "Paid", "default"]
+    labels = [f"c{number},{spellings[number % 5]}" for number in range(100)]
+    Path("loans.csv").write_text("\n".join(["id,result", *labels]) + "\n")
+    made = tpsl("init", "clients.csv", "loans.csv")
+    assert made.status == 0, made.stderr
+    assert "taken for missing values, and named in the job: 'unknown'" in made.stderr
+    data = load_job(Path("job.yaml")).data
+    assert data.features[0].numeric == ("income",)  # type: ignore[union-attr]
+    assert data.class_values == ("paid", "default")  # type: ignore[union-attr]
+    swapped = tpsl("init", "loans.csv", "clients.csv", "--out", "swapped").stderr
+    assert "'result' of loans.csv looks like a label: the table of labels comes last" in swapped
+    named = tpsl("train", "--epsilon", -1)
+    assert "no job file was named, so job.yaml in this folder is not used" in named.stderr
+
+
 def test_options_say_what_would_be_guessed(tpsl: Any, folder: Path) -> None:
     found = tpsl(
         *(

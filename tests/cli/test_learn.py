@@ -48,7 +48,7 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
 
 def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: Any) -> None:
     tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
-    assert "for the page of a feature party name it with --for: feature" in tpsl("report", "run").error()
+    assert "a feature party's page is made with --for feature" in tpsl("report", "run").error()
     shown = tpsl("report", "run", "--for", "feature", "--out", "page.html", "--json").json()["runs"][0]
     best = predicted_auc(randomized_response(3.0)).best_score
     assert (shown["state"], shown["attack"], shown["attack_closed_form"]) == ("finished", "likelihood", best)

@@ -123,7 +123,8 @@ def test_a_plain_log_is_lines_without_control_characters() -> None:
         live.watch("bank", "waiting: \x1b]0;title\x07 for [red]you[/red]")
         live.event("resumed", step=1400)
         live.event("checkpoint", step=1600)
-        live.event("epoch", epoch=1, test_auc=0.70125)
+        live.event("epoch", epoch=1, test_auc=0.70125, validation_loss_se=0.01)
+        live.event("wide part", text="fitting a linear model")
         live.at_step(1200, 3290, 51_000)
     lines = written.getvalue().splitlines()
     assert lines[:-1] == [
@@ -131,6 +132,7 @@ def test_a_plain_log_is_lines_without_control_characters() -> None:
         "bank: waiting: �]0;title� for [red]you[/red]",
         "resumed · step 1,400",
         "epoch 1 · test auc 0.7013",
+        "fitting a linear model",
     ]
     assert lines[-1].startswith("step 1,200/3,290 · epoch 1 · ")
     assert lines[-1].endswith(" · waiting for bank (�]0;title� for [red]you[/red])")

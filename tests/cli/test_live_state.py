@@ -140,5 +140,8 @@ def test_the_time_left_is_by_the_speed_of_the_last_seconds(clock: Clock, may_end
         state.progress = (100 + second if second <= 15 else 115 + (second - 15) * 10, 2000, 0)
         line = state.line()
     assert line.endswith(f" · {bound} 3 min left")  # 1,735 steps at 10 a second
+    state.is_over = True  # early stopping leaves steps undone
+    assert "left" not in state.line()
+    state.is_over = False
     state.progress = (2000, 2000, 0)
     assert "left" not in state.line()

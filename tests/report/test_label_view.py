@@ -42,6 +42,14 @@ def test_embeddings_cross_unless_labels_are_handed_over(tmp_path: Path) -> None:
     assert words("labels").startswith("No feature and no embedding crosses")
 
 
+def test_tables_are_called_by_their_label_and_how_many_columns_there_are(tmp_path: Path) -> None:
+    file = {"path": "a.csv", "id": "id", "numeric": ["x"]}
+    content = {"source": "table", "features": [file], "label": {"path": "b.csv", "id": "id", "label": "paid\x1b"}}
+    for dates, name in ([], "table ‘paid�’ (1 column)"), (["day"], "table ‘paid�’ (2 columns)"):
+        job = make_job({"data": {**content, "features": [{**file, "dates": dates}]}}, {}, "test")
+        assert job_view(tmp_path, job, "label", promise_of(job, 2), 2, None)["data"] == name
+
+
 def test_a_view_is_json_as_it_is(views: list[RunView]) -> None:
     for view in views:
         assert json.loads(json.dumps(view, allow_nan=False)) == view
@@ -122,5 +130,5 @@ def test_damage_is_one_sentence_that_names_the_file(
 def test_a_feature_partys_folder_is_not_the_label_partys(copied: Callable[[str], Path]) -> None:
     run = copied("laplace")
     shutil.rmtree(run / "label")
-    with pytest.raises(ValueError, match=r"has no folder of the label party; .* --for: feature$"):
+    with pytest.raises(ValueError, match=r"has no folder of the label party; .* --for feature$"):
         read_run(run)

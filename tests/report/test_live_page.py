@@ -372,7 +372,7 @@ def test_a_feature_party_finds_the_runs_of_its_own_machine(runs: Path, tmp_path:
     for party in ("feature", "label"):
         snapshot = WatchedFolder(place, party).snapshot()
         assert [view["name"] for view in snapshot.views] == (["run", "trees"] if party == "feature" else [])
-    assert snapshot.problems[0].endswith("for the page of a feature party name it with --for: feature")
+    assert snapshot.problems[0].endswith("a feature party's page is made with --for feature")
 
 
 def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path: Path) -> None:

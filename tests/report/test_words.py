@@ -96,7 +96,8 @@ def test_the_lead_says_what_is_private_what_it_reaches_and_what_leaks(views: lis
     )
     assert f"reaches {reached:.4f} (" in alone and "0.8808 is the most that its ε allows" in alone
     assert lead([laplace, plain]).startswith("One of these 2 runs is private. It promises")
-    assert lead([laplace, discrete]).startswith("All 2 runs are private. The most accurate of them, ")
+    assert lead([laplace, discrete]).startswith("Both runs are private. The most accurate of them, ")
+    assert lead([laplace, discrete, laplace]).startswith("All 3 runs are private. The most accurate of them, ")
     assert lead([plain, seeded]) == "None of these runs is private."
     assert lead([seeded]) == "This run is not private."
     assert lead([stopped]) == "This run is private. It promises ε = 0.5."

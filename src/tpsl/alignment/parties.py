@@ -115,7 +115,10 @@ def _aligned_data(job: Job) -> tuple[TableData, AlignmentConfig]:
     if not isinstance(data, TableData):
         raise AlignmentError(f"only tables are aligned, and the job's data are {data.source!r}")
     if data.alignment is None:
-        raise AlignmentError("the job has no data.alignment; add `alignment: {mode: label-only}` to its data")
+        raise AlignmentError(
+            "the job has no data.alignment; add `alignment: {mode: both}` to its data, or mode label-only if the "
+            "feature parties must not learn which records the label party has"
+        )
     return data, data.alignment
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsl.cli.console import Report
 from tpsl.data.drafting import LABEL
 from tpsl.data.guessing import ABSENT
+from tpsl.data.guessing_roles import MOST_CLASSES, looks_like_label
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,6 +60,7 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
     at_label, label = draft.label, draft.guessed_label
     if at_label is None or label is None:
         return
+    yield from _label_elsewhere(draft, label.column)
     if not label.is_sure and wishes.positive is None:
         yield f"predicted is the probability of {label.names[-1]!r}; --positive says otherwise"
     if at_label.unit:
@@ -73,6 +75,14 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
         )
     if draft.dates_in_all and draft.features and wishes.time is None:
         yield f"to test on the latest records: --time {draft.dates_in_all[0]}"
+
+
+def _label_elsewhere(draft: TablesDraft, chosen: str) -> Iterator[str]:
+    """Yield the columns of feature parties that are called as labels are, where the label is not: wrong order?"""
+    for file in draft.features if not looks_like_label(chosen) else ():
+        for column in file.columns:
+            if looks_like_label(column.name) and 2 <= column.distinct <= MOST_CLASSES:
+                yield f"{column.name!r} of {file.sample.path.name} looks like a label: the table of labels comes last"
 
 
 def as_dict(draft: TablesDraft, report: DataReport) -> dict[str, Any]:
@@ -104,13 +114,15 @@ def written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
         return Report(headline, _what_the_other_side_needs(job, files[0]))
     if not report.passed:
         return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl data check {files[0]}"})
-    facts = {"the job": "names columns and classes, no contents: show it to the other side, and edit it as you like"}
     parties = [file.party for file in job.tables.files]
+    is_alone = LABEL not in parties or len(parties) == 1
+    then = "edit it as you like, then send it" if is_alone else "edit it as you like, and show it"
+    facts = {"the job": f"names columns and classes, no contents: {then} to the other side"}
     if job.aligned:
         counts = list(report.common_ids.values())
         common = f"{counts[0]:,} are in both tables" if len(counts) == 1 else "the parties' ids differ"
         facts["records"] = f"{common}; training takes the common ones, and all parties learn which"
-    if LABEL in parties and len(parties) > 1:
+    if not is_alone:
         return Report(headline, facts, _together(job, files[0]) | _apart(job, files[0], parties))
     facts["ids"] = "must be the same at both sides; if some differ, add `alignment: {mode: both}` under data"
     return Report(headline, facts, _apart(job, files[0], parties))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _REFRESHES = 4  # of the live line, a second
 _ONLY_FOR_MACHINES = ("checkpoint", "error")  # too many; said by the command itself
+_FACTS_FOR_MACHINES = ("validation_loss_se", "validation_log_likelihood")
 
 
 class Display(Protocol):
@@ -79,7 +80,8 @@ class Lines:
         """Write the last progress."""
         self._stopped.set()
         self._thread.join()
-        if not self._state.preparing:
+        if self._state.progress[0] and not self._state.preparing:
+            self._state.is_over = True
             self._show_progress()
 
     def event(self, name: str, facts: Mapping[str, Fact]) -> None:
@@ -133,12 +135,16 @@ class OnlyErrors:
 
 def sentence(name: str, facts: Mapping[str, Fact]) -> str:
     """Return an event in one line of plain words."""
-    if name == "notice":
+    if "text" in facts:
         return printable(str(facts["text"]))
     if {"peer", "reason"} <= facts.keys():
         return printable(f"{facts['peer']}: {facts['reason']}")
     head = f"{name} {_shown(facts[name])}" if name in facts else name
-    others = [f"{key.replace('_', ' ')} {_shown(value)}" for key, value in facts.items() if key != name]
+    others = [
+        f"{key.replace('_', ' ')} {_shown(value)}"
+        for key, value in facts.items()
+        if key not in (name, *_FACTS_FOR_MACHINES)
+    ]
     return printable(" · ".join([head, *others]))
 
 

@@ -48,6 +48,8 @@ class LiveState:
     names: Sequence[str]
     epochs: int
     may_end_early: bool = False
+    is_over: bool = False
+    """Whether nothing more is to come, so that no time is left."""
     preparing: str | None = "preparing"
     progress: tuple[int, int, int] = (0, 0, 0)
     """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
@@ -132,7 +134,7 @@ class LiveState:
         """Return how long the other steps take at the speed of those that `speed` has looked at last."""
         first, last = self._samples[0], self._samples[-1]
         done, total, _ = self.progress
-        if last.steps == first.steps or done == total:
+        if self.is_over or last.steps == first.steps or done == total:
             return None
         return (total - done) * (last.time - first.time) / (last.steps - first.steps)
 

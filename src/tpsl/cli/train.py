@@ -48,13 +48,15 @@ def train(
 ) -> None:
     """Train a split network; options override the job file.
 
-    Example: tpsl train --data flights --mechanism laplace --epsilon 1 --epochs 1
+    Example: tpsl train job.yaml --out runs/first
     """
     from tpsl.training.one_process import ALL_STEPS, train_together
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
     from tpsl.workers import Workers
 
+    if job is None and Path("job.yaml").exists():
+        notice("no job file was named, so job.yaml in this folder is not used")
     parties = Settings.of(context).load_parties(job or OPTIONS_ALONE, local)
     agreed, at_label = parties.job, parties.label
     workers = Workers.of_this_process(at_label.device)

@@ -58,6 +58,7 @@ def ui(
 
 
 def _runs_in(count: int, folder: Path) -> str:
+    where = "this folder" if folder == Path() else str(folder)
     if count == 0:
-        return f"the first run in {folder} as soon as there is one"
-    return f"{count:,} run{'' if count == 1 else 's'} in {folder}"
+        return f"the first run in {where} as soon as there is one"
+    return f"{count:,} run{'' if count == 1 else 's'} in {where}"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
 from tpsl.data.guessing import ABSENT, ColumnGuess, Sample, looks_like_id
-from tpsl.tables.columns import Place, is_text, label_texts, parsed_or_null, shown, value_type
+from tpsl.tables.columns import Place, first_true, is_text, label_texts, parsed_or_null, shown, value_type
 
 MOST_CLASSES = 20
 """Different values that a column may have to be taken for the label, where nobody has named it."""
@@ -67,9 +67,14 @@ def _unique_columns(sample: Sample, guesses: Mapping[str, ColumnGuess]) -> dict[
     if not found:
         name, repeated = closest
         times = "once" if repeated == 1 else f"{repeated:,} times"
-        hint = f" ({name!r} repeats an earlier value {times})" if name else ""
+        hint = f" ({name!r} repeats an earlier value {times}, as {_repeated(sample, name)})" if name else ""
         raise DataError(f"{sample.path}: no column differs in every record{hint}, but a record needs an id of its own")
     return found
+
+
+def _repeated(sample: Sample, name: str) -> str:
+    counted = pc.value_counts(sample.columns[name])
+    return shown(counted.field("values")[first_true(pc.greater(counted.field("counts"), 1))].as_py())
 
 
 def _likeness(known: tuple[str, set[str]], name: str, values: set[str]) -> float:
@@ -77,6 +82,11 @@ def _likeness(known: tuple[str, set[str]], name: str, values: set[str]) -> float
     common = len(known[1] & values) / min(len(known[1]), len(values))
     same_name = known[0].lower() == name.lower()
     return 4 * common + 2 * same_name + looks_like_id(known[0]) + looks_like_id(name)
+
+
+def looks_like_label(name: str) -> bool:
+    """Return whether a column is called as labels are."""
+    return _LABEL_NAME.search(name.lower()) is not None
 
 
 def guess_label(sample: Sample, id_column: str, named: str | None = None, positive: str | None = None) -> LabelGuess:
@@ -94,7 +104,7 @@ def guess_label(sample: Sample, id_column: str, named: str | None = None, positi
         name, counts = min(others.items(), key=lambda other: len(other[1]))
         raise DataError(f"{sample.path}: no column looks like a label; {name!r} {_no_label(sample, name, counts)}")
     order = list(fit)
-    column = max(fit, key=lambda name: (bool(_LABEL_NAME.search(name.lower())), len(fit[name]) == 2, order.index(name)))
+    column = max(fit, key=lambda name: (looks_like_label(name), len(fit[name]) == 2, order.index(name)))
     return _ordered(column, fit[column], positive)
 
 

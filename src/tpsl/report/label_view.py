@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.report.findings import FINDINGS, read_finding
@@ -18,7 +19,7 @@ from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
 from tpsl.report.statements import own_statement
 from tpsl.report.versions import origin_of, versions_of
-from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, shared_text
+from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, counted, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
@@ -37,8 +38,8 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     job = run.job()
     if not run.label.is_dir():
         raise RunError(
-            f"{path}: has no folder of the label party; for the page of a feature party name it with --for: "
-            + ", ".join(feature_party_names(job.data))
+            f"{path}: has no folder of the label party; a feature party's page is made with --for "
+            + " or ".join(feature_party_names(job.data))
         )
     result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
     classes = result.classes if result else classes_in(run) or job.classes
@@ -72,16 +73,29 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
 _RECORDS = "test_records"
 
 
+def _printable(name: str) -> str:
+    """Return a name as it may go to terminals too: nothing in it moves the cursor."""
+    return "".join(c if c.isprintable() else "�" for c in name)
+
+
+def _data_name(job: Job) -> str:
+    """Return what a reader calls the data: tables by the label column and how many others there are, as all know."""
+    data = job.data
+    if not isinstance(data, TableData):
+        return data.source
+    columns = sum(len(file.categorical) + len(file.numeric) + len(file.dates) for file in (*data.features, data.label))
+    return f"table ‘{_printable(data.label.label or 'membership')}’ ({counted(columns, 'column')})"
+
+
 def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, name: str | None) -> RunView:
     """Return the view of a run of which nothing is known but the job and what it promises."""
     agreed = job.agreed()
     return RunView(
-        # A name goes to terminals too: nothing in it may move the cursor.
-        name="".join(c if c.isprintable() else "�" for c in name or path.resolve().name),
+        name=_printable(name or path.resolve().name),
         party=party,
         state="unfinished",
         updated=None,
-        data=job.data.source,
+        data=_data_name(job),
         data_group=hashlib.sha256(repr(sorted(agreed["data"].items())).encode()).hexdigest()[:16],
         classes=classes,
         train_records=None,

@@ -235,7 +235,7 @@ def lead(views: Sequence[RunView]) -> str:
     if len(views) == 1:
         count = "This run is private."
     elif len(private) == len(views):
-        count = f"All {len(views)} runs are private."
+        count = "Both runs are private." if len(views) == 2 else f"All {len(views)} runs are private."
     elif len(private) == 1:
         count = f"One of these {len(views)} runs is private."
     best = praised(views)
