@@ -24,7 +24,7 @@ def test_it_writes_what_it_shows_and_says_what_it_cost(tpsl: Any, run: Path, tmp
     lines = shown.stdout.splitlines()
     content = json.loads((run / "shared_metrics.json").read_text())
     loss = content["metrics"]["log_loss"]
-    assert lines[0] == "400 test records, discrete (ε = 0.5)"
+    assert lines[0] == "Evaluated on noisy labels of 400 test records, discrete (ε = 0.5)"
     assert lines[2] == f"log loss                   {loss['value']:.4f} ± {loss['standard_error']:.4f}"
     assert lines[-2:] == [
         "test records               have spent ε = 0.5 in all",
@@ -101,5 +101,5 @@ def test_scores_of_new_records_are_evaluated_too(tpsl: Any, run: Path, tmp_path:
     assert "100 of the 100 records have no label in the vault" in tpsl(*evaluate).error()
     assert tpsl("vault", "add", vault, tmp_path / "labels.csv", "--id", "id", "--label", "label").status == 0
     shown = tpsl(*evaluate)
-    assert shown.stdout.startswith("100 new records, discrete (ε = 1)\n"), shown.stderr
+    assert shown.stdout.startswith("Evaluated on noisy labels of 100 new records, discrete (ε = 1)\n"), shown.stderr
     assert "new records                have spent ε = 1 in all\n" in shown.stdout

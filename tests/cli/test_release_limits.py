@@ -24,7 +24,7 @@ def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_
     assert not vaults.exists()
     shown = tpsl("train", small_job, *HALF, "--set", "local.max_delta=0.5", "--out", run)
     assert shown.status == 0, shown.stderr
-    assert f", δ = 0.5. {LARGE_DELTA_TEXT}\n" in shown.stdout
+    assert shown.facts()["guarantee"].endswith(f", δ = 0.5. {LARGE_DELTA_TEXT}")
     view = read_run(run)
     assert (view["promise"]["private"], view["promise"]["large_delta"]) == (True, True)
     assert view["promise"]["words"].endswith(LARGE_DELTA_TEXT)

@@ -44,8 +44,8 @@ def test_a_bad_message_stops_the_job_with_a_sentence(scene: Any, frames: Any, se
     raw = scene.raw()
     raw.shake_hands()
     raw.write(*sent(frames))
-    channel = scene.channel("airport")
     with pytest.raises(BadMessage, match=f"^feature party 'airport' {sentence}"):
+        channel = scene.channel("airport")
         while True:
             run_alone(channel.receive())
     scene.server.stop(f"airport {sentence}")
