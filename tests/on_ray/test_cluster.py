@@ -42,7 +42,7 @@ print(oct(os.umask(0)))
 """
 
 
-@pytest.mark.skipif("TPSL_DRILL_KILLS" not in os.environ, reason="it takes long: `make drill` runs it")
+@pytest.mark.long
 def test_what_a_cluster_that_is_made_for_a_command_writes_is_its_owners_only() -> None:
     pytest.importorskip("ray")
     with tempfile.TemporaryDirectory(prefix="r") as folder:

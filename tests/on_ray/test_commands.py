@@ -36,15 +36,13 @@ from tpsl.training.one_process import train
 from tpsl.tuning.pool import Task, run_tasks
 from tpsl.vault import Incoming, LabelTable, Vault
 
-LONG = pytest.mark.skipif("TPSL_DRILL_KILLS" not in os.environ, reason="it takes long: `make drill` runs it")
-
 # A search whose runs are tasks.
 
 
 RATES = [{"training": {"feature_optimizer": {"learning_rate": rate}}} for rate in (0.001, 0.01, 0.1)]
 
 
-@LONG
+@pytest.mark.long
 def test_a_search_finds_the_same_on_ray(cluster: Any, tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     space = tmp_path / "space.yaml"
     space.write_text(yaml.safe_dump(RATES))
@@ -124,7 +122,7 @@ def _blinded_by_one_who_dies_once(points: Any, scalar: bytes, died: Path) -> Any
     return multiplied(points, scalar)
 
 
-@LONG
+@pytest.mark.long
 def test_points_are_those_of_one_process_in_the_same_order(cluster: Any, tmp_path: Path) -> None:
     keys = np.random.default_rng(1).integers(0, 256, (7, 16, 32), np.uint8)
     batches = [hashed(batch, b"test") for batch in keys]
@@ -148,7 +146,7 @@ def test_batches_are_taken_as_they_are_needed(cluster: Any) -> None:
     assert taken == [0, 1]
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--plain",)])
 def test_parties_find_their_common_records(cluster: Any, tpsl: Any, tmp_path: Path, options: Any) -> None:
     (tmp_path / "shop.csv").write_text("\n".join(["mail,size", *(f"u{n}@x.org,{n}" for n in range(40))]))
@@ -199,7 +197,7 @@ def records_of(folder: Path) -> tuple[str, ...]:
     return ("--records", f"shop={folder / 'shop'}", "--records", f"label={folder / 'bank'}")
 
 
-@LONG
+@pytest.mark.long
 def test_each_file_gets_the_scores_of_tpsl_predict(cluster: Any, office: Path, tpsl: Any, tmp_path: Path) -> None:
     out, options = tmp_path / "scores", ("--ray", "--ray-workers", 2, "--json")
     command = ("predict", office / "run", *records_of(office / "new"), "--out", out, *options)

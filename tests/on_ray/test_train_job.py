@@ -75,7 +75,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-@pytest.mark.skipif("TPSL_DRILL_KILLS" not in os.environ, reason="it takes long: `make drill` runs it")
+@pytest.mark.long
 def test_both_parties_train_on_ray_and_survive_a_kill(office: Path, programs: Callable[..., Any]) -> None:
     """The label party is told to end and begins again; one of the two workers of the feature party is killed later.
 
