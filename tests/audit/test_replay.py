@@ -61,7 +61,7 @@ def test_noisy_labels_that_are_handed_over_are_replayed(
 
     async def sends_true_labels(role: LabelRole) -> None:
         vault: Any = role.vault
-        labels = reveal(vault._side.labels)[role.records.train].astype(np.uint8)
+        labels = reveal(vault.side.labels)[role.records.train].astype(np.uint8)
         await role.send(TensorMessage("noisy labels", 0, 0, torch.from_numpy(np.packbits(labels)[None])))
 
     monkeypatch.setattr(hand_over, "label", sends_true_labels)
@@ -163,7 +163,7 @@ def test_true_labels_in_the_sum_of_a_statistic_are_found(
     def moved(vault: RunVault, *asked: Any) -> NoisyStatistic:
         found = release(vault, *asked)
         found.values.flags.writeable = True
-        found.values[0, 0] += int(reveal(vault._side.labels)[vault.records.train].sum()) % 7
+        found.values[0, 0] += int(reveal(vault.side.labels)[vault.records.train].sum()) % 7
         return found
 
     monkeypatch.setattr(RunVault, "statistic", moved)

@@ -191,7 +191,9 @@ class RunFolder:
 
     def _forget_if_empty(self, parties: Collection[str]) -> None:
         """Free the folder for another job after an error that came before anything was kept."""
-        if all(entry.name in (_OWN_PARTS, START) for party in parties for entry in self.party(party).iterdir()):
+        kept = {entry.name for entry in self.path.iterdir()} - {self.job_path.name, *parties, *_BEFORE_THE_JOB}
+        kept |= {entry.name for party in parties for entry in self.party(party).iterdir()} - {_OWN_PARTS, START}
+        if not kept:
             for party in parties:
                 shutil.rmtree(self.party(party))
             self.job_path.unlink()
