@@ -58,7 +58,13 @@ runpy.run_path(program, run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("name", SHORT)
+TAKE_LONG = ("close_time.py", "scoring.py", "staleness.py")
+"""Even in their short forms."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in TAKE_LONG else name for name in SHORT]
+)
 def test_the_short_form_runs(name: str, fork: Callable[..., Any], quick_programs: Path, tmp_path: Path) -> None:
     python = str(quick_programs / "python")
     done = fork(PROGRAM, tmp_path, program=str(BENCHMARKS / name), arguments=SHORT[name], python=python)

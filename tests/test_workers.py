@@ -149,6 +149,7 @@ print(f"life {life}: {total.item()}")
 """
 
 
+@pytest.mark.long
 def test_workers_that_torchrun_starts_again_meet_again(tmp_path: Path) -> None:
     """Its store outlives them, with the addresses of those that are dead."""
     (tmp_path / "life.py").write_text(LIFE)

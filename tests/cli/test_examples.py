@@ -54,7 +54,7 @@ class Example:
         }
 
 
-@pytest.fixture(params=["digits", "text"])
+@pytest.fixture(params=["digits", pytest.param("text", marks=pytest.mark.long)])
 def example(request: pytest.FixtureRequest, programs: Callable[..., Any], tmp_path: Path) -> Example:
     return Example(programs, tmp_path / request.param, request.param)
 

@@ -229,6 +229,7 @@ def test_an_airport_and_an_airline_that_keeps_its_claims_to_itself(companies: Co
     assert_that_a_missing_column_is_one_sentence(companies, new)
 
 
+@pytest.mark.long
 def test_three_companies_whose_common_customers_are_no_secret(companies: Companies, lists: Path) -> None:
     files = {party: (lists / f"{name}.csv", lists / f"new-{name}.csv") for party, name in COMPANIES.items()}
     companies.found("three.yaml", files)

@@ -256,6 +256,7 @@ def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Compan
     assert not files & {"top.safetensors", "vault.sqlite"}
 
 
+@pytest.mark.long
 def test_two_pods_of_one_party_train_together(companies: Companies) -> None:
     """The number of pods stands in one file of the manifests. Each pod has a probe."""
 

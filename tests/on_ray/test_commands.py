@@ -70,6 +70,7 @@ def _die_once(path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_task_whose_process_is_killed_is_done_again(cluster: Any, tmp_path: Path) -> None:
     notes, died = tmp_path / "notes", tmp_path / "died"
     tasks = [
@@ -284,6 +285,7 @@ def test_files_in_object_storage_are_read_by_the_cluster(
     assert same(here, there)
 
 
+@pytest.mark.long
 def test_large_features_are_left_in_the_cache_for_the_workers(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,7 +333,7 @@ def content(vault: Path) -> Any:
         return created.kind, added.kind, added.details, len(opened)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 def test_a_vault_is_the_one_that_this_machine_makes(cluster: Any, labels: Path, tpsl: Any, kind: str) -> None:
     columns = ("--label", "bought", "--unit", "person", "--class-value", "no", "--class-value", "yes")
     for place, options in (("here", ()), ("there", ("--ray", "--ray-workers", 2))):
@@ -342,6 +344,7 @@ def test_a_vault_is_the_one_that_this_machine_makes(cluster: Any, labels: Path, 
     assert tpsl("vault", "verify", labels / "there").status == 0
 
 
+@pytest.mark.long
 def test_what_was_read_before_a_kill_is_not_read_again(
     cluster: Any, labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

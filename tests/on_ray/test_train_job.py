@@ -107,6 +107,7 @@ def test_both_parties_train_on_ray_and_survive_a_kill(office: Path, programs: Ca
     assert_same_weights(office / "alone" / half, office / "feature-run" / half)
 
 
+@pytest.mark.long
 def test_a_feature_party_learns_alone_on_ray(office: Path, tpsl: Any) -> None:
     given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
     tpsl(*given).json()

@@ -313,6 +313,7 @@ def test_a_run_goes_on_with_other_numbers_of_workers(place: Place, site: Callabl
     assert "resumed" in log, log
 
 
+@pytest.mark.long
 def test_the_workers_of_a_feature_party_train_together_on_labels_that_were_handed_over(
     place: Place, site: Callable[..., Site]
 ) -> None:
