@@ -203,6 +203,7 @@ def assert_that_a_missing_column_is_one_sentence(companies: Companies, new: Path
     assert script.stderr.read_text().endswith(sentence)
 
 
+@pytest.mark.long
 def test_an_airport_and_an_airline_that_keeps_its_claims_to_itself(companies: Companies, lists: Path) -> None:
     own, claims, new = (lists / name for name in ("airport.csv", "claims.csv", "new-airport.csv"))
     companies.found("job.yaml", {"label": (claims,), "airport": (own, new)})

@@ -60,6 +60,7 @@ def committee(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPa
     return folder
 
 
+@pytest.mark.long
 def test_both_engines_give_the_scores_of_runs_and_committees_from_raw_records(
     run: Path, exported: Path, committee: Path, new_records: tuple[Path, Path], tmp_path: Path
 ) -> None:
