@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tpsl.allocator import keep_freed_memory
 from tpsl.mechanisms import laplace
 from tpsl.vault import Incoming, LabelTable, Vault
 
@@ -152,6 +153,7 @@ def run(bench: Bench, stage: str) -> None:
     def cpu() -> float:
         return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
+    keep_freed_memory()  # as the commands of a vault do
     started, before = time.perf_counter(), cpu()
     bench.stages()[stage]()
     taken = {"seconds": time.perf_counter() - started, "cpu": cpu() - before}
@@ -218,6 +220,8 @@ def main() -> None:
     if options.stage:
         run(Bench(options.folder, options.records[0], options.units, options.processes), options.stage)
         return
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     found = {records: least_of(records, options) for records in options.records}
     if len(found) > 1:
         print_linearity(found)

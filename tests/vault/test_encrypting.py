@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.vault import Vault, VaultError, encrypting
+from tpsl.vault import Incoming, LabelTable, Vault, VaultBusy, VaultError, encrypting
 from tpsl.vault.encrypting import change_key
 from tpsl.vault.key import VARIABLE, Key, make_key_file, read_key_file, use_key
 
@@ -104,10 +104,15 @@ KILLED_AT_EACH_LINE = """
 import os, signal, sys
 from pathlib import Path
 import tpsl.files
-from tpsl.vault import Vault, encrypting
-from tpsl.vault.key import named_key
+from tpsl.vault import Vault, VaultError, encrypting, storage
+from tpsl.vault.key import VARIABLE, named_key
 
-def change(kill_at):
+def replaces(code):
+    return code.co_filename in (encrypting.__file__, tpsl.files.__file__) or code in locking
+
+locking = [function.__wrapped__.__code__ for function in (storage.replacing, storage._locked)]
+
+def change(kill_at, new):
     passed = set()
 
     def line(frame, event, argument):
@@ -116,26 +121,38 @@ def change(kill_at):
             os.kill(os.getpid(), signal.SIGKILL)
         return line
 
-    def call(frame, event, argument):
-        return line if frame.f_code.co_filename in (encrypting.__file__, tpsl.files.__file__) else None
+    sys.settrace(lambda frame, event, argument: line if replaces(frame.f_code) else None)
+    encrypting.change_key(Path(place), new)
 
-    sys.settrace(call)
-    encrypting.change_key(Path(place), named_key())
+def drafts():
+    return [path.name for path in Path(place).iterdir() if path.is_file() and path.name != "vault.sqlite"]
 
-heads, encrypted = set(), []
-for kill_at in range(1, 1000):
-    child = os.fork()
-    if not child:
-        change(kill_at)
-        os._exit(0)
-    killed = os.waitpid(child, 0)[1] == signal.SIGKILL
-    with Vault.open(place) as vault:
-        heads.add(vault.head())
-        encrypted.append(vault.encrypted)
-        assert vault.verify() == []
-    if not killed:
-        break
-print(kill_at, len(heads), encrypted.count(False), *(path.name for path in Path(place).iterdir()))
+heads = set()
+for new in (named_key(), None):
+    encrypted, left = [], set()
+    for kill_at in range(1, 1000):
+        child = os.fork()
+        if not child:
+            change(kill_at, new)
+            os._exit(0)
+        killed = os.waitpid(child, 0)[1] == signal.SIGKILL
+        left |= set(drafts())
+        file = os.environ.pop(VARIABLE)
+        try:
+            Vault.open(place).close()
+        except VaultError:
+            pass
+        assert drafts() == [], "who has no key clears up too"
+        os.environ[VARIABLE] = file
+        with Vault.open(place) as vault:
+            heads.add(vault.head())
+            encrypted.append(vault.encrypted)
+            assert vault.verify() == []
+        if not killed:
+            break
+    assert left == {".vault.sqlite.new"}, left
+    print(kill_at, encrypted.count(new is None))
+print(len(heads), *(path.name for path in Path(place).iterdir()))
 """
 
 
@@ -146,7 +163,24 @@ def test_a_kill_at_any_line_leaves_the_vault_with_its_old_key_or_with_the_new_on
         patch.setenv(VARIABLE, "")
         Vault.create(folder, batches=[(np.arange(100), np.arange(100) % 2, None)]).close()
     worker = fork(KILLED_AT_EACH_LINE, tmp_path, place=str(folder))
-    assert worker.status(120) == 0, worker.stderr.read_text()
-    lines, heads, plain, *files = worker.stdout.read_text().split()
+    assert worker.status(240) == 0, worker.stderr.read_text()
+    to_encrypt, to_decrypt, (heads, *files) = map(str.split, worker.stdout.read_text().splitlines())
     assert (heads, files) == ("1", ["vault.sqlite"])
-    assert 20 < int(plain) < int(lines)
+    for lines, with_the_old_key in (to_encrypt, to_decrypt):
+        assert 20 < int(with_the_old_key) < int(lines)
+
+
+def test_what_was_read_of_files_does_not_outlive_the_key(
+    vault: Vault, folder: Path, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more.csv").write_text("id,label\nperson,1\n")
+    table = LabelTable(path=tmp_path / "more.csv", id="id", label="label")
+    with monkeypatch.context() as patch:
+        patch.setenv(VARIABLE, "")
+        with Incoming(folder, 2, [table]) as incoming:
+            incoming.read()
+            with pytest.raises(VaultBusy, match="another command is reading files"):
+                change_key(folder, key)
+    assert any(b"person" in path.read_bytes() for path in (folder / "incoming").iterdir())
+    change_key(folder, key)
+    assert [path.name for path in folder.iterdir()] == ["vault.sqlite"]

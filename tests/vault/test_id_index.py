@@ -4,9 +4,11 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from tests.peak_memory import peak_bytes
 
-from tpsl.mechanisms import laplace
+from tpsl.mechanisms import laplace, randomized_response
 from tpsl.vault import Vault, VaultError, VaultFull, blocks, id_index, nameless, pairs
 from tpsl.vault.blocks import CHUNK
 from tpsl.vault.pairs import Pairs
@@ -69,6 +71,44 @@ def test_ids_that_were_made_to_share_a_hash_cost_no_memory_for_each_id_that_is_a
             assert tracemalloc.get_traced_memory()[1] < 32 << 20  # 400 positions for each id would take 64 MB
         finally:
             tracemalloc.stop()
+
+
+def test_noisy_labels_are_the_same_in_any_order_and_piece(tiny: None, folder: Path) -> None:
+    ids, rng = ids_of(0, 2000), np.random.default_rng(0)
+    with Vault.create(folder, batches=[(ids, [0, 1] * 1000, None)]) as vault:
+        vault.release(randomized_response(1.0), ids=ids[:1500])
+        (in_order,) = vault.noisy_labels(randomized_response(1.0), ids[:1500]).draws
+        mixed = [*rng.permutation(400).tolist(), *range(400, 1500), 3, 3]  # some in the vault's order, and one again
+        (found,) = vault.noisy_labels(randomized_response(1.0), [ids[at] for at in mixed]).draws
+        assert np.array_equal(found, in_order[mixed])
+        asked = [ids[at] for at in [1700, *rng.permutation(1600).tolist()]]
+        with pytest.raises(VaultError, match=rf"101 of the 1601 records are not released .*first is {ids[1700]!r}"):
+            vault.noisy_labels(randomized_response(1.0), asked)
+        with pytest.raises(VaultError, match=r"does not know 2 of the 1602 records \(the first is 'x'\)"):
+            vault.noisy_labels(randomized_response(1.0), [*asked[1:], "x", "y"])
+        assert (vault.true_labels_for_evaluation(asked) == [ids.index(id) % 2 for id in asked]).all()
+
+
+def peaks_of(folder: Path, count: int) -> dict[str, int]:
+    """The most memory that requests for all records of a vault take, in random order."""
+    numbers, labels, mechanism = np.arange(count), np.zeros(count, np.int64), randomized_response(1.0)
+    ids = pa.array(numbers * 7919 % 1_000_003).cast(pa.string())
+    asked = ids.take(pa.array(np.random.default_rng(0).permutation(count)))
+    with Vault.create(folder, batches=[(ids, labels, None)]) as vault:
+        return {
+            "release": peak_bytes(lambda: vault.release(mechanism, ids=asked)),
+            "look up": peak_bytes(lambda: vault.noisy_labels(mechanism, asked)),
+            "compare": peak_bytes(lambda: vault.compare(asked, labels)),
+        }
+
+
+def test_memory_does_not_grow_with_the_ids_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the answer, a byte for each noisy label, and a byte that says whether an id is known."""
+    monkeypatch.setattr(id_index, "_IDS_AT_ONCE", 1 << 14)
+    monkeypatch.setattr(pairs, "_IN_MEMORY", 1 << 15)
+    few, many = (peaks_of(tmp_path / str(count), count) for count in (150_000, 300_000))
+    grown = {name: (many[name] - few[name]) / 150_000 for name in few}
+    assert max(grown.values()) < 3, grown
 
 
 @pytest.mark.parametrize("at", [1, 99, 499])

@@ -144,6 +144,64 @@ def test_a_kill_leaves_what_was_read_and_the_same_command_reads_the_rest(
     assert read == [f"part-{number}.parquet" for number in range(min(after, FILES), FILES)]
 
 
+# The process kills itself when all is in the vault, and removed is what was read of some files.
+KILLED_WHEN_DONE = """
+import os, signal
+from pathlib import Path
+from tpsl.vault import Incoming, LabelTable, Vault
+
+def clear(incoming):
+    for part in sorted(incoming._folder.iterdir())[:cleared]:
+        part.unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Incoming.clear = clear
+tables = [LabelTable(path=Path(files), id="id", label="y", unit="user")]
+with Incoming(Path(place), 2, tables) as incoming:
+    incoming.read(1)
+    if Vault.exists(place):
+        Vault.open(place).add(incoming)
+    else:
+        Vault.create(place, batches=incoming)
+"""
+
+
+@pytest.mark.parametrize("cleared", [0, 4])
+def test_a_command_that_was_killed_when_it_was_done_is_told_so(
+    folder: Path, files: Path, tmp_path: Path, fork: Callable[..., Any], cleared: int
+) -> None:
+    def killed() -> None:
+        worker = fork(KILLED_WHEN_DONE, tmp_path, place=str(folder), files=str(files), cleared=cleared)
+        assert worker.status(60) == -signal.SIGKILL, worker.stderr.read_text()
+
+    killed()
+    with create(folder, files) as vault:
+        check_whole(vault)
+    with pytest.raises(VaultError, match="already holds a vault"):
+        create(folder, files)
+    (files / "more.csv").write_text("id,y,user\nlate,0,u0\n")
+    killed()
+    with pytest.raises(VaultError, match="already holds a vault"):
+        create(folder, files / "part-1.parquet")
+    for told in ((1, FILES * ROWS, 0), (0, FILES * ROWS + 1, 0)):
+        with Vault.open(folder) as vault, Incoming(folder, 2, [table(files)]) as incoming:
+            incoming.read(1)
+            added = vault.add(incoming)
+            assert (added.new, added.unchanged, added.changed) == told, "what was done, and then that nothing is left"
+            assert [entry.kind for entry in vault.ledger().entries] == ["created", "added", "added"]
+
+
+def test_what_has_entered_is_not_taken_for_the_same_when_anything_has_happened_since(
+    folder: Path, files: Path, tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    worker = fork(KILLED_WHEN_DONE, tmp_path, place=str(folder), files=str(files), cleared=0)
+    assert worker.status(60) == -signal.SIGKILL, worker.stderr.read_text()
+    with Vault.open(folder) as vault:
+        vault.release(laplace(1.0))
+    with pytest.raises(VaultError, match="already holds a vault"):
+        create(folder, files)
+
+
 def test_a_reading_process_that_is_killed_is_told_and_what_was_read_stays(
     folder: Path, tmp_path: Path, forks: object
 ) -> None:
@@ -176,7 +234,33 @@ def test_a_faulty_file_leaves_no_vault_and_costs_no_second_reading_of_the_others
     read.clear()
     with create(folder, files) as vault:
         check_whole(vault)
-    assert read == ["part-4.parquet", "part-5.parquet"]
+    assert read == ["part-4.parquet"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_faults_of_all_files_are_named_at_once(folder: Path, tmp_path: Path, processes: int, forks: object) -> None:
+    for number in range(12):
+        (tmp_path / f"{number:02}.csv").write_text(f"id,y,user\n{number},{2 * (number > 0)},u\n")
+    (tmp_path / "01.csv").write_text("id,user\n1,u\n")
+    with pytest.raises(VaultError) as refused:
+        create(folder, tmp_path / "*.csv", processes=processes)
+    told = str(refused.value)
+    assert "01.csv: there is no column 'y'" in told and "02.csv, row 1: the label '2' cannot be read" in told
+    assert "08.csv" in told and "09.csv" not in told and told.endswith("; and 3 more files")
+
+
+def test_one_file_of_many_may_be_empty_and_not_all(folder: Path, files: Path, tmp_path: Path) -> None:
+    empty = pa.schema([("id", pa.string()), ("y", pa.int64()), ("user", pa.string())]).empty_table()
+    pq.write_table(empty, files / "part-9.parquet")
+    with create(folder, files) as vault:
+        check_whole(vault)
+    with pytest.raises(VaultError, match=r"part-9\.parquet: the file has no records"):
+        create(tmp_path / "alone", files / "part-9.parquet")
+    (tmp_path / "none").mkdir()
+    for number in range(2):
+        pq.write_table(empty, tmp_path / "none" / f"{number}.parquet")
+    with pytest.raises(VaultError, match=r"0\.parquet: this file and the others with it have no records"):
+        create(tmp_path / "of none", tmp_path / "none")
 
 
 def test_a_file_that_changed_is_read_again_and_what_was_given_up_is_removed(

@@ -11,6 +11,7 @@ import pytest
 
 from tpsl.mechanisms import laplace
 from tpsl.vault import Vault, VaultBusy, VaultError, VaultFull
+from tpsl.vault.storage import replacing
 
 
 def mode(path: Path) -> int:
@@ -150,3 +151,65 @@ def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space
         assert [entry.kind for entry in vault.ledger().entries] == ["created", "added"]
         connection.execute(f"PRAGMA max_page_count = {10 * pages}")
         assert vault.release(laplace(1.0)).released == 50_000
+
+
+def test_a_draft_that_is_being_written_is_left_alone(vault: Vault, folder: Path) -> None:
+    vault.close()
+    with replacing(folder) as draft:
+        shutil.copy(folder / "vault.sqlite", draft)
+        Vault.open(folder).close()
+        assert draft.exists()
+    draft.write_bytes(b"what a killed process has left")
+    assert Vault.exists(folder)
+    assert not draft.exists()
+
+
+# A child of this process kills itself after the first page of a copy, then after the second.
+KILLED_WHILE_COPYING = """
+import os, signal
+from tpsl.vault import Vault
+from tpsl.vault.database import driver_of
+
+def copy_pages(number):
+    driver = driver_of(vault._connection)
+    connect = driver.connect
+
+    class Killing(driver.Connection):
+        def backup(self, target):
+            def look(status, left, total):
+                if left and total - left == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            super().backup(target, pages=1, progress=look)
+
+    driver.connect = lambda *place, **options: connect(*place, factory=Killing, **options)
+    Vault.open(place).back_up(copy)
+
+with Vault.open(place) as vault:
+    head = vault.head()
+    for number in range(1, 1000):
+        child = os.fork()
+        if not child:
+            copy_pages(number)
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != signal.SIGKILL:
+            break
+        assert not Vault.exists(copy), "half a copy is none"
+with Vault.open(copy) as copied:
+    assert (copied.verify(), copied.head()) == ([], head)
+print(number)
+"""
+
+
+@pytest.mark.usefixtures("plain_and_encrypted")
+def test_a_copy_that_was_killed_is_no_vault_and_the_same_command_makes_it(
+    folder: Path, tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    Vault.create(folder, batches=[(np.arange(2000), np.arange(2000) % 2, None)]).close()
+    worker = fork(KILLED_WHILE_COPYING, tmp_path, place=str(folder), copy=str(tmp_path / "copy"))
+    assert worker.status(120) == 0, worker.stderr.read_text()
+    assert int(worker.stdout.read_text()) > 5
+    with Vault.open(folder) as vault, pytest.raises(VaultError, match="copy exists and is not empty"):
+        vault.back_up(tmp_path / "copy")
+    with Vault.open(tmp_path / "copy") as copied:
+        assert len(copied) == 2000

@@ -205,6 +205,8 @@ def test_permissions_are_part_of_being_sound(copied: Path) -> None:
         (copied / "vault.sqlite").chmod(0o600)
         copied.chmod(0o755)
         assert "mode 755" in vault.verify()[0]
+        copied.chmod(0o770)
+        assert f"{copied} can be changed by others (mode 770)" in vault.verify()[0]
 
 
 def test_a_flipped_byte_anywhere_never_ends_in_a_traceback(sound: Path, folder: Path) -> None:

@@ -7,7 +7,7 @@ process needs: the system writes it out when others need the space.
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -22,7 +22,8 @@ Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1 << 20
-_COLUMNS = 16
+COLUMNS = 16
+"""Columns that a party has at a time."""
 
 
 def empty(rows: int, dtype: npt.DTypeLike) -> Column:
@@ -68,13 +69,39 @@ def mask_of(rows: int, chosen: Rows) -> npt.NDArray[np.bool_]:
     return mask
 
 
+def ascending(rows: Rows) -> Rows:
+    """Return the rows in ascending order."""
+    found = empty(len(rows), np.int64)
+    found[:] = rows
+    found.sort()
+    return found
+
+
 def others(rows: int, left_out: Rows) -> Rows:
     """Return the rows that are not among those left out, ascending."""
-    left, found, done = mask_of(rows, left_out), empty(rows - len(left_out), np.int64), 0
-    for part in parts(rows):
-        here = np.flatnonzero(~left[part]) + part.start
-        found[done : done + len(here)] = here
-        done += len(here)
+    left = mask_of(rows, left_out)
+    return _filled(rows - len(left_out), (np.flatnonzero(~left[part]) + part.start for part in parts(rows)))
+
+
+def chosen(rows: Rows, mask: npt.NDArray[np.bool_], *, inverted: bool = False) -> Rows:
+    """Return those of the rows that a mask over all rows chooses, or does not, in their order."""
+    count = sum(int(np.count_nonzero(mask[rows[part]] != inverted)) for part in parts(len(rows)))
+    return _filled(count, (rows[part][mask[rows[part]] != inverted] for part in parts(len(rows))))
+
+
+def joined(first: Rows, second: Rows) -> Rows:
+    """Return rows and then others."""
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    return _filled(len(first) + len(second), (first, second))
+
+
+def _filled(count: int, pieces: Iterable[Rows]) -> Rows:
+    """Return pieces that have this many rows in all, one after the other."""
+    found, done = empty(count, np.int64), 0
+    for piece in pieces:
+        found[done : done + len(piece)] = piece
+        done += len(piece)
     _release(found)
     return found
 
@@ -140,8 +167,8 @@ def taken_texts(values: Any, rows: Rows) -> Any:
 
 
 def _is_large(size: int) -> bool:
-    """Whether a column of this size goes into a file: a party has many of them at a time."""
-    return _COLUMNS * size > arrays.LARGE_BYTES
+    """Whether a column of this size goes into a file."""
+    return COLUMNS * size > arrays.LARGE_BYTES
 
 
 def _bytes_of(texts: Any) -> int:

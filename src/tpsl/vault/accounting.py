@@ -1,8 +1,7 @@
 """What has been spent: computed from what each record was really released under, not from a sum over ledger entries."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.people import largest_person
 from tpsl.vault.text_parts import TextParts
 from tpsl.vault.texts import HashKey, Texts
-from tpsl.vault.totals import Releases, ReleasesOfEach
+from tpsl.vault.totals import Releases, ReleasesOfEach, ways_out
 from tpsl.vault.units import UnitKind, UnitRows, largest_unit
 
 _RECORDS_AT_ONCE = 1 << 22
@@ -23,24 +22,19 @@ _RECORDS_AT_ONCE = 1 << 22
 def account(connection: sqlite3.Connection, folder: Path) -> Ledger:
     """The ledger with its totals, from one state of the vault; time is linear in the records, memory bounded."""
     entries, records = ledger.read_entries(connection), count_records(connection)
-    releases, counts = ReleasesOfEach(connection), Counter[int]()
-    for index_of in releases.by_chunk():
-        found, many = np.unique(index_of, return_counts=True)
-        counts.update(dict(zip(found.tolist(), many.tolist(), strict=True)))
     has_units = any(entry.details.get("units_digest") for entry in entries)
     unit = _largest_unit(connection, folder, records) if has_units else None
     if entries[0].details.get("counts_people") and records:
         unit = largest_person(connection, records)
-    histories = releases.histories()
-    spent = _spent(histories, [counts[number] for number in range(len(histories))])
+    spent = _spent(ways_out(connection))
     return Ledger(int(entries[0].details["classes"]), records, entries, spent, unit)
 
 
-def _spent(histories: Sequence[Releases], counts: Sequence[int]) -> tuple[Spent, ...]:
+def _spent(ways: Iterable[tuple[Releases, int]]) -> tuple[Spent, ...]:
     """Counts by what was released, so that records of several releases in one series appear together."""
     merged: dict[tuple[ledger.Series, ...], tuple[Releases, int]] = {}
-    for history, count in zip(histories, counts, strict=True):
-        if history and count:
+    for history, count in ways:
+        if history:
             series = tuple(sorted((entry.series for entry in history), key=repr))
             first, before = merged.get(series, (history, 0))
             merged[series] = (first, before + count)

@@ -153,10 +153,11 @@ class _Adding:
         positions = id_index.find_positions(self._connection, self._folder, rows.ids)
         old = np.flatnonzero(positions >= 0)
         known = positions[old]
-        again = self._seen.add(known)
+        again = self._seen.has_again(known)
         if again.any():
             at = int(old[again.argmax()])
             raise VaultError(f"{_place(portion, at)}: the id {rows.ids[at]!r} occurred before")
+        self._seen.add(known)
         if rows.units is not None:
             self._check_units(portion, old, known)
         differ = blocks.labels_at(self._connection, known) != rows.labels[old]

@@ -48,17 +48,20 @@ def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str =
 
 
 class GivenIds:
-    """Ids as they were given (array, list, pandas or Arrow column), which become texts when they are needed."""
+    """Ids or units as they were given (array, list, pandas or Arrow column), which become texts when they are needed.
 
-    def __init__(self, ids: Any) -> None:
-        self._ids = ids
+    All are checked by `part`; `take` is for those that were.
+    """
+
+    def __init__(self, ids: Any, what: str = "id", source: str = "the ids asked for") -> None:
+        self._ids, self._what, self._source = ids, what, source
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def part(self, start: int, stop: int) -> Texts:
         """Those from one row to before another."""
-        return ids_as_text(self._ids[start:stop], first_row=start + 1, source="the ids asked for")
+        return ids_as_text(self._ids[start:stop], what=self._what, first_row=start + 1, source=self._source)
 
     def take(self, rows: npt.NDArray[Any]) -> Texts:
         """Those of these rows, in that order."""

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,7 @@ import numpy.typing as npt
 from tpsl.vault import coverage
 from tpsl.vault.blocks import labels_at
 from tpsl.vault.canonical import ids_as_text
-
-_COMPARED_AT_ONCE = 1 << 22
+from tpsl.vault.id_index import Found
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,23 @@ class Overlap:
 
 
 def overlap_of(
-    connection: sqlite3.Connection, ids: Any, positions: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
+    connection: sqlite3.Connection, ids: Any, found: Iterable[Found], labels: npt.NDArray[np.int64]
 ) -> Overlap:
-    """Compare labels with those at these positions of the vault (-1: not in it); a negative label differs from none."""
+    """Compare labels with those of the records that were found in the vault; a negative label differs from none."""
     known = differing = released = compared = 0
-    first, classes_given, classes_stored = None, Counter[int](), Counter[int]()
-    for start in range(0, len(positions), _COMPARED_AT_ONCE):
-        here, told = (column[start : start + _COMPARED_AT_ONCE] for column in (positions, labels))
-        stated = np.flatnonzero((here >= 0) & (told >= 0))
-        given, stored = told[stated], labels_at(connection, here[stated])
-        others = stated[stored != given]
-        if first is None and len(others):
-            first = ids_as_text(ids[start + int(others[0]) :][:1])[0]
+    first, classes_given, classes_stored = len(labels), Counter[int](), Counter[int]()
+    for rows, positions in found:
+        told = labels[rows]
+        stated = np.flatnonzero(told >= 0)
+        given, stored = told[stated], labels_at(connection, positions[stated])
+        others = rows[stated[stored != given]]
+        first = int(others.min(initial=first))
         classes_given.update(dict(enumerate(np.bincount(given).tolist())))
         classes_stored.update(dict(enumerate(np.bincount(stored).tolist())))
-        in_vault = here[here >= 0]
-        known, differing, compared = known + len(in_vault), differing + len(others), compared + len(stated)
-        released += coverage.count_covered(connection, in_vault)
-    return Overlap(known, differing, released, first, _expected(classes_given, classes_stored, compared))
+        known, differing, compared = known + len(rows), differing + len(others), compared + len(stated)
+        released += coverage.count_covered(connection, positions)
+    example = ids_as_text(ids[first:][:1])[0] if differing else None
+    return Overlap(known, differing, released, example, _expected(classes_given, classes_stored, compared))
 
 
 def differing_by_chance(given: npt.NDArray[np.int64], stored: npt.NDArray[np.int64]) -> float:

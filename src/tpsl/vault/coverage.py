@@ -8,13 +8,13 @@ follows from the bitmaps: `histories` says for each record under which releases 
 import sqlite3
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.vault.blocks import CHUNK, Positions, by_chunk
+from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count
 from tpsl.vault.errors import VaultError
 
 Mask = npt.NDArray[np.bool_]
@@ -87,24 +87,52 @@ class PositionSet:
     def __init__(self) -> None:
         self._packed: dict[int, bytes] = {}
 
+    @classmethod
+    def up_to(cls, records: int) -> Self:
+        """All positions of a vault of n records."""
+        found = cls()
+        for chunk in range(chunk_count(records)):
+            found.put(chunk, np.arange(CHUNK) < records - chunk * CHUNK)
+        return found
+
     def __len__(self) -> int:
         return sum(int(mask.sum()) for _, mask in self.masks())
 
-    def masks(self) -> Iterator[tuple[int, Mask]]:
-        """(chunk, its positions that are in the set) for each chunk that has any."""
-        for chunk, packed in self._packed.items():
-            yield chunk, unpack(packed)
+    def chunks(self) -> list[int]:
+        """The chunks that have any of the positions, ascending."""
+        return sorted(self._packed)
 
-    def add(self, positions: Positions) -> npt.NDArray[np.bool_]:
-        """Put positions into the set; say of each whether it was there before, or comes again."""
+    def masks(self) -> Iterator[tuple[int, Mask]]:
+        """(chunk, its positions that are in the set) for each chunk that has any, ascending."""
+        return ((chunk, self.mask(chunk)) for chunk in self.chunks())
+
+    def mask(self, chunk: int) -> Mask:
+        """The positions of a chunk that are in the set."""
+        return unpack(self._packed[chunk]) if chunk in self._packed else np.zeros(CHUNK, np.bool_)
+
+    def positions(self) -> Positions:
+        """All positions, ascending."""
+        by_chunk = (chunk * CHUNK + np.flatnonzero(mask) for chunk, mask in self.masks())
+        return np.concatenate([np.zeros(0, np.int64), *by_chunk])
+
+    def put(self, chunk: int, mask: Mask) -> None:
+        """Have these positions of a chunk in the set, and no others of it."""
+        self._packed[chunk] = pack(mask)
+
+    def add(self, positions: Positions) -> None:
+        """Put positions into the set."""
+        for chunk, rows in by_chunk(positions):
+            mask = self.mask(chunk)
+            mask[positions[rows] % CHUNK] = True
+            self.put(chunk, mask)
+
+    def has_again(self, positions: Positions) -> npt.NDArray[np.bool_]:
+        """For each of these positions, whether it is in the set, or has come before among them."""
         again = np.zeros(len(positions), np.bool_)
         for chunk, rows in by_chunk(positions):
-            mask = unpack(self._packed[chunk]) if chunk in self._packed else np.zeros(CHUNK, np.bool_)
             places = positions[rows] % CHUNK
-            again[rows] = mask[places]
+            again[rows] = self.mask(chunk)[places]
             again[np.delete(rows, np.unique(places, return_index=True)[1])] = True
-            mask[places] = True
-            self._packed[chunk] = pack(mask)
         return again
 
 

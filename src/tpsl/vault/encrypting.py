@@ -1,8 +1,10 @@
 """Another key for a vault that exists, or the first one, or none any more.
 
 The new file is written beside the old one, compared with it row by row, and takes its name in one step: a process that
-is killed leaves a whole vault with the old key or with the new one. Nobody can write to the vault meanwhile. A process
-that had it open before is refused its next write, because SQLite sees that the file is another one now.
+is killed leaves a whole vault with the old key or with the new one, and a draft that the next opening of the vault
+removes. Nobody can write to the vault meanwhile. A process that had it open before is refused its next write, because
+SQLite sees that the file is another one now. What a killed command has read of files, under the old key or in the
+clear, is removed.
 """
 
 import sqlite3
@@ -10,11 +12,12 @@ from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 
-from tpsl.files import open_durably, open_private, replaced
+from tpsl.files import open_durably, open_private
 from tpsl.vault.database import attach_new, open_database, sqlcipher
 from tpsl.vault.errors import VaultBusy, VaultError, sqlite_errors
+from tpsl.vault.incoming import Incoming
 from tpsl.vault.key import Key, named_key
-from tpsl.vault.storage import APPLICATION_ID, DATABASE, FORMAT
+from tpsl.vault.storage import APPLICATION_ID, DATABASE, FORMAT, replacing
 from tpsl.vault.vault import Vault
 
 
@@ -26,13 +29,13 @@ def change_key(folder: Path, new: Key | None) -> None:
     file = folder / DATABASE
     before = file.stat().st_ino if file.exists() else None
     with Vault.open(folder) as vault:  # which an older format is migrated by
-        old = named_key() if vault.encrypted else None
+        old, classes = named_key() if vault.encrypted else None, vault.classes
     with sqlite_errors(folder), closing(_opened(file, old)) as locked:
         locked.execute("BEGIN IMMEDIATE")
         if file.stat().st_ino != before:
             raise _was_replaced(file)
         try:
-            with replaced(file) as draft:
+            with Incoming(folder, classes, ()), replacing(folder) as draft:
                 _copy(file, draft, old, new)
                 _require_same(locked, draft, new)
         finally:

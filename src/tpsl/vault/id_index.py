@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +32,9 @@ INSERT INTO id_key VALUES (randomblob(16));
 _WHEN_BUILT, _AT_MOST = 1024, 4096
 """Entries in a bucket on average: no more when the index is built, and when it is built again."""
 _BUCKETS_AT_ONCE = 1 << 11
-_IDS_AT_ONCE = 1 << 20
+_IDS_AT_ONCE = 1 << 18
+_POSITION_BITS_AT_LEAST = 24
+"""Then a part of `Pairs` has no fewer positions than a block, which would be read again for the next part."""
 _SHIFT = np.uint64(POSITION_BITS)
 _LOW = np.uint64((1 << POSITION_BITS) - 1)
 _HIGH = ~_LOW
@@ -57,13 +60,30 @@ class Ids(Protocol):
         """Those of these rows, in that order."""
 
 
-def find_positions(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Positions:
-    """The position of each id, or -1 where the vault does not know it.
+Found = tuple[npt.NDArray[np.int64], Positions]
+"""Rows of ids that were asked for, and the position of each in the vault."""
+
+
+def find_known(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Iterator[Found]:
+    """Yield those of the ids that the vault knows, piece by piece: those in its order first, others by position.
 
     Each bucket and each block that is needed is read once, so time is linear, however many ids there are in whatever
-    order. What does not fit into memory goes to nameless files in `folder`.
+    order. Memory is that of a piece: what does not fit goes to nameless files in `folder`.
     """
-    return _Search(connection, folder, ids).positions()
+    return _Search(connection, folder, ids).pieces()
+
+
+def find_positions(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Positions:
+    """The position of each id, or -1 where the vault does not know it."""
+    return by_row(find_known(connection, folder, ids), len(ids))
+
+
+def by_row(found: Iterator[Found], rows: int) -> Positions:
+    """The position of each row, or -1 where it was not found."""
+    positions = np.full(rows, -1, np.int64)
+    for at, here in found:
+        positions[at] = here
+    return positions
 
 
 class _Search:
@@ -72,10 +92,9 @@ class _Search:
     def __init__(self, connection: sqlite3.Connection, folder: Path, ids: Ids) -> None:
         self._connection, self._folder, self._ids = connection, folder, ids
         self._key, self._records = key_of(connection), count_records(connection)
-        self._found = np.full(len(ids), -1, np.int64)
 
-    def positions(self) -> Positions:
-        """The position of each id; those that are asked for in the order of the vault need no bucket."""
+    def pieces(self) -> Iterator[Found]:
+        """Yield what is known; ids that are asked for in the order of the vault need no bucket."""
         with Pairs(self._folder) as asked:
             for start in range(0, len(self._ids), _IDS_AT_ONCE):
                 ids = self._ids.part(start, min(start + _IDS_AT_ONCE, len(self._ids)))
@@ -84,36 +103,32 @@ class _Search:
                 if first is None:
                     asked.take(ids.hashes(self._key), rows)
                 else:
-                    self._found[rows] = np.arange(first, first + len(ids))
-            self._look_up(asked)
-        return self._found
-
-    def by_hash(self) -> Positions:
-        """The position of each of a few ids."""
-        with Pairs(self._folder) as asked:
-            asked.take(self._ids.part(0, len(self._ids)).hashes(self._key), np.arange(len(self._ids)))
-            self._look_up(asked)
-        return self._found
+                    yield rows, np.arange(first, first + len(ids))
+            yield from self._by_hash(asked)
 
     def _first_of_run(self, ids: Texts) -> int | None:
         """The position of the first of these ids, if the vault has all of them one after the other."""
-        ends = ids.take(np.array([0, len(ids) - 1]))
-        first, last = _Search(self._connection, self._folder, ends).by_hash().tolist()
+        ends = _Search(self._connection, self._folder, ids.take(np.array([0, len(ids) - 1])))
+        first, last = by_row(ends.few(), 2).tolist()
         if first < 0 or last - first != len(ids) - 1:
             return None
         return first if ids_between(self._connection, first, last + 1).same_as(ids) else None
 
-    def _look_up(self, asked: Pairs) -> None:
-        """Find the positions of ids, (hash, row)."""
-        with Pairs(self._folder, self._records.bit_length()) as proposed:
+    def few(self) -> Iterator[Found]:
+        """Yield what is known of a few ids, in whatever order."""
+        with Pairs(self._folder) as asked:
+            asked.take(self._ids.part(0, len(self._ids)).hashes(self._key), np.arange(len(self._ids)))
+            yield from self._by_hash(asked)
+
+    def _by_hash(self, asked: Pairs) -> Iterator[Found]:
+        """Yield what is known of ids, (hash, row)."""
+        with Pairs(self._folder, max(self._records.bit_length(), _POSITION_BITS_AT_LEAST)) as proposed:
             for pairs in asked.parts():
                 self._propose(pairs[np.argsort(pairs[:, 0])], proposed)
             for pairs in proposed.parts():
                 positions, rows = pairs.astype(np.int64).T
-                due = self._found[rows] < 0
-                positions, rows = positions[due], rows[due]
                 same = have_ids(self._connection, positions, self._ids.take(rows))
-                self._found[rows[same]] = positions[same]
+                yield rows[same], positions[same]
 
     def _propose(self, asked: Hashes, proposed: Pairs) -> None:
         """Find positions of ids, (hash, row) in the order of hashes, by the hash alone: (position, row)."""

@@ -12,12 +12,12 @@ import multiprocessing
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
@@ -37,7 +37,7 @@ from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.locations import Location, StoredFile, Url, files_of
 from tpsl.vault.blocks import Block
-from tpsl.vault.errors import VaultBusy, VaultError, disk_full
+from tpsl.vault.errors import VaultBusy, VaultError, VaultFull, disk_full
 from tpsl.vault.file_system import require_local
 from tpsl.vault.key import named_key
 from tpsl.vault.portions import Portion, Stretch, portions_of
@@ -50,6 +50,10 @@ _COLUMNS = pa.schema([("ids", pa.large_binary()), ("labels", pa.large_binary()),
 """What a row of a part has: the columns of some records, as bytes; `units` is null where there are none."""
 _PART = re.compile(r"[0-9a-f]{64}\.arrow|\.[0-9a-f]{64}\.arrow\.[0-9]+\.new")
 """Names of parts and of their drafts."""
+_NAMED_FAULTS = 8
+"""How many faults of files an error tells; of more it says how many there are."""
+_Reading = tuple[LabelTable, Callable[[], None]]
+"""A file, and what ends when it is read."""
 
 
 class Incoming:
@@ -63,20 +67,27 @@ class Incoming:
         self, vault: Path, classes: int, tables: Sequence[LabelTable], progress: Progress = no_progress
     ) -> None:
         self._vault, self._folder, self._classes = vault, vault / INCOMING, classes
-        self._progress, key = progress, named_key()
-        self._seal = Seal(None if key is None else key.derived(f"files for {self._folder.absolute()}"))
+        self._progress = progress
+        self.goes_on = self._folder.exists()
+        """Whether a command that was killed has left what it had read."""
         self._files: dict[Location, tuple[LabelTable, Path]] = {}
         self._sizes: dict[Location, int] = {}
         for table in tables:
             table.check_class_values(classes)
-            for file in _files(table):
+            files = _files(table)
+            for file in files:
                 path = _location(table.path, file)
                 if path in self._files:
                     raise VaultError(f"{path}: the file is given twice")
-                single = replace(table, path=path)
+                single = replace(table, path=path, may_be_empty=len(files) > 1)
                 self._files[path] = single, self._folder / f"{_digest(single, file, classes, self._seal)}.arrow"
                 self._sizes[path] = file.size
         self._size = sum(self._sizes.values())
+
+    @cached_property
+    def _seal(self) -> Seal:
+        key = named_key()
+        return Seal(None if key is None else key.derived(f"files for {self._folder.absolute()}"))
 
     def __enter__(self) -> Self:
         require_local(self._vault)
@@ -108,27 +119,38 @@ class Incoming:
         return [table for table, part in self._files.values() if not part.exists()]
 
     def read(self, processes: int = 0) -> None:
-        """Read all files that are missing, several at a time; the first fault ends it, and what was read stays.
+        """Read all files that are missing, several at a time; what is wrong with any of them is one `VaultError`.
 
-        `processes` is how many read at a time; 0: one for each core.
+        What was read stays. `processes` is how many read at a time; 0: one for each core.
         """
-        missing = self.missing()
+        missing, faults = self.missing(), list[VaultError]()
         done = self._size - sum(self._sizes[table.path] for table in missing)
         processes = min(processes or os.cpu_count() or 1, len(missing))
-        if processes > 1:
-            for table in self._read_side_by_side(missing, processes):
-                done += self._sizes[table.path]
-                self._tell(done, 0, 0, f"reading {table.path.name}")
-            return
-        for table in missing:
-            self.put(table, replace(table, progress=partial(self._tell, done)))
+        readings = self._side_by_side(missing, processes) if processes > 1 else self._in_turn(missing, done)
+        for table, read in readings:
+            try:
+                read()
+            except VaultFull:
+                raise
+            except VaultError as fault:
+                faults.append(fault)
+            except BrokenProcessPool as error:
+                raise VaultError("a process that read files was killed; give the same command again") from error
             done += self._sizes[table.path]
+            self._tell(done, 0, 0, f"reading {table.path.name}")
+        if faults:
+            raise _one_error(faults)
 
     def _tell(self, before: int, read: int, _: int, note: str) -> None:
         """Tell that bytes of a file were read, and all of the files before it."""
         self._progress(before + read, self._size, note)
 
-    def _read_side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[LabelTable]:
+    def _in_turn(self, missing: list[LabelTable], done: int) -> Iterator[_Reading]:
+        for table in missing:
+            yield table, partial(self.put, table, replace(table, progress=partial(self._tell, done)))
+            done += self._sizes[table.path]
+
+    def _side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[_Reading]:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_reading)
@@ -138,10 +160,7 @@ class Incoming:
                 for table in missing
             }
             for task in as_completed(tasks):
-                task.result()
-                yield tasks[task]
-        except BrokenProcessPool as error:
-            raise VaultError("a process that read files was killed; give the same command again") from error
+                yield tasks[task], task.result
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -159,19 +178,26 @@ class Incoming:
         if classes != self._classes:
             raise VaultError(f"labels of {self._classes} classes were read for a vault of {classes}")
 
+    def digest(self) -> str:
+        """Tells these files, as they are and as they are read, from any others."""
+        names = [part.name for _, part in self._files.values()]
+        return hashlib.sha256(json.dumps(names).encode()).hexdigest()
+
     def portions(self) -> Iterator[Portion]:
         """All records, file by file in the order in which they were given."""
         missing = self.missing()
         if missing:
             raise VaultError(f"{missing[0].path}: the file was not read yet")
-        done = 0
+        done, has_records = 0, False
         for table, part in self._files.values():
             row = 1
             for records in _read_part(part, self._seal):
                 yield Portion(records, (Stretch(str(table.path), row, len(records)),))
-                row += len(records)
+                row, has_records = row + len(records), True
             done += self._sizes[table.path]
             self._tell(done, 0, 0, "storing labels")
+        if not has_records:
+            raise VaultError(f"{next(iter(self._files))}: this file and the others with it have no records")
 
     def _part(self, table: LabelTable) -> Path:
         return self._files[table.path][1]
@@ -205,6 +231,12 @@ def _locked(folder: Path) -> int:
 def _is_at(folder: Path, lock: int) -> bool:
     """Whether the folder that is locked is the one that has this name."""
     return folder.exists() and os.path.samestat(os.fstat(lock), folder.stat())
+
+
+def _one_error(faults: Sequence[VaultError]) -> VaultError:
+    told = sorted(str(fault) for fault in faults)
+    more = [f"and {len(told) - _NAMED_FAULTS:,} more files"] if len(told) > _NAMED_FAULTS else []
+    return VaultError("; ".join([*told[:_NAMED_FAULTS], *more]))
 
 
 def _start_reading() -> None:

@@ -280,6 +280,20 @@ def read_last(connection: sqlite3.Connection) -> tuple[int, str]:
     return row or (0, FIRST_PREVIOUS)
 
 
+def require_known(connection: sqlite3.Connection, after: int) -> int:
+    """Raise a `VaultError` if an entry after this one is of a kind that is not known; return the newest one's number.
+
+    What a newer version has released is spent, and nobody who cannot add it up may release more.
+    """
+    query = (
+        "SELECT sequence, hash, body FROM ledger WHERE sequence > ? AND json_valid(body) "
+        "AND json_extract(body, '$.kind') NOT IN (SELECT value FROM json_each(?)) ORDER BY sequence"
+    )
+    for row in connection.execute(query, (after, json.dumps(list(_DETAILS)))):
+        parse(*row)
+    return read_last(connection)[0]
+
+
 def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:
     """All entries, oldest first; whether the chain holds is for `verify` to say."""
     return tuple(
@@ -330,12 +344,19 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
     try:
         read = json.loads(body)
         entry = Entry(sequence, read["kind"], read["time"], read["previous"], stored_hash, read["details"])
+        if isinstance(entry.kind, str) and entry.kind not in _DETAILS and hash_of(body) == stored_hash:
+            raise VaultError(
+                f"ledger entry {sequence} is of a kind that this version of tpsl does not know, {entry.kind!r}: "
+                "a newer version wrote it, so use that one"
+            )
         shape = _DETAILS[entry.kind]
         known = shape | _OPTIONAL.get(entry.kind, {})
         sound = shape.keys() <= entry.details.keys() <= known.keys() and all(
             isinstance(value, known[name]) for name, value in entry.details.items()
         )
         _ = entry.cost
+    except VaultError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise VaultError(f"ledger entry {sequence} is damaged and cannot be read") from error
     if not sound or entry.details.get("draws", 1) < 1:

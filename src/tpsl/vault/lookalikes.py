@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from tpsl.vault import coverage
 from tpsl.vault.blocks import CHUNK, by_chunk, id_at, read_blocks
 from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
 from tpsl.vault.pairs import Pairs
 from tpsl.vault.texts import HashKey, Texts
@@ -152,8 +153,8 @@ def found(connection: sqlite3.Connection) -> Lookalikes | None:
     return _described(connection, _pairs(connection))
 
 
-def refuse_second_draws(connection: sqlite3.Connection, folder: Path, wanted: dict[int, bytes]) -> None:
-    """Raise a `VaultError` if drawing for these records (packed masks by chunk) would draw twice for look-alikes."""
+def refuse_second_draws(connection: sqlite3.Connection, folder: Path, wanted: PositionSet) -> None:
+    """Raise a `VaultError` if drawing for the records at these positions would draw twice for look-alikes."""
     examine(connection, folder)
     pairs = _pairs(connection)
     drawn = np.empty_like(pairs, np.bool_)
@@ -161,7 +162,7 @@ def refuse_second_draws(connection: sqlite3.Connection, folder: Path, wanted: di
     for side in range(2):
         for chunk, at in by_chunk(pairs[:, side]):
             places = pairs[at, side] % CHUNK
-            asked = coverage.unpack(wanted[chunk]) if chunk in wanted else np.zeros(CHUNK, np.bool_)
+            asked = wanted.mask(chunk)
             now[at, side] = asked[places]
             drawn[at, side] = (asked | coverage.covered_by(coverage.masks(connection, chunk)))[places]
     _refuse(_described(connection, pairs[drawn.all(axis=1) & now.any(axis=1)]))

@@ -33,9 +33,9 @@ class NewRecords(NamedTuple):
     units: pa.Array | None
 
     @classmethod
-    def among(cls, positions: _Numbers, ids: Any, units: Any | None) -> Self:
-        """Return those of some records that have no position in the vault."""
-        new = pa.array(positions < 0)
+    def among(cls, known: npt.NDArray[np.bool_], ids: Any, units: Any | None) -> Self:
+        """Return those of some records that the vault does not know."""
+        new = pa.array(~known)
         texts = ids_as_text(ids).to_arrow().filter(new)
         return cls(texts, None if units is None else ids_as_text(units, what="unit").to_arrow().filter(new))
 

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,12 +15,16 @@ import numpy.typing as npt
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger, lookalikes
-from tpsl.vault.blocks import CHUNK, by_chunk, chunk_count, count_records, id_at, read_block
+from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
+from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
+from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels
 from tpsl.vault.planned import Planned
 from tpsl.vault.texts import TextDigest
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +55,15 @@ def release(
     connection: sqlite3.Connection,
     folder: Path,
     planned: Planned,
-    positions: npt.NDArray[np.int64] | None,
+    wanted: PositionSet,
     *,
     compose: bool,
     allow_lookalikes: bool,
     progress: Progress,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    wanted = wanted_positions(count_records(connection), positions)
     missing, composed = _missing(connection, wanted, planned.series, compose)
-    requested, released = (
-        sum(int(coverage.unpack(packed).sum()) for packed in masks.values()) for masks in (wanted, missing)
-    )
+    requested, released = len(wanted), len(missing)
     if released:
         if not allow_lookalikes:
             lookalikes.refuse_second_draws(connection, folder, missing)
@@ -72,41 +73,54 @@ def release(
     )
 
 
-def check_conflicts(
-    connection: sqlite3.Connection, positions: npt.NDArray[np.int64], series: Series | None, compose: bool
-) -> None:
-    """Raise a `VaultError` if a release in this series would be a second one for any record, unless composing.
+def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, compose: bool) -> None:
+    """Raise a `VaultError` if a release in this series would be a second one for any wanted record, unless composing.
 
     None: a series of its own.
     """
-    _missing(connection, wanted_positions(0, positions), series, compose)
+    _missing(connection, wanted, series, compose)
 
 
-def noisy_labels(connection: sqlite3.Connection, planned: Planned, positions: npt.NDArray[np.int64]) -> NoisyLabels:
-    """Read the stored outcomes of the records at `positions`, in that order."""
+def noisy_labels(connection: sqlite3.Connection, planned: Planned, records: int, found: Iterable[Found]) -> NoisyLabels:
+    """Read the stored outcomes of this many records, each of which was found in the vault, in the order of their rows.
+
+    Memory is that of the outcomes, and of a piece.
+    """
     mechanism, draws = planned.mechanism, planned.draws
-    chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
-    entries = entries_of_series(connection, planned.series, chunks)
-    shape = (draws, len(positions), *mechanism.outcome_shape)
-    found, released = np.empty(shape, mechanism.outcome_dtype), np.zeros(len(positions), np.bool_)
-    column_of = np.empty(CHUNK, np.int64)
-    for chunk, rows in by_chunk(positions):
-        places, outcomes = outcomes_of_chunk(connection, planned, entries, chunk)
-        column_of.fill(-1)
-        column_of[places] = np.arange(len(places))
-        columns = column_of[positions[rows] % CHUNK]
-        here = columns >= 0
-        found[:, rows[here]] = outcomes[:, columns[here]]
-        released[rows[here]] = True
-    if not released.all():
-        missing, first = int((~released).sum()), id_at(connection, int(positions[np.argmin(released)]))
+    outcomes = np.empty((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
+    missing, first_missing = 0, (records, -1)
+    for rows, positions in found:
+        for at in _read_outcomes(connection, planned, rows, positions, outcomes):
+            missing += len(at)
+            first = at[rows[at].argmin()]
+            first_missing = min(first_missing, (int(rows[first]), int(positions[first])))
+    if missing:
         noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
         raise VaultError(
-            f"{missing} of the {len(positions)} records are not released under {mechanism}, "
-            f"{draws} draw{'s' if draws > 1 else ''}, {noise} (the first is {first!r}); release them first"
+            f"{missing} of the {records} records are not released under {mechanism}, {draws} "
+            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(connection, first_missing[1])!r}); "
+            "release them first"
         )
-    found.flags.writeable = False
-    return NoisyLabels(mechanism, tuple(found), planned.private, VAULT_ONLY)
+    outcomes.flags.writeable = False
+    return NoisyLabels(mechanism, tuple(outcomes), planned.private, VAULT_ONLY)
+
+
+def _read_outcomes(
+    connection: sqlite3.Connection, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
+) -> Iterator[Rows]:
+    """Fill in the outcomes `[draws, rows, …]` of the records at these positions; yield which of them have none."""
+    chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
+    entries = entries_of_series(connection, planned.series, chunks)
+    column_of = np.empty(CHUNK, np.int64)
+    for chunk, at in by_chunk(positions):
+        places, stored = outcomes_of_chunk(connection, planned, entries, chunk)
+        column_of.fill(-1)
+        column_of[places] = np.arange(len(places))
+        columns = column_of[positions[at] % CHUNK]
+        released = columns >= 0
+        outcomes[:, rows[at[released]]] = stored[:, columns[released]]
+        if not released.all():
+            yield at[~released]
 
 
 def entries_of_series(connection: sqlite3.Connection, series: Series, chunks: Iterable[int]) -> set[int]:
@@ -147,37 +161,22 @@ def outcomes_of_chunk(
     return places[order], np.concatenate(outcomes, axis=1)[:, order]
 
 
-def wanted_positions(records: int, positions: npt.NDArray[np.int64] | None) -> dict[int, bytes]:
-    """The wanted positions as packed masks by chunk: a bit for each record, not a word."""
-    wanted = {}
-    if positions is None:
-        for chunk in range(chunk_count(records)):
-            wanted[chunk] = coverage.pack(np.arange(CHUNK) < records - chunk * CHUNK)
-    else:
-        for chunk, rows in by_chunk(positions):
-            mask = np.zeros(CHUNK, np.bool_)
-            mask[positions[rows] % CHUNK] = True
-            wanted[chunk] = coverage.pack(mask)
-    return wanted
-
-
 def _missing(
-    connection: sqlite3.Connection, wanted: dict[int, bytes], series: Series | None, compose: bool
-) -> tuple[dict[int, bytes], int]:
+    connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, compose: bool
+) -> tuple[PositionSet, int]:
     """The wanted positions that the series does not cover, and how many of them have another release.
 
     Raises a `VaultError` if there are such and composing was not asked for.
     """
-    releases = releases_of_chunks(connection, wanted)
+    releases = releases_of_chunks(connection, wanted.chunks())
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
-    missing: dict[int, bytes] = {}
-    elsewhere: Counter[tuple[str, ...]] = Counter()
-    for chunk, packed in wanted.items():
+    missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
+    for chunk, mask in wanted.masks():
         covers = coverage.masks(connection, chunk)
-        todo = coverage.unpack(packed) & ~coverage.covered_by(covers, own)
+        todo = mask & ~coverage.covered_by(covers, own)
         if not todo.any():
             continue
-        missing[chunk] = coverage.pack(todo)
+        missing.put(chunk, todo)
         index, histories = coverage.histories(covers)
         for history, count in zip(histories, np.bincount(index[todo], minlength=len(histories)).tolist(), strict=True):
             if history and count:
@@ -194,16 +193,16 @@ def _missing(
 
 
 def _draw(
-    connection: sqlite3.Connection, planned: Planned, missing: dict[int, bytes], records: int, progress: Progress
+    connection: sqlite3.Connection, planned: Planned, missing: PositionSet, records: int, progress: Progress
 ) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
     entry = ledger.read_last(connection)[0] + 1
     secure = secure_words()
     ids_digest, outcomes_digest, done = TextDigest(), sha256(), 0
-    for chunk, packed in missing.items():
-        block, covered = read_block(connection, chunk), coverage.unpack(packed)
-        covered, count = covered[: len(block)], int(covered.sum())
+    for chunk, mask in missing.masks():
+        block = read_block(connection, chunk)
+        covered, count = mask[: len(block)], int(mask.sum())
         outcomes = np.empty((draws, count, *mechanism.outcome_shape), mechanism.outcome_dtype)
         for draw in range(draws):
             if planned.seed is None:
@@ -214,7 +213,7 @@ def _draw(
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
         blob = coverage.encode_outcomes(outcomes)
-        connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, packed, blob))
+        connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, coverage.pack(mask), blob))
         ids_digest.update(block.ids.take(covered))
         outcomes_digest.update(blob)
         done += count

@@ -12,11 +12,11 @@ from tpsl.mechanisms import clip_rows, secure_words, seeded_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, ledger
 from tpsl.vault.blocks import id_at, labels_at, read_block
+from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY
 from tpsl.vault.noisy_statistic import NoisyStatistic
-from tpsl.vault.releasing import wanted_positions
 from tpsl.vault.statistic_plan import PlannedStatistic
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -39,11 +39,11 @@ class StatisticRequest:
         self._connection, self._planned, self.positions = connection, planned, positions
         if not len(positions):
             raise VaultError("a statistic needs at least one record")
-        self.wanted = wanted_positions(0, positions)
-        ordered, self._ids = np.sort(positions), TextDigest()
-        again = np.flatnonzero(ordered[1:] == ordered[:-1])
-        if again.size:
-            id = id_at(connection, int(ordered[again[0]]))
+        self.wanted, self._ids = PositionSet(), TextDigest()
+        self.wanted.add(positions)
+        if len(self.wanted) < len(positions):
+            ordered = np.sort(positions)
+            id = id_at(connection, int(ordered[1:][ordered[1:] == ordered[:-1]][0]))
             raise VaultError(f"the record {id!r} occurs twice in a statistic; each may be in it once")
         for ids in self._ids_by_chunk():
             self._ids.update(ids)
@@ -129,16 +129,17 @@ class StatisticRequest:
         blob = values.astype("<i8", copy=False).tobytes()
         details = self._planned.details(len(self.positions), ids_digest, phi_digest, sha256(blob).hexdigest())
         entry = ledger.append(self._connection, "statistic", details)
-        for chunk, packed in self.wanted.items():
-            self._connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry.sequence, packed, b""))
+        for chunk, mask in self.wanted.masks():
+            row = (chunk, entry.sequence, coverage.pack(mask), b"")
+            self._connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", row)
         self._connection.execute("INSERT INTO statistics VALUES (?, ?)", (entry.sequence, blob))
         return self._released(values)
 
     def _ids_by_chunk(self) -> Iterator[Texts]:
         """The ids of the records in the order of their positions."""
-        for chunk, packed in self.wanted.items():
+        for chunk, mask in self.wanted.masks():
             ids = read_block(self._connection, chunk).ids
-            yield ids.take(coverage.unpack(packed)[: len(ids)])
+            yield ids.take(mask[: len(ids)])
 
     def _released(self, values: Sums) -> NoisyStatistic:
         return NoisyStatistic(values, self._planned.plan, len(self.positions), self._planned.private, VAULT_ONLY)

@@ -15,13 +15,14 @@ journal the permissions of the file. With a key the file is encrypted (`database
 """
 
 import errno
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
+from tpsl.files import DiskFull, draft_of, make_private_folder, naming_what_does_not_fit, replaced
 from tpsl.vault import blocks, id_index, lookalikes, witness
 from tpsl.vault.database import driver_of, is_encrypted, may_be_encrypted, open_database, sqlcipher
 from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
@@ -104,7 +105,8 @@ def create_file(folder: Path) -> bool:
 def connect(folder: Path) -> sqlite3.Connection:
     """Open the database file of the vault in `folder`, which must exist; an encrypted one with the key of the process.
 
-    An empty file will be encrypted if the process has a key.
+    An empty file will be encrypted if the process has a key. Whether it can be opened or not, the draft that a killed
+    `replacing` has left is removed.
     """
     file = folder / DATABASE
     if not folder.exists():
@@ -112,6 +114,7 @@ def connect(folder: Path) -> sqlite3.Connection:
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
     require_local(folder)
+    _remove_draft(folder)
     with sqlite_errors(folder):
         key = named_key()
         if key is None:
@@ -148,24 +151,62 @@ def _require_encrypted(folder: Path) -> None:
         raise VaultError(f"{folder} is no vault: its file is not a vault database, or was overwritten")
 
 
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Give the place of a draft, which replaces the vault's file; for the one process that may write to the vault.
+
+    The draft is locked by a lock on the folder. If the process is killed the lock is gone, and whoever opens the vault
+    next, with its key or without, removes the draft.
+    """
+    with _locked(folder, fcntl.LOCK_EX), replaced(folder / DATABASE) as draft:
+        yield draft
+
+
+def _remove_draft(folder: Path) -> None:
+    """Remove the draft of a process that was killed; one that is being written stays, and one on a read-only disk."""
+    draft = draft_of(folder / DATABASE)
+    with suppress(OSError):
+        if draft.exists():
+            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
     """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing.
 
-    The copy of an encrypted vault has the same key.
+    The copy of an encrypted vault has the same key. What a killed process has left of a copy is taken over.
     """
-    if copy.exists() and (not copy.is_dir() or any(copy.iterdir())):
-        raise VaultError(f"{copy} exists and is not empty, so no vault can be copied there")
+    names = {entry.name for entry in copy.iterdir()} if copy.is_dir() else set()
+    if (copy.exists() and not copy.is_dir()) or names - {DATABASE, DATABASE + "-journal"}:
+        raise _is_taken(copy)
     create_file(copy)
     key = named_key() if is_encrypted(connection) else None
-    try:
-        with sqlite_errors(folder):
-            target = open_database(copy / DATABASE, key, driver_of(connection))
-            assert target is not None  # it is empty
-            with closing(target):
+    with sqlite_errors(folder):
+        target = open_database(copy / DATABASE, key, driver_of(connection))
+        if target is None:
+            raise _is_taken(copy)
+        with closing(target):
+            if not is_blank(target):
+                raise _is_taken(copy)
+            try:
                 connection.backup(target)
-    except BaseException:
-        (copy / DATABASE).unlink(missing_ok=True)
-        raise
+            except BaseException:
+                (copy / DATABASE).unlink(missing_ok=True)
+                raise
+
+
+def _is_taken(copy: Path) -> VaultError:
+    return VaultError(f"{copy} exists and is not empty, so no vault can be copied there")
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:

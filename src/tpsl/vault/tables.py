@@ -29,6 +29,8 @@ class LabelTable:
     unit: str | None = None
     class_values: Sequence[str] | None = None
     """The texts that stand for the classes, in order, where labels are not 0..classes-1."""
+    may_be_empty: bool = False
+    """Whether no records are no error, as of one file of many."""
     progress: Progress = no_progress
 
     def check_class_values(self, classes: int) -> None:
@@ -42,7 +44,10 @@ class LabelTable:
         if len(set(columns)) < len(columns):
             raise VaultError(f"{self.path}: id, label and unit must be different columns, not {', '.join(columns)}")
         try:
-            for block in read_blocks(self.path, columns, dialect_of(self.path), progress=self.progress):
+            dialect = dialect_of(self.path)
+            for block in read_blocks(
+                self.path, columns, dialect, progress=self.progress, may_be_empty=self.may_be_empty
+            ):
                 labels = block.columns[self.label]
                 if self.class_values is not None:
                     place = Place.of(block, self.label)

@@ -1,7 +1,8 @@
 """What the releases of some records cost them in all, exact and rounded up: the number that people see first."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from tpsl.mechanisms import compose
 from tpsl.vault import coverage, ledger
 from tpsl.vault.blocks import CHUNK, chunk_count, count_records
-from tpsl.vault.coverage import History
+from tpsl.vault.coverage import History, PositionSet
 from tpsl.vault.ledger import Entry
 from tpsl.vault.planned import Charge
 from tpsl.vault.releasing import releases_of_chunks
@@ -44,17 +45,15 @@ class LedgerTotal:
         )
 
 
-def total_spent(
-    connection: sqlite3.Connection, wanted: Mapping[int, bytes], planned: Charge | None = None
-) -> LedgerTotal:
-    """What the wanted records (packed masks by chunk) have spent, or will have when `planned` is released."""
-    releases = releases_of_chunks(connection, wanted)
+def total_spent(connection: sqlite3.Connection, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
+    """What the records at the wanted positions have spent, or will have when `planned` is released."""
+    releases = releases_of_chunks(connection, wanted.chunks())
     series = None if planned is None else planned.series
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     found = LedgerTotal()
-    for chunk, packed in wanted.items():
+    for chunk, mask in wanted.masks():
         index, histories = coverage.histories(coverage.masks(connection, chunk))
-        counts = np.bincount(index[coverage.unpack(packed)], minlength=len(histories)).tolist()
+        counts = np.bincount(index[mask], minlength=len(histories)).tolist()
         for history, count in zip(histories, counts, strict=True):
             if count:
                 parts: list[Charge] = [releases[entry] for entry in history]
@@ -83,6 +82,15 @@ class ReleasesOfEach:
     def histories(self) -> list[Releases]:
         """The histories of the chunks that were asked for; the first has no releases."""
         return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
+
+
+def ways_out(connection: sqlite3.Connection) -> list[tuple[Releases, int]]:
+    """Under which releases records went out, and how many went out like that; memory is bounded."""
+    found, counts = ReleasesOfEach(connection), Counter[int]()
+    for index_of in found.by_chunk():
+        numbers, many = np.unique(index_of, return_counts=True)
+        counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
+    return [(history, counts[number]) for number, history in enumerate(found.histories()) if counts[number]]
 
 
 def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uint32], list[Releases]]:

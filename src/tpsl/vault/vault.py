@@ -16,6 +16,7 @@ from tpsl.progress import Progress, no_progress
 from tpsl.vault import (
     accounting,
     adding,
+    entering,
     file_records,
     ledger,
     lookalikes,
@@ -30,9 +31,10 @@ from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
+from tpsl.vault.coverage import PositionSet
 from tpsl.vault.database import is_encrypted
 from tpsl.vault.errors import VaultError, database_errors, explained, sqlite_errors
-from tpsl.vault.id_index import find_positions
+from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.key import named_key
@@ -43,16 +45,13 @@ from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
-from tpsl.vault.portions import Portion, portions_of
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
 from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
-from tpsl.vault.totals import Holdings, LedgerTotal
-
-_IDS_AT_ONCE = 1 << 21
+from tpsl.vault.totals import Holdings, LedgerTotal, Releases
 
 
 class Vault:
@@ -69,7 +68,7 @@ class Vault:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
-        self._connection = connection
+        self._connection, self._entries_known = connection, 0
         with storage.reading(connection, path):
             old = storage.read_format(connection, path) < storage.FORMAT
         if old:
@@ -91,7 +90,8 @@ class Vault:
 
         With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
         person can have spent over all alignments (`tpsl.vault.people`). Either the vault exists afterwards with all of
-        the records, or an error is raised and no vault is there.
+        the records, or an error is raised and no vault is there. A vault that a killed process has made of the same
+        files (`Incoming`), and to which nothing has happened since, is that vault.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
@@ -99,13 +99,14 @@ class Vault:
         folder_is_new, ours = storage.create_file(path), False
         try:
             with contextlib.closing(storage.connect(path)) as connection, storage.writing(connection, path):
-                if not storage.is_blank(connection):
-                    raise VaultError(f"{path} already holds a vault")
-                ours = True  # only now: before, another process may have been creating a vault here
-                storage.write_schema(connection)
-                details = {"classes": int(classes), "format": storage.FORMAT}
-                ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                adding.add(connection, path, int(classes), _portions(batches, int(classes)))
+                if storage.is_blank(connection):
+                    ours = True  # only now: before, another process may have been creating a vault here
+                    storage.write_schema(connection)
+                    details = {"classes": int(classes), "format": storage.FORMAT}
+                    ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
+                    entering.enter(connection, path, int(classes), batches)
+                else:
+                    _require_made_of(connection, path, batches)
         except BaseException:
             if ours:
                 (path / storage.DATABASE).unlink(missing_ok=True)
@@ -150,11 +151,12 @@ class Vault:
             return not storage.is_blank(connection)
 
     @classmethod
-    def require_free(cls, path: str | PathLike[str]) -> None:
-        """Raise a `VaultError` unless a vault can be created at `path`."""
+    def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
+        """Raise a `VaultError` unless a vault can be created of `batches` at `path`."""
         storage.require_free(Path(path))
         if cls.exists(path):
-            raise VaultError(f"{path} already holds a vault")
+            with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
+                _require_made_of(connection, Path(path), batches)
 
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
@@ -176,7 +178,10 @@ class Vault:
     def knows(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """For each of these records, whether the vault has it, and so its label."""
         with storage.reading(self._connection, self.path):
-            return self._find(ids) >= 0
+            known = np.zeros(len(ids), np.bool_)
+            for rows, _ in self._find(ids):
+                known[rows] = True
+            return known
 
     @property
     def encrypted(self) -> bool:
@@ -196,6 +201,7 @@ class Vault:
                 f"`tpsl vault encrypt {self.path}` encrypts it"
             )
         with storage.writing(self._connection, self.path):
+            self._entries_known = ledger.require_known(self._connection, self._entries_known)
             yield
             state = witness.state_of(self._connection)
         if state is not None:
@@ -203,12 +209,12 @@ class Vault:
 
     def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
+        given = GivenIds(units, "unit", "the units")
+        for start in range(0, len(given), CHUNK):
+            given.part(start, start + CHUNK)
         with storage.reading(self._connection, self.path):
-            positions = self._positions(ids)
-            for start in range(0, len(ids), _IDS_AT_ONCE):
-                part = slice(start, start + _IDS_AT_ONCE)
-                wanted = ids_as_text(units[part], what="unit", first_row=start + 1, source="the units")
-                adding.require_units(self._connection, positions[part], wanted)
+            for rows, positions in self._known(ids):
+                adding.require_units(self._connection, positions, given.take(rows))
 
     def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
@@ -234,7 +240,7 @@ class Vault:
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         """
         with self._writing():
-            added = adding.add(self._connection, self.path, self.classes, _portions(batches, self.classes))
+            added = entering.enter(self._connection, self.path, self.classes, batches)
         if isinstance(batches, Incoming):
             batches.clear()
         return added
@@ -260,13 +266,13 @@ class Vault:
         """
         planned = self._planned(mechanism, draws, seed)
         with self._writing():
-            positions = None if ids is None else self._positions(ids)
-            policy.check(self._total(positions, planned), count_records(self._connection))
+            wanted = self._wanted(ids)
+            policy.check(self._total(wanted, planned), count_records(self._connection))
             return releasing.release(
                 self._connection,
                 self.path,
                 planned,
-                positions,
+                wanted,
                 compose=compose or policy.compose,
                 allow_lookalikes=policy.allow_lookalikes,
                 progress=progress,
@@ -281,7 +287,7 @@ class Vault:
         """
         planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
-            return releasing.noisy_labels(self._connection, planned, self._positions(ids))
+            return releasing.noisy_labels(self._connection, planned, len(ids), self._known(ids))
 
     def released(
         self, mechanism: Mechanism, *, draws: int = 1, seed: int | None = None
@@ -356,10 +362,10 @@ class Vault:
         """
         planned = PlannedStatistic(plan, self.classes, plan.releases)
         with storage.reading(self._connection, self.path):
-            positions = self._find(ids)
+            positions = by_row(self._find(ids), len(ids))
             if (positions >= 0).all() and StatisticRequest(self._connection, planned, positions).candidates():
                 return
-            self._check(planned, positions, ids, units, policy)
+            self._check(planned, ids, units, policy)
 
     def statistic_problems(
         self,
@@ -388,7 +394,10 @@ class Vault:
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
         with storage.reading(self._connection, self.path):
-            return labels_at(self._connection, self._positions(ids))
+            labels = np.empty(len(ids), np.int64)
+            for rows, positions in self._known(ids):
+                labels[rows] = labels_at(self._connection, positions)
+            return labels
 
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
@@ -406,10 +415,15 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return totals.holdings(self._connection)
 
+    def ways_out(self) -> list[tuple[Releases, int]]:
+        """Under which releases records went out at this moment, and how many went out like that."""
+        with storage.reading(self._connection, self.path):
+            return totals.ways_out(self._connection)
+
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
         with storage.reading(self._connection, self.path):
-            return self._find(ids)
+            return by_row(self._find(ids), len(ids))
 
     def ids_at(self, start: int, stop: int) -> Any:
         """The ids of the records from one position to before another, as an Arrow column."""
@@ -427,7 +441,7 @@ class Vault:
         None: of all records.
         """
         with storage.reading(self._connection, self.path):
-            return self._total(None if ids is None else self._positions(ids))
+            return self._total(self._wanted(ids))
 
     def check_release(
         self,
@@ -444,17 +458,18 @@ class Vault:
         A vault that counts people takes the `units` of the records, if they have any.
         """
         with storage.reading(self._connection, self.path):
-            self._check(self._planned(mechanism, draws, seed), self._find(ids), ids, units, policy)
+            self._check(self._planned(mechanism, draws, seed), ids, units, policy)
 
-    def _check(
-        self, planned: Charge, positions: npt.NDArray[np.int64], ids: Any, units: Any | None, policy: ReleasePolicy
-    ) -> None:
-        """Raise what the release of these records would raise, some of which (at -1) the vault does not know yet."""
-        known = positions[positions >= 0]
-        new = totals.total_of([planned], len(positions) - len(known))
+    def _check(self, planned: Charge, ids: Any, units: Any | None, policy: ReleasePolicy) -> None:
+        """Raise what the release of these records would raise, some of which the vault does not know yet."""
+        is_known, known = np.zeros(len(ids), np.bool_), PositionSet()
+        for rows, positions in self._find(ids):
+            is_known[rows] = True
+            known.add(positions)
+        new = totals.total_of([planned], len(ids) - int(is_known.sum()))
         if self.counts_people:
-            strangers = NewRecords.among(positions, ids, units)
-            after = total_of_people(self._connection, known, planned, strangers)
+            strangers = NewRecords.among(is_known, ids, units)
+            after = total_of_people(self._connection, known.positions(), planned, strangers)
         else:
             after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
         policy.check(after, count_records(self._connection) + new.records)
@@ -462,20 +477,18 @@ class Vault:
 
     def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
         """Raise a `VaultError` unless this statistic may be drawn, and what is left of its plan's releases after it."""
-        policy.check(self._total(request.positions, planned), count_records(self._connection))
+        policy.check(self._total(request.wanted, planned), count_records(self._connection))
         permitted_with_the_first = planned.releases < planned.plan.releases
         compose = policy.compose or permitted_with_the_first
-        releasing.check_conflicts(self._connection, request.positions, None, compose)
+        releasing.check_conflicts(self._connection, request.wanted, None, compose)
         if self.counts_people:
             request.require_one_alignment()
         if not policy.allow_lookalikes:
             lookalikes.refuse_second_draws(self._connection, self.path, request.wanted)
 
-    def _total(self, positions: npt.NDArray[np.int64] | None, planned: Charge | None = None) -> LedgerTotal:
+    def _total(self, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:
-            at = np.arange(count_records(self._connection)) if positions is None else positions
-            return total_of_people(self._connection, at, planned)
-        wanted = releasing.wanted_positions(count_records(self._connection), positions)
+            return total_of_people(self._connection, wanted.positions(), planned)
         return totals.total_spent(self._connection, wanted, planned)
 
     def appoint_witness(self, path: str | PathLike[str]) -> None:
@@ -534,25 +547,38 @@ class Vault:
             )
         return Planned(mechanism, draws, seed)
 
-    def _find(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The position of each id, or -1 where the vault does not know it."""
-        return find_positions(self._connection, self.path, GivenIds(ids))
+    def _find(self, ids: Sequence[Any] | npt.NDArray[Any]) -> Iterator[Found]:
+        """Those of these ids that the vault knows, piece by piece."""
+        return find_known(self._connection, self.path, GivenIds(ids))
 
-    def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The position of each id, or an error that counts the unknown ones."""
-        positions = self._find(ids)
-        unknown = positions < 0
+    def _known(self, ids: Sequence[Any] | npt.NDArray[Any]) -> Iterator[Found]:
+        """All of these ids, piece by piece; after the last an error that counts the unknown ones, if there are any."""
+        unknown = np.ones(len(ids), np.bool_)
+        for rows, positions in self._find(ids):
+            unknown[rows] = False
+            yield rows, positions
         if unknown.any():
             first = ids_as_text(ids[int(unknown.argmax()) :][:1])[0]
             count = int(unknown.sum())
             raise VaultError(
                 f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
             )
-        return positions
+
+    def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The position of each of these ids, all of which the vault must know."""
+        return by_row(self._known(ids), len(ids))
+
+    def _wanted(self, ids: Sequence[Any] | npt.NDArray[Any] | None) -> PositionSet:
+        """The positions of these ids, all of which the vault must know; None: of all records."""
+        if ids is None:
+            return PositionSet.up_to(count_records(self._connection))
+        wanted = PositionSet()
+        for _, positions in self._known(ids):
+            wanted.add(positions)
+        return wanted
 
 
-def _portions(batches: Iterable[Batch] | Incoming, classes: int) -> Iterator[Portion]:
-    if isinstance(batches, Incoming):
-        batches.require_classes(classes)
-        return batches.portions()
-    return portions_of(batches, classes)
+def _require_made_of(connection: sqlite3.Connection, path: Path, batches: Iterable[Batch] | Incoming) -> None:
+    """Raise a `VaultError` unless a process that was killed then has made the vault of these files."""
+    if not isinstance(batches, Incoming) or entering.entered(connection, batches) is None:
+        raise VaultError(f"{path} already holds a vault")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import coverage, id_index, ledger, witness
+from tpsl.vault import coverage, file_records, id_index, ledger, witness
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
@@ -33,14 +33,17 @@ def cannot_see(connection: sqlite3.Connection) -> list[str]:
     """What no verification of this vault can find, a sentence each."""
     entries = list(ledger.read_entries(connection))
     changed, has_statistics = _changed_after_release(entries), any(entry.kind == "statistic" for entry in entries)
-    sentences = [CANNOT_SEE, *([NOISE_NOT_TESTED] if has_statistics else [])]
-    if not changed:
-        return sentences
-    return [
-        *sentences,
-        f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: the "
-        f"tests of the noise allow for any {changed:,} records",
-    ]
+    sentences = [CANNOT_SEE]
+    if has_statistics:
+        sentences.append(NOISE_NOT_TESTED)
+    if changed:
+        sentences.append(
+            f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: "
+            f"the tests of the noise allow for any {changed:,} records"
+        )
+    if file_records.are_missing(connection):
+        sentences.append(file_records.PEOPLE_NOT_KEPT)
+    return sentences
 
 
 def require_unchanged_labels(connection: sqlite3.Connection) -> None:
@@ -56,7 +59,8 @@ def _changed_after_release(entries: list[Entry]) -> int:
 
 def _permissions(folder: Path) -> list[str]:
     return [
-        f"{path} can be read by others (mode {mode & 0o777:o}); it holds true labels and must be its owner's only"
+        f"{path} can be {'changed' if mode & 0o022 else 'read'} by others (mode {mode & 0o777:o}); it holds true "
+        f"labels and must be its owner's only: chmod go= {path}"
         for path in (folder, folder / DATABASE)
         if (mode := path.stat().st_mode) & 0o077
     ]

@@ -1,4 +1,4 @@
-"""Keeps the memory of one step for the next, instead of giving it back to the operating system and asking again."""
+"""Keeps the memory of one step, or one block, for the next, instead of asking the operating system for it again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ def keep_freed_memory() -> bool:
     """Tell the C library to keep what is freed; False where it is not the GNU one, which changes nothing.
 
     By default large tensors are mapped, touched page by page and given back in each step: measured, two thousand page
-    faults a step at batch 8192, up to a tenth of its time. The process stays as large as its largest step. Called
-    when data are loaded, so that what loading took is given back before; what is larger than the tensors of a step, as
-    the positions of all records are, is still given back.
+    faults a step at batch 8192, up to a tenth of its time, and as chance will have it half of the time of a release.
+    The process stays as large as its largest step. Training calls it when data are loaded, so that what loading took
+    is given back before; what is larger than the tensors of a step, as the positions of all records are, is still
+    given back.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -11,7 +11,7 @@ import pytest
 
 STEPS = """
 import resource, torch
-from tpsl.training.allocator import keep_freed_memory
+from tpsl.allocator import keep_freed_memory
 torch.set_num_threads(1)
 {keep}
 def step():

@@ -1,0 +1,51 @@
+"""What is read of files enters a vault once, also where a command was killed after it had entered.
+
+Such a command has told nobody what it did, and has left what it had read (`incoming`). Given again, it learns from the
+vault that these files have entered, and what that did.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from tpsl.vault import adding, ledger
+from tpsl.vault.adding import Added
+from tpsl.vault.incoming import Incoming
+from tpsl.vault.portions import portions_of
+from tpsl.vault.tables import Batch
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL)"
+"""A table of its own, with one row: vaults without it stay as they are."""
+
+
+def enter(connection: sqlite3.Connection, folder: Path, classes: int, batches: Iterable[Batch] | Incoming) -> Added:
+    """Add records inside the running transaction (`adding.add`), unless a command that was killed has done so."""
+    if not isinstance(batches, Incoming):
+        return adding.add(connection, folder, classes, portions_of(batches, classes))
+    done = entered(connection, batches)
+    if done is not None:
+        return done
+    batches.require_classes(classes)
+    added = adding.add(connection, folder, classes, batches.portions())
+    _, head = ledger.read_last(connection)
+    connection.execute(_SCHEMA)
+    connection.execute("DELETE FROM last_files")
+    row = batches.digest(), head, json.dumps(asdict(added))
+    connection.execute("INSERT INTO last_files VALUES (?, ?, ?)", row)
+    return added
+
+
+def entered(connection: sqlite3.Connection, files: Incoming) -> Added | None:
+    """What was added when these files entered in a command that was killed then.
+
+    None if there was no such command, or if anything has happened to the vault since.
+    """
+    is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'last_files'").fetchone()
+    if not is_there or not files.goes_on:
+        return None
+    _, head = ledger.read_last(connection)
+    query = "SELECT added FROM last_files WHERE digest = ? AND head = ?"
+    found = connection.execute(query, (files.digest(), head)).fetchone()
+    return None if found is None else Added(**json.loads(found[0]))
