@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tpsl.kernels.compiled import compiled
 from tpsl.kernels.rows import gather, has_loops, summed
-from tpsl.kernels.rows_numba import _compiled, _ranges_of_fields
+from tpsl.kernels.rows_numba import _ranges_of_fields
 from tpsl.models.layers import PaddedLinear
 from tpsl.models.table import Table, Touched, lazy_optimizer
 
@@ -234,7 +235,7 @@ def test_loops_are_compiled_where_no_folder_is_writable(monkeypatch: pytest.Monk
     monkeypatch.setattr(numba.core.caching.CompileResultCacheImpl, "_locator_classes", [])
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(double, cache=True)
-    assert _compiled(double)(21) == 42
+    assert compiled(double)(21) == 42
 
 
 def test_rows_are_rounded_to_bfloat16_as_pytorch_does() -> None:

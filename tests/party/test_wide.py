@@ -1,11 +1,17 @@
 """The wide part finds effects and pairs in noisy labels, shrinks noise, and scores no record by its own label."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tpsl import metrics
+from tpsl.data import arrays
 from tpsl.data.features import Features
-from tpsl.party.wide import SCORE_FIELD, AdditiveModel, cross_fit, fit_additive, with_scores
+from tpsl.party import wide
+from tpsl.party.additive import AdditiveModel
+from tpsl.party.backfitting import fit_additive
+from tpsl.party.wide import SCORE_FIELD, cross_fit, with_scores
 
 LEVELS = (4, 6, 300)
 
@@ -89,6 +95,46 @@ def test_the_own_label_has_no_part_in_the_score_of_a_record() -> None:
     assert scores[7] == other[7]
     assert (scores[rows] != other[rows]).mean() > 0.5
     np.testing.assert_array_equal(other[2500:], model.scores(features, every(features)[2500:]))
+
+
+def test_of_many_records_some_are_fitted_and_the_model_scores_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide, "MOST_RECORDS", 2000)
+    monkeypatch.setattr(wide, "_MANY_RECORDS", 1000)
+    features = table(3000)
+    rows, estimates = every(features)[:2500], noisy(labels(log_odds(features)), 0.5)[:2500]
+    model, scores = cross_fit(features, rows, estimates, seed=3)
+    by_model = scores == model.scores(features, every(features))
+    drawn = every(features)[:2500][~by_model[:2500]]
+    assert 1950 < len(drawn) <= 2000, "the two models may agree on a record to the last bit"
+    assert by_model[2500:].all()
+    left_out, fitted = np.flatnonzero(by_model)[0], drawn[0]
+    for row, changes_all in ((left_out, False), (fitted, True)):
+        changed = estimates.copy()
+        changed[row] += 1000.0
+        other = cross_fit(features, rows, changed, seed=3)[1]
+        assert scores[row] == other[row]
+        assert (scores != other).mean() > 0.5 if changes_all else np.array_equal(scores, other)
+
+
+@pytest.mark.parametrize(("many", "fits"), [(300, 6), (299, 3)])
+def test_progress_is_told_from_the_first_fit_to_the_last(many: int, fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide, "_MANY_RECORDS", many)
+    features, told = table(300), list[tuple[int, int, str]]()
+    cross_fit(features, every(features), labels(log_odds(features)), 0, lambda *now: told.append(now))
+    assert told == [(done, 13 * fits, "fitting the wide part") for done in range(1, 13 * fits + 1)]
+
+
+def test_features_on_disk_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features, estimates = table(3000), noisy(labels(log_odds(table(3000), pair=1.0)), 2.0)
+    _, scores = cross_fit(features, every(features), estimates, seed=0)
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
+    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    model, mapped_scores = cross_fit(features, every(features), estimates, seed=0)
+    np.testing.assert_array_equal(scores, mapped_scores)
+    assert model.pairs
+    scored = with_scores(features, mapped_scores)
+    assert arrays.is_mapped(scored.numeric)
+    np.testing.assert_array_equal(scored.numeric, np.concatenate([features.numeric, scores[:, None]], axis=1))
 
 
 def test_scores_of_pure_noise_say_nothing_of_it() -> None:

@@ -83,33 +83,37 @@ def test_what_is_sent_are_unbiased_estimates_of_the_trained_records(tmp_path: Pa
     assert len(sent) == len(data.train) - len(schedule.held_out)
 
 
-@pytest.mark.parametrize("at", [2, 6])
-def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, at: int) -> None:
-    agreed = job(NATURAL, validation=0.1, patience=1, epochs=2)
-    train(agreed, tmp_path / "whole", vault=tmp_path / "vault", record_steps=100)
+INTERRUPTED = job(NATURAL, validation=0.1, patience=1, epochs=2)
 
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an undisturbed run and its vault."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(INTERRUPTED, folder / "run", vault=folder / "vault", record_steps=100)
+    return folder
+
+
+@pytest.mark.parametrize(("during", "at"), [("fitting", 20), ("epoch", 2), ("epoch", 6)])
+def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, whole: Path, during: str, at: int) -> None:
     class Interrupted(Exception):
         pass
 
     def interrupt(done: int, total: int, note: str) -> None:
-        if done == at:
+        if note.startswith(during) and done == at:
             raise Interrupted
 
+    broken, vault = tmp_path / "broken", whole / "vault"
     with pytest.raises(Interrupted):
-        train(
-            agreed,
-            tmp_path / "broken",
-            vault=tmp_path / "vault",
-            watching=Watching(progress=interrupt),
-            record_steps=100,
-        )
-    train(agreed, tmp_path / "broken", vault=tmp_path / "vault", record_steps=100)
-    assert files(tmp_path / "whole") == files(tmp_path / "broken")
+        train(INTERRUPTED, broken, vault=vault, watching=Watching(progress=interrupt), record_steps=100)
+    train(INTERRUPTED, broken, vault=vault, record_steps=100)
+    assert files(whole / "run") == files(broken)
 
 
 def test_a_finished_run_predicts_what_it_predicted_and_records_it_never_saw(tmp_path: Path) -> None:
-    agreed = job(NATURAL, validation=0.1)
-    train(agreed, tmp_path / "run")
+    agreed, told = job(NATURAL, validation=0.1), list[tuple[int, int, str]]()
+    train(agreed, tmp_path / "run", watching=Watching(progress=lambda *now: told.append(now)))
+    assert told.count((78, 78, "fitting the wide part")) == 2, "both parties say how far they are"
     data = load(agreed.data)
     found = predict(tmp_path / "run", data, data.test)
     np.testing.assert_array_equal(found, RunFolder(tmp_path / "run").predictions(1)["test"])

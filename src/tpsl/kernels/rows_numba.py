@@ -19,7 +19,6 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
@@ -27,6 +26,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from tpsl.kernels.compiled import compiled
 from tpsl.kernels.rows import Kind
 
 _AHEAD = 24
@@ -37,15 +37,6 @@ _WORTH_THREADS = 1 << 15
 """Look-ups from which on further threads gain more than it takes to wake them."""
 _PARTS_OF_A_THREAD = 4
 """Fields take unequal time: those with many rows wait for memory."""
-
-
-def _compiled(loop: Callable[..., Any]) -> Any:
-    """Return a loop that is compiled when first called, and kept for later processes if some folder is writable."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return numba.njit(loop, cache=True, **options)
-    except RuntimeError:  # no such folder
-        return numba.njit(loop, **options)
 
 
 def _prefetch_instruction(context: Any, array: Any, position: Any) -> Any:
@@ -76,7 +67,7 @@ _prefetch: Any = intrinsic(_prefetch_instruction)
 _float: Any = intrinsic(_float_instruction)
 
 
-@_compiled
+@compiled
 def _ask(numbers: Any, start: int, count: int) -> None:
     """Prefetch numbers that lie together."""
     for k in range(0, count, _LINE):
@@ -87,7 +78,7 @@ def _ask(numbers: Any, start: int, count: int) -> None:
 # shape is made before the loop, because making it counts references.
 
 
-@_compiled
+@compiled
 def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
     """`out[i, f·d + k] ← table[rows[i, f], k]`, for `start ≤ i < stop`."""
     fields, dim = rows.shape[1], table.shape[1]
@@ -100,7 +91,7 @@ def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
                 place[k] = found[k]
 
 
-@_compiled
+@compiled
 def _gather_rounded(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
     """The same from the bits of float32 to those of bfloat16, their upper half: to the nearest, ties to even."""
     fields, dim = rows.shape[1], table.shape[1]
@@ -115,7 +106,7 @@ def _gather_rounded(table: Any, rows: Any, out: Any, start: int, stop: int) -> N
                 place[k] = np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 
 
-@_compiled
+@compiled
 def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
     """`w ← w - η·g` for one look-up after the other, of the fields from `start` to before `stop`."""
     records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
@@ -130,7 +121,7 @@ def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: in
                 w[k] -= rate * g[k]
 
 
-@_compiled
+@compiled
 def _sgd_of_rounded(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
     """The same from the bits of a gradient in bfloat16, the upper half of those of float32."""
     records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
@@ -145,7 +136,7 @@ def _sgd_of_rounded(table: Any, rows: Any, gradient: Any, rate: float, start: in
                 w[k] -= rate * _float(np.uint32(g[k]) << np.uint32(16))
 
 
-@_compiled
+@compiled
 def _add_duplicates(first: Any, rows: Any, gradient: Any, dim: int, start: int, stop: int) -> None:
     """Add the gradients of a row to that of its first look-up; `first[row]` says where in the gradient that is."""
     records, width, lead = rows.shape[0], gradient.shape[1], 1 + _AHEAD // (stop - start)
@@ -165,7 +156,7 @@ def _add_duplicates(first: Any, rows: Any, gradient: Any, dim: int, start: int, 
                     total[k] += g[k]
 
 
-@_compiled
+@compiled
 def _adagrad(table: Any, sums: Any, first: Any, rows: Any, gradient: Any, rates: Any, start: int, stop: int) -> None:
     """`s ← s + g²`, `w ← w - η·(g / (√s + ε))`, at the first look-up of each row; `first` is as before afterwards."""
     records, dim, width, lead = rows.shape[0], table.shape[1], gradient.shape[1], 1 + _AHEAD // (stop - start)
@@ -188,7 +179,7 @@ def _adagrad(table: Any, sums: Any, first: Any, rows: Any, gradient: Any, rates:
                     w[k] -= rate * (g[k] / (np.sqrt(added) + eps))
 
 
-@_compiled
+@compiled
 def _adam(table: Any, moments: Any, first: Any, rows: Any, gradient: Any, rates: Any, start: int, stop: int) -> None:
     """`m ← m + (1-β₁)·(g-m)`, `v ← v + (1-β₂)·(g²-v)`, `w ← w - η·(m / (√v + ε))`, likewise."""
     records, dim, width, lead = rows.shape[0], table.shape[1], gradient.shape[1], 1 + _AHEAD // (stop - start)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tpsl.data.long_columns import empty, parts
 from tpsl.data.split import Rows
 from tpsl.kernels.rows import take
 from tpsl.models.members import Tops
@@ -55,8 +59,16 @@ class LabelParty:
         """Hold the noisy labels of the training records from position `first` on, and no others any more."""
         if not isinstance(noisy, NoisyLabels):
             raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
-        self._evidence = [self.logit_gradient.evidence(outcomes).to(self.device) for outcomes in noisy.draws]
+        self._evidence = [self._evidence_of(outcomes).to(self.device) for outcomes in noisy.draws]
         self._held = range(first, first + len(noisy))
+
+    def _evidence_of(self, outcomes: npt.NDArray[np.unsignedinteger]) -> Tensor:
+        """Return the evidence of all outcomes of a draw, which may lie on disk."""
+        shape = self.logit_gradient.evidence(outcomes[:1]).shape[1:]
+        found = empty(len(outcomes) * math.prod(shape), np.float32).reshape(len(outcomes), *shape)
+        for part in parts(len(outcomes)):
+            found[part] = self.logit_gradient.evidence(outcomes[part]).numpy()
+        return torch.from_numpy(found)
 
     def holds(self, batch: Rows) -> bool:
         """Return whether the noisy labels of all these training records are here."""

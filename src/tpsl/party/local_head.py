@@ -22,9 +22,9 @@ from tpsl.models.halves import draw_weights
 from tpsl.models.layers import ReluLayers
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.seeds import seed_of
+from tpsl.party.feature_map import Inputs, blocks
 from tpsl.progress import Progress, no_progress
 
-Inputs = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Columns = npt.NDArray[np.int64]
@@ -38,7 +38,6 @@ _VARIANCE_OF_WEIGHTS = 1 / 800
 """Of the prior of the parts' weights, around equal ones."""
 _AVERAGING = 0.998
 _HELD_OUT = 0.05
-_ROWS_AT_ONCE = 16_384
 _OPTIMIZER = OptimizerConfig(name="adam", learning_rate=1e-3, weight_decay=1e-5)
 
 
@@ -104,10 +103,7 @@ class LocalHead(nn.Module):
     @torch.no_grad()
     def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
         """Return probabilities, as the private head does: of class 1 for two classes, of each class for k."""
-        parts = [
-            torch.softmax(self(_tensor(inputs[start : start + _ROWS_AT_ONCE], self)), dim=1).cpu()
-            for start in range(0, len(inputs), _ROWS_AT_ONCE)
-        ]
+        parts = [torch.softmax(self(_tensor(block, self)), dim=1).cpu() for block in blocks(inputs)]
         probabilities = torch.cat(parts).numpy()
         return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
 
@@ -184,8 +180,7 @@ def _fit_linear(part: HeadPart, inputs: Inputs, labels: Labels, fitted: Rows) ->
         penalty = output.weight.square().sum() * len(part.columns) / 2
         (penalty / len(fitted)).backward()  # type: ignore[no-untyped-call]
         summed = float(penalty.detach())
-        for start in range(0, len(fitted), _ROWS_AT_ONCE):
-            rows = fitted[start : start + _ROWS_AT_ONCE]
+        for rows in blocks(fitted):
             logits = part(_tensor(inputs[rows], part))
             loss = functional.cross_entropy(logits, _tensor(labels[rows], part), reduction="sum")
             (loss / len(fitted)).backward()  # type: ignore[no-untyped-call]
@@ -236,10 +231,7 @@ def _weigh(head: LocalHead, inputs: Inputs, labels: Labels, judges: Rows) -> Non
     head, and few judges move it little.
     """
     with torch.no_grad():
-        found = [
-            head.logits(_tensor(inputs[judges[start : start + _ROWS_AT_ONCE]], head)).cpu().double()
-            for start in range(0, len(judges), _ROWS_AT_ONCE)
-        ]
+        found = [head.logits(_tensor(inputs[rows], head)).cpu().double() for rows in blocks(judges)]
     logits, truth = torch.cat(found, dim=1), torch.from_numpy(labels[judges])
     equal = torch.zeros(len(logits), dtype=torch.float64)
     equal[: len(head.parts)] = 1 / len(head.parts)
@@ -261,8 +253,8 @@ def _standardise(head: HeadPart, inputs: Inputs) -> None:
     """Masked pre-training leaves units that are nearly always on: without this half of its gain is lost."""
     columns = head.columns.numpy()
     total, squares = np.zeros(len(columns)), np.zeros(len(columns))
-    for start in range(0, len(inputs), _ROWS_AT_ONCE):
-        part = np.asarray(inputs[start : start + _ROWS_AT_ONCE][:, columns], dtype=np.float64)
+    for block in blocks(inputs):
+        part = block[:, columns].astype(np.float64)
         total += part.sum(axis=0)
         squares += np.square(part).sum(axis=0)
     mean = total / len(inputs)
@@ -274,8 +266,7 @@ def _standardise(head: HeadPart, inputs: Inputs) -> None:
 @torch.no_grad()
 def _loss(head: HeadPart, inputs: Inputs, labels: Labels, rows: Rows) -> float:
     summed = 0.0
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[start : start + _ROWS_AT_ONCE]
+    for part in blocks(rows):
         logits = head(_tensor(inputs[part], head))
         summed += float(functional.cross_entropy(logits, _tensor(labels[part], head), reduction="sum"))
     return summed / len(rows)
