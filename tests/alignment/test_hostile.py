@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tpsl.alignment import terms as terms_module
-from tpsl.alignment.feature_side import FeatureSide
+from tpsl.alignment.aligning_feature_party import AligningFeatureParty
+from tpsl.alignment.aligning_label_party import AligningLabelParty
+from tpsl.alignment.aligning_party import Outcome
 from tpsl.alignment.group import PRIME, Bytes32, fresh_scalar, hashed, multiplied
-from tpsl.alignment.label_side import LabelSide
-from tpsl.alignment.side import Outcome
 from tpsl.alignment.terms import POINTS, POSITIONS
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.training.observer import UNWATCHED
@@ -61,10 +61,10 @@ def saying(*messages: Message) -> Peer:
     return peer
 
 
-def against_label(path: Path, terms: Any, table: Any, peer: Peer) -> LabelSide:
+def against_label(path: Path, terms: Any, table: Any, peer: Peer) -> AligningLabelParty:
     working = WorkingFolder(path, terms)
     working.begin(table)
-    side = LabelSide(LABEL, terms, table, working, UNWATCHED)
+    side = AligningLabelParty(LABEL, terms, table, working, UNWATCHED)
     label, feature = linked_pair((LABEL, FEATURE), "uint8", terms.limits(), lambda frame: None)
     run_together(side.attend(InProcessMeeting({FEATURE: label})), peer(feature))
     return side
@@ -73,7 +73,7 @@ def against_label(path: Path, terms: Any, table: Any, peer: Peer) -> LabelSide:
 def against_feature(path: Path, terms: Any, table: Any, peer: Peer) -> list[Outcome]:
     working = WorkingFolder(path, terms)
     working.begin(table)
-    side, kept = FeatureSide(FEATURE, terms, table, working, UNWATCHED), list[Outcome]()
+    side, kept = AligningFeatureParty(FEATURE, terms, table, working, UNWATCHED), list[Outcome]()
     label, feature = linked_pair((LABEL, FEATURE), "uint8", terms.limits(), lambda frame: None)
     run_together(side.attend(InProcessMeeting({LABEL: feature}), kept.append), peer(label))
     return kept

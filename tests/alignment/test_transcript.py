@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tpsl.alignment import terms as terms_module
-from tpsl.alignment.feature_side import FeatureSide
-from tpsl.alignment.label_side import LabelSide
+from tpsl.alignment.aligning_feature_party import AligningFeatureParty
+from tpsl.alignment.aligning_label_party import AligningLabelParty
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.training.observer import UNWATCHED
 from tpsl.transport.in_process import InProcessMeeting, run_together
@@ -38,15 +38,15 @@ def frames(path: Path, terms: Any, label_list: Sequence[int], make_table: Any) -
 
 def attended(
     path: Path, terms: Any, lists: Mapping[str, Sequence[int]], make_table: Any, watch: FrameWatch
-) -> tuple[LabelSide, list[FeatureSide]]:
+) -> tuple[AligningLabelParty, list[AligningFeatureParty]]:
     """All parties after an alignment through frames, with all that they keep while it runs."""
     tables = {name: make_table([{"id": str(number)} for number in numbers]) for name, numbers in lists.items()}
     workings = {name: WorkingFolder(path / name, terms) for name in terms.circle}
     for name, working in workings.items():
         working.begin(tables[name])
     ends = {name: linked_pair((LABEL, name), "uint8", terms.limits(), watch) for name in terms.parties}
-    label = LabelSide(LABEL, terms, tables[LABEL], workings[LABEL], UNWATCHED)
-    features = [FeatureSide(name, terms, tables[name], workings[name], UNWATCHED) for name in terms.parties]
+    label = AligningLabelParty(LABEL, terms, tables[LABEL], workings[LABEL], UNWATCHED)
+    features = [AligningFeatureParty(name, terms, tables[name], workings[name], UNWATCHED) for name in terms.parties]
     run_together(
         label.attend(InProcessMeeting({name: end for name, (end, _) in ends.items()})),
         *(side.attend(InProcessMeeting({LABEL: ends[side.name][1]}), lambda outcome: None) for side in features),

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,10 @@ class Net:
 
     def sees(self, peer: str, part: str) -> bool:
         return eventually(lambda: any(part in state for state in self.states(peer)))
+
+    def is_connected_again(self, times: int, talks: list[Future[Any]]) -> bool:
+        """Whether the client was connected again more often than that, or all talks are over."""
+        return self.states("label").count("connected again") > times or all(talk.done() for talk in talks)
 
 
 @pytest.fixture
@@ -164,7 +168,7 @@ def test_a_label_party_that_does_not_listen_is_missing(net: Net) -> None:
         gathered(client)
     # Told once, however often it was tried.
     assert len(net.states("label")) == 1
-    assert net.states("label")[0].startswith("waiting: ")
+    assert net.states("label")[0] == f"waiting: nobody listens at 127.0.0.1:{port} yet: connection refused"
 
 
 def test_a_connection_that_is_reset_says_nothing_about_the_certificate(net: Net) -> None:
@@ -358,11 +362,14 @@ def test_through_a_network_that_is_cut_again_and_again(tcp_proxy: Callable[[str]
     chance = random.Random(0)
     with ThreadPoolExecutor(2) as threads:
         talks = [threads.submit(talk, channel, count) for channel in channels]
-        cuts = 0
+        cuts = again = 0
         while cuts < CUTS and not all(talk.done() for talk in talks):
             time.sleep(chance.uniform(0.01, 0.1))
             proxy.cut(one=cuts % 2 == 1)
             cuts += 1
+            if cuts % 2:  # On a busy machine all cuts might fall into one loss.
+                eventually(partial(net.is_connected_again, again, talks))
+                again = net.states("label").count("connected again")
         assert [talk.result() for talk in talks] == [list(range(count))] * 2
     assert cuts >= 5
     assert net.states("label").count("connected again") >= 3

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpsl.alignment.aligning_party import Mapped
 from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import PartyKeys, read_keys
 from tpsl.alignment.roles import AlignmentResult, align_as_feature, align_as_label, align_together
-from tpsl.alignment.side import Mapped
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.config import AlignmentConfig, TableData, TableFile
 from tpsl.data.party_file import PartyFile

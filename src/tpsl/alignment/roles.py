@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tpsl.alignment.aligning_feature_party import AligningFeatureParty
+from tpsl.alignment.aligning_label_party import AligningLabelParty
+from tpsl.alignment.aligning_party import AligningParty, Mapped, Outcome
 from tpsl.alignment.errors import AlignmentError
-from tpsl.alignment.feature_side import FeatureSide
 from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.label_side import LabelSide
-from tpsl.alignment.side import Mapped, Outcome, Side
 from tpsl.alignment.spu_engine import SpuEngine
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
@@ -56,7 +56,7 @@ def align_as_label(
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
     address, working = listen_address(local), WorkingFolder(folder, terms)
-    side = LabelSide(LABEL_PARTY, terms, table, working, watching, mapped)
+    side = AligningLabelParty(LABEL_PARTY, terms, table, working, watching, mapped)
 
     def meet() -> None:
         nonlocal address
@@ -97,7 +97,7 @@ def align_as_feature(
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
     address, working = connect_address(local), WorkingFolder(folder, terms)
-    side = FeatureSide(party, terms, table, working, watching, mapped)
+    side = AligningFeatureParty(party, terms, table, working, watching, mapped)
 
     def meet() -> None:
         engine = _spu(side, local)
@@ -126,8 +126,10 @@ def align_together(
             "the engine spu is for parties in processes of their own; together they take ecdh or plain"
         )
     workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
-    label = LabelSide(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching, mapped)
-    features = [FeatureSide(name, terms, tables[name], workings[name], watching, mapped) for name in terms.parties]
+    label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching, mapped)
+    features = [
+        AligningFeatureParty(name, terms, tables[name], workings[name], watching, mapped) for name in terms.parties
+    ]
     with ExitStack() as holding:
         for working in workings.values():
             holding.enter_context(working.held())
@@ -148,7 +150,7 @@ def align_together(
         return {side.name: _result(side) for side in (label, *features)}
 
 
-def _is_done(side: Side) -> bool:
+def _is_done(side: AligningParty) -> bool:
     """Begin the alignment, or take it up; return whether it was done before, in which case the folder is left as is."""
     folder, working = side.working.folder, side.working
     if len(side.table) == 0:
@@ -165,7 +167,7 @@ def _is_done(side: Side) -> bool:
     return False
 
 
-def _save(side: Side, outcome: Outcome) -> None:
+def _save(side: AligningParty, outcome: Outcome) -> None:
     Alignment(
         side.name,
         side.terms.config.mode,
@@ -178,7 +180,7 @@ def _save(side: Side, outcome: Outcome) -> None:
     ).save(side.working.folder)
 
 
-def _result(side: Side) -> AlignmentResult:
+def _result(side: AligningParty) -> AlignmentResult:
     """Forget what was needed on the way, and return what the folder holds."""
     side.working.end()
     sent = sum(traffic.bytes_sent for traffic in side.traffics)
@@ -186,18 +188,18 @@ def _result(side: Side) -> AlignmentResult:
     return AlignmentResult(Alignment.load(side.working.folder), sent, received)
 
 
-def _spu(side: Side, local: Local) -> SpuEngine | None:
+def _spu(side: AligningParty, local: Local) -> SpuEngine | None:
     return SpuEngine.of(local) if side.terms.config.engine == "spu" else None
 
 
-def _wire(side: Side, local: Local) -> Terms:
+def _wire(side: AligningParty, local: Local) -> Terms:
     # A settled party is here only so that nobody waits for it: if nobody is there, nobody does.
     wait = min(local.wait, local.silence) if side.working.is_settled else local.wait
     return Terms(side.terms.limits(), "uint8", Patience(local.silence, wait), side.watching.connections)
 
 
 @contextmanager
-def _attending(endpoint: Endpoint, side: Side) -> Iterator[None]:
+def _attending(endpoint: Endpoint, side: AligningParty) -> Iterator[None]:
     """Tell the others why this side stops, if it does; one that is settled does not need them any more."""
     try:
         yield

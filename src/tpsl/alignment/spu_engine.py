@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tpsl.alignment import spu_process
+from tpsl.alignment.aligning_party import AligningParty
 from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.side import Side
 from tpsl.alignment.terms import MOST_RECORDS
 from tpsl.alignment.tunnel import Tunnel, started
 from tpsl.data.split import Rows
@@ -62,7 +62,7 @@ class SpuEngine:
             raise LocalError(f"spu_python: {local.spu_python} cannot run spu ({reason})") from error
         return cls(local.spu_python, said.stdout.strip())
 
-    async def keep_common(self, side: Side, table: KeyTable, meeting: Meeting) -> None:
+    async def keep_common(self, side: AligningParty, table: KeyTable, meeting: Meeting) -> None:
         """Give a side those records of a table that both parties have, each with the key by which it was found.
 
         Done once: where a process was killed before the outcome was kept, the alignment has to begin anew. A peer that
@@ -88,7 +88,7 @@ class SpuEngine:
         if not len(side.table):
             raise AlignmentError("the parties have no record in common")
 
-    async def _found(self, side: Side, table: KeyTable, channel: Channel, folder: Path) -> Rows:
+    async def _found(self, side: AligningParty, table: KeyTable, channel: Channel, folder: Path) -> Rows:
         """Return which records of a table are common, and by which key: [n, 2]; the other side has found the same."""
         theirs = await self._announced(side, len(table), channel)
         free, found = np.ones(len(table), bool), []
@@ -109,7 +109,7 @@ class SpuEngine:
         together = np.concatenate(found)
         return together[np.argsort(together[:, 0])].astype(_FOUND)
 
-    async def _announced(self, side: Side, records: int, channel: Channel) -> int:
+    async def _announced(self, side: AligningParty, records: int, channel: Channel) -> int:
         """Tell the peer how many records this side has; return how many the peer has."""
         await channel.send(Announcement(self.version.encode(), (records,)))
         said = await receive(channel, side.watching.observer, Announcement)

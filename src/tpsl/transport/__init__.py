@@ -1,3 +1,7 @@
 """Moves messages between parties, and checks each one before anybody computes with it."""
 
-from tpsl.transport import quiet as quiet  # before anything imports gRPC
+import os
+
+# gRPC's core looks at this when it is imported, and would write to stderr: what goes wrong reaches the user as one
+# sentence of ours. Who wants to see it sets GRPC_VERBOSITY.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

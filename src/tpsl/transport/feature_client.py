@@ -26,6 +26,15 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 # network that breaks does not do so at this very moment again and again.
 _CLOSED_AFTER_TLS_TIMES = 4
 
+_NO_CONNECTION = {
+    "Connection refused": "nobody listens at {} yet: connection refused",
+    "Domain name not found|errors resolving|DNS resolution failed": "the host name in {} is not known",
+    "No route to host|Network is unreachable": "no network leads to {}",
+    "Connection timed out|timed out|[Tt]imeout": "nothing answers at {}: is there a firewall between?",
+    "Connection reset|Socket closed|Broken pipe": "the connection to {} was closed",
+}
+"""What gRPC's words for a connection that did not come about mean."""
+
 _Writing = SimpleQueue[bytes | Connection | None]
 
 
@@ -256,6 +265,9 @@ class FeatureClient(Endpoint):
             self._closed_after_tls = 0
         if stream.given_up_because is not None:
             return stream.given_up_because
+        for pattern, words in _NO_CONNECTION.items():
+            if re.search(pattern, details):
+                return words.format(self._address)
         return re.sub(r"^.*last error: \w+: |^ipv[46]:\S+: ", "", details) or code.name.lower()
 
 

@@ -30,8 +30,8 @@ from tpsl.transport.network import (
     SERVICE,
     SHORT_GRACE,
     Endpoint,
-    Options,
     number_and_ticket,
+    server_options,
     stream_options,
 )
 from tpsl.transport.peer_workers import one_channel
@@ -90,13 +90,7 @@ class LabelServer(Endpoint):
         further = (terms.streams * terms.most_workers - 1) * len(self._parties)
         streams = _STREAMS_PER_PARTY * (len(self._parties) + 1) + further
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
-        options: Options = [
-            *stream_options(terms.limits, terms.dtype),
-            ("grpc.max_concurrent_streams", _STREAMS_PER_PARTY),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-            ("grpc.http2.max_ping_strikes", 0),
-            ("grpc.server_handshake_timeout_ms", int(seconds * 1000)),
-        ]
+        options = [*stream_options(terms.limits, terms.dtype), *server_options(_STREAMS_PER_PARTY, seconds)]
         self._server = grpc.server(self._pool, options=options, maximum_concurrent_rpcs=streams)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 import grpc
 
@@ -20,7 +18,7 @@ from tpsl.transport.peers import LABEL_PARTY
 _BETWEEN_LOOKS = 0.05
 
 
-class LabelWorkers:
+class LabelWorkers(ExitStack):
     """Keeps a feature party connected to the workers of the label party. Use it as a context manager."""
 
     def __init__(
@@ -33,9 +31,10 @@ class LabelWorkers:
         credentials: grpc.ChannelCredentials | None,
     ) -> None:
         """Begin to connect to the addresses of the label party's workers, which are given in order."""
-        self._wait, self._closing = terms.patience.wait, ExitStack()
+        super().__init__()
+        self._wait = terms.patience.wait
         self._clients = {
-            number: self._closing.enter_context(
+            number: self.enter_context(
                 FeatureClient(
                     address, party, agreement, terms, credentials=credentials, expected=(number, len(addresses))
                 )
@@ -43,14 +42,6 @@ class LabelWorkers:
             for number, address in enumerate(addresses)
             if terms.worker.meets(number, len(addresses))
         }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._closing.__exit__(kind, error, traceback)
 
     def stop(self, reason: str | None) -> None:
         """Tell the label party why the job stops, if a reason is given."""

@@ -6,7 +6,6 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 from tpsl.transport.frames import PIECE_BYTES, Limits, largest_frame
@@ -22,29 +21,43 @@ _FURTHER_STREAM = "tpsl-stream"
 SHORT_GRACE = 2.0
 """How many seconds last words may take where something went wrong."""
 
-_KEEP_ALIVE_MS = 10_000
-_KEEP_ALIVE_TIMEOUT_MS = 5_000
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
 Options = list[tuple[str, int | str]]
 
 
-def stream_options(limits: Limits, dtype: WireType) -> Options:
-    """Return the gRPC options of either end; no message is larger than a piece, or the job's largest frame.
-
-    Larger HTTP/2 windows, frames and buffers made no difference that could be measured, near or far.
-    """
-    size = min(largest_frame(limits, dtype), PIECE_BYTES)
+def message_options(most_bytes: int) -> Options:
+    """Return the gRPC options of either end: messages up to a size, nothing compressed, dead peers noticed."""
     return [
-        ("grpc.max_receive_message_length", size),
-        ("grpc.max_send_message_length", size),
-        ("grpc.keepalive_time_ms", _KEEP_ALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEP_ALIVE_TIMEOUT_MS),
+        ("grpc.max_receive_message_length", most_bytes),
+        ("grpc.max_send_message_length", most_bytes),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.default_compression_algorithm", 0),
         ("grpc.compression_enabled_algorithms_bitset", 1),  # none: nothing grows while it is unpacked
         ("grpc.enable_retries", 0),
+    ]
+
+
+def server_options(streams_of_a_connection: int, handshake_seconds: float) -> Options:
+    """Return the gRPC options of a server beside those of its messages."""
+    return [
+        ("grpc.max_concurrent_streams", streams_of_a_connection),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.server_handshake_timeout_ms", int(handshake_seconds * 1000)),
+    ]
+
+
+def stream_options(limits: Limits, dtype: WireType) -> Options:
+    """Return the gRPC options of either end of a stream; no message is larger than a piece, or the largest frame.
+
+    Larger HTTP/2 windows, frames and buffers made no difference that could be measured, near or far.
+    """
+    return [
+        *message_options(min(largest_frame(limits, dtype), PIECE_BYTES)),
         ("grpc.http2.max_frame_size", (1 << 24) - 1),  # the most that HTTP/2 allows: messages are megabytes
         ("grpc.optimization_target", "throughput"),
     ]
@@ -93,9 +106,7 @@ class Endpoint(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         # Last words are worth a wait when all went well: without them the others would wait for our return.
         self._close(None, SHORT_GRACE if kind else max(SHORT_GRACE, self._terms.patience.silence))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-EVERY_SECONDS = 60.0
+_EVERY_SECONDS = 60.0
 _MOST_NAMES = 256
 _THE_REST = "other addresses"
 
@@ -25,8 +25,8 @@ class RefusalLog:
     Memory is bounded: beyond some hundred addresses within a minute, the rest counts as one.
     """
 
-    def __init__(self, watch: Callable[[str, str], None], every: float = EVERY_SECONDS) -> None:
-        self._watch, self._every = watch, every
+    def __init__(self, watch: Callable[[str, str], None]) -> None:
+        self._watch = watch
         self._counted: dict[str, _Counted] = {}
         self._lock = threading.Lock()
 
@@ -49,7 +49,7 @@ class RefusalLog:
         with self._lock:
             for who, counted in list(self._counted.items()):
                 seconds = now - counted.since
-                if seconds < self._every and not all_of_them:
+                if seconds < _EVERY_SECONDS and not all_of_them:
                     continue
                 if counted.more:
                     self._watch(who, f"refused: {counted.more} more within {seconds:.0f} s, the last: {counted.why}")

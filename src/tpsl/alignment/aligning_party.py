@@ -41,7 +41,7 @@ class Outcome:
     """Mode `both`: the digest of the key by which each record was found."""
 
 
-class Side(ABC):
+class AligningParty(ABC):
     """One party of an alignment, over any transport."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpsl.alignment.side import Outcome, Side
+from tpsl.alignment.aligning_party import AligningParty, Outcome
 from tpsl.alignment.terms import POINTS, POSITION_BYTES, POSITIONS
 from tpsl.alignment.working_folder import IDENTITY_BYTES
 from tpsl.data.split import Rows
@@ -17,7 +17,7 @@ from tpsl.transport.messages import Announcement, Bye, Start, TensorMessage
 from tpsl.transport.peers import LABEL_PARTY, described
 
 
-class FeatureSide(Side):
+class AligningFeatureParty(AligningParty):
     """A feature party. What it sends is a function of its own list, of its secrets and of the lists it is sent.
 
     It blinds one list for each other party, of the announced size, whatever restarts the label party claims: another

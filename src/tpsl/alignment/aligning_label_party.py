@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from tpsl.alignment.aligning_party import AligningParty, Outcome
 from tpsl.alignment.group import Bytes32
 from tpsl.alignment.matching import Common, common_records, require_distinct
-from tpsl.alignment.side import Outcome, Side
 from tpsl.alignment.terms import MOST_RECORDS, POINTS, POSITION_BYTES, POSITIONS
 from tpsl.data.aligned import UNKNOWN
 from tpsl.training.receiving import receive
@@ -31,7 +31,7 @@ _DIGEST_DOMAIN = b"tpsl alignment: common records\0"
 _WithParty = Callable[[str], Coroutine[Any, Any, None]]
 
 
-class LabelSide(Side):
+class AligningLabelParty(AligningParty):
     """The label party. In mode `label-only` what it sends does not depend on its own list but for its length."""
 
     @property
