@@ -113,6 +113,7 @@ def main() -> None:
         print(f"{name} …", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="tpsl-growth-") as folder:
             found[name] = measured(planned, rows, deployment, Path(folder) / "rehearsal")
+        print(f"  {found[name]}", file=sys.stderr, flush=True)
     if options.json:
         print(json.dumps(found))
     else:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tpsl.allocator import keep_freed_memory
 from tpsl.data.features import Features
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
 from tpsl.models.computing import Computing, compute
@@ -32,7 +33,6 @@ from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
-from tpsl.training.allocator import keep_freed_memory
 from tpsl.vault import Vault
 
 Step = Callable[[int], None]

@@ -20,13 +20,13 @@ import torch
 from torch.nn import functional
 
 from step import RATE, batch_rows, features, split_step
+from tpsl.allocator import keep_freed_memory
 from tpsl.kernels.rows import gather, loops
 from tpsl.mechanisms import laplace
 from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.layers import padded_width
 from tpsl.party.batches import Batches
 from tpsl.perturb import BinaryCrossEntropy
-from tpsl.training.allocator import keep_freed_memory
 
 FIELDS, NUMBERS, DIM, WIDTH = 26, 13, 16, 128
 HIDDEN = 4

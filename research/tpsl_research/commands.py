@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -37,6 +37,9 @@ _FLAGS = {"rows": "data.rows", "epochs": "training.epochs", "not_private": "loca
 _DATA_FLAGS = {"data": "data.source", "path": "data.path"}
 _PUBLIC = ("flights", "synthetic")
 """Data that comes with the package."""
+_HEADS: tuple[Part, ...] = ("private", "local")
+_FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
+Name = TypeVar("Name", bound=str)
 
 
 @app.command(cls=settings_command(*_PARTS, **_FLAGS))
@@ -133,12 +136,14 @@ def frontier(
     ] = None,
     seeds: SeedsOption = 5,
     epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated. Default: 0.1, 0.5, 1 and 2.")] = None,
-    parts: Annotated[str, typer.Option(help="'private' heads, 'local' heads, or both.")] = "private,local",
-    methods: Annotated[
-        str | None,
+    head: Annotated[
+        list[str] | None, typer.Option(help="'private' or 'local' heads; may be repeated. Default: both.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
         typer.Option(
-            help="What to compare with training without noise, separated by commas: laplace, discrete, gaussian, "
-            "network, hand-over, trees, statistic, auto, joined-logistic, joined-trees, ceiling. Default: all.",
+            help="What to compare with training without noise: laplace, discrete, gaussian, network, hand-over, trees, "
+            "statistic, auto, joined-logistic, joined-trees or ceiling; may be repeated. Default: all.",
         ),
     ] = None,
     processes: ProcessesOption = None,
@@ -165,14 +170,15 @@ def frontier(
     import torch
 
     from tpsl_research.frontier import frontier as run_frontier
-    from tpsl_research.frontier_cells import base_job, cells
+    from tpsl_research.frontier_cells import METHODS, base_job, cells
     from tpsl_research.frontier_figure import frontier_figure
     from tpsl_research.frontier_report import markdown, summary, write_tables
 
     settings = Settings.of(context)
     asked, local = _base(settings, {}, start=job)
     name = job.stem if job is not None else asked.data.source
-    wanted = cells(range(seeds), sorted(set(epsilon or (0.1, 0.5, 1.0, 2.0))), _parts(parts), _methods(methods))
+    epsilons, heads = sorted(set(epsilon or (0.1, 0.5, 1.0, 2.0))), _chosen("head", head, _HEADS)
+    wanted = cells(range(seeds), epsilons, heads, [METHODS[name] for name in _chosen("method", method, tuple(METHODS))])
     base = base_job(asked, settings.job.get("training", {}))
     found: list[dict[str, Any]] = []
     with progress_bar(f"the frontier on {name}") as progress:
@@ -194,7 +200,10 @@ def frontier(
 def figures(
     runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")] = Path("figures"),
-    formats: Annotated[str, typer.Option("--format", help="Formats of the figures, with commas.")] = "png,svg,pdf",
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Format of the figures; may be repeated. Default: png, svg and pdf."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Draw figures and write tables about runs, for a paper.
@@ -202,7 +211,7 @@ def figures(
     Figures: test AUC against ε and against attack AUC, training curves, the ROC curves of attacks. Tables, as LaTeX and
     Markdown: all runs, all attacks. They depend on true labels, so they are the label party's.
     """
-    chosen = _formats(formats)
+    chosen = _chosen("format", formats, _FORMATS)
 
     from tpsl.report.label_view import read_run
     from tpsl_research.run_figures import write_figures
@@ -264,29 +273,10 @@ def _answer(json: bool, content: dict[str, Any], tables: str, files: list[Path])
     answer(json, {"files": names, **content}, [*([Markdown(tables)] if tables else []), *names])
 
 
-def _parts(text: str) -> list[Part]:
-    known: tuple[Part, ...] = ("private", "local")
-    names = text.split(",")
-    for name in names:
+def _chosen(option: str, given: list[str] | None, known: tuple[Name, ...]) -> list[Name]:
+    """Return the known names that an option was given, in their own order; all of them if it was not given."""
+    wanted = known if given is None else [name.strip().lower() for name in given]
+    for name in wanted:
         if name not in known:
-            raise ValueError(f"--parts: takes private, local or both separated by a comma; got {name!r}")
-    return [part for part in known if part in names]
-
-
-def _methods(text: str | None) -> list[str]:
-    from tpsl_research.frontier_cells import METHODS
-
-    names = list(METHODS) if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in METHODS:
-            raise ValueError(f"--methods: {name!r} is none of {', '.join(METHODS)}")
-    return [algorithm for name, algorithm in METHODS.items() if name in names]
-
-
-def _formats(text: str) -> list[Format]:
-    known: tuple[Format, ...] = ("png", "svg", "pdf")
-    wanted = [part.strip().lower() for part in text.split(",")]
-    unknown = [part for part in wanted if part not in known]
-    if unknown:
-        raise ValueError(f"--format: {unknown[0]!r} is none of {', '.join(known)}")
-    return [kind for kind in known if kind in wanted]
+            raise ValueError(f"--{option}: {name!r} is none of {', '.join(known)}")
+    return [name for name in known if name in wanted]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.files import write_atomically
-from tpsl.prediction.committee import Mixture
+from tpsl.prediction.committee import mixture
 from tpsl.training.evaluation import evaluate
 from tpsl.training.stacking import committee_weights
 from tpsl_research.frontier_cells import Row
@@ -53,14 +53,12 @@ def read_scores(path: Path) -> Scores:
 def committee_row(rows: Sequence[Row], scores: Sequence[Scores], data: Dataset) -> Row:
     """Return the row of the committee of several cells on the same noisy labels."""
     weights = [float(weight) for weight in committee_weights([one.judged for one in scores])]
-    mixture = Mixture()
-    for weight, one in zip(weights, scores, strict=True):
-        mixture.add(weight, one.test)
+    mixed = mixture((weight, one.test) for weight, one in zip(weights, scores, strict=True))
     said = np.logaddexp.reduce([np.log(w) + one.judged for w, one in zip(weights, scores, strict=True)])
     result = {
         "configuration": ", ".join(f"{w:.2f} {row['method']}" for w, row in zip(weights, rows, strict=True)),
         "validation_log_likelihood": float(said.sum()),
-        **asdict(evaluate(mixture.predict(), reveal(data.labels)[data.test])),
+        **asdict(evaluate(mixed, reveal(data.labels)[data.test])),
     }
     promised = {name: rows[0][name] for name in ("mechanism", "exact_epsilon", "delta")}
     return {**promised, "method": " and ".join(row["method"] for row in rows), "results": {"run": result}}

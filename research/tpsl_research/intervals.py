@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and the interval that holds the true one with the given confidence; NaN ends where there is none."""
+    """A value and the interval that holds the true one with 95 % confidence; NaN ends where there is none."""
 
     value: float
     low: float
@@ -24,16 +24,16 @@ class Estimate:
         return (self.high - self.low) / 2
 
 
-def mean_estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+def mean_estimate(values: Sequence[float]) -> Estimate:
     """Return the mean of independent values and its t-interval."""
     centre = mean(values)
     if len(values) < 2:
         return Estimate(centre, math.nan, math.nan)
-    margin = _quantile(confidence, len(values)) * math.sqrt(variance(values) / len(values))
+    margin = _quantile(len(values)) * math.sqrt(variance(values) / len(values))
     return Estimate(centre, centre - margin, centre + margin)
 
 
-def ratio_estimate(above: Sequence[float], below: Sequence[float], confidence: float = 0.95) -> Estimate:
+def ratio_estimate(above: Sequence[float], below: Sequence[float]) -> Estimate:
     """Return `mean(above) / mean(below)` of values that come in pairs, and Fieller's interval for it.
 
     Fieller's interval are the ratios r for which the mean of `above - r·below` is not distinguishable from 0. It has
@@ -45,7 +45,7 @@ def ratio_estimate(above: Sequence[float], below: Sequence[float], confidence: f
     ratio = a / b if b else math.nan
     if n < 2:
         return Estimate(ratio, math.nan, math.nan)
-    squared = _quantile(confidence, n) ** 2 / n
+    squared = _quantile(n) ** 2 / n
     covariance = sum((x - a) * (y - b) for x, y in zip(above, below, strict=True)) / (n - 1)
     # (a - r·b)² ≤ squared·Var(above - r·below), as a quadratic in r.
     leading = b * b - squared * variance(below)
@@ -57,6 +57,6 @@ def ratio_estimate(above: Sequence[float], below: Sequence[float], confidence: f
     return Estimate(ratio, (half - root) / leading, (half + root) / leading)
 
 
-def _quantile(confidence: float, values: int) -> float:
-    """Return the t with `P(|T| < t) = confidence` for Student's T of the mean of `values` numbers."""
-    return float(student.ppf((1 + confidence) / 2, values - 1))
+def _quantile(values: int) -> float:
+    """Return the t with `P(|T| < t) = 0.95` for Student's T of the mean of `values` numbers."""
+    return float(student.ppf(0.975, values - 1))

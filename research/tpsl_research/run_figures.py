@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tpsl.report.run_view import RunView
+from tpsl.report.words import tested_auc
 from tpsl_research.drawing import (
     FAINT,
     FORMATS,
@@ -145,7 +146,7 @@ def series_name(view: RunView) -> str:
 
 def _trade_off(views: Sequence[RunView], x: Callable[[RunView], float | None], against: str) -> Figure | None:
     """Points are runs, bars are the intervals of their AUCs, lines go through the means of runs with the same ε."""
-    shown = [view for view in views if x(view) is not None and _test_auc(view) is not None]
+    shown = [view for view in views if x(view) is not None and tested_auc(view) is not None]
     groups = [runs for runs in _by_data(shown) if len(runs) > 1]
     if not groups:
         return None
@@ -163,7 +164,7 @@ def _trade_off(views: Sequence[RunView], x: Callable[[RunView], float | None], a
 
 def _point(view: RunView, x: Callable[[RunView], float | None]) -> Point:
     """Return where a run stands; without an interval both ends are the AUC."""
-    test, place, area = view["test"] or {}, x(view), _test_auc(view)
+    test, place, area = view["test"] or {}, x(view), tested_auc(view)
     assert place is not None and area is not None
     low, high = test.get("test_auc_low"), test.get("test_auc_high")
     return Point(place, area, area if low is None else min(low, area), area if high is None else max(high, area))
@@ -180,7 +181,7 @@ def _means(points: Sequence[tuple[float | None, Point]]) -> list[tuple[float, fl
 def _levels(views: Sequence[RunView], of: RunView) -> list[Level]:
     """Return the mean test AUC of runs without noise on the same data, if there are any."""
     same = [view for view in views if view["promise"]["epsilon"] is None and view["data_group"] == of["data_group"]]
-    areas = [area for area in map(_test_auc, same) if area is not None]
+    areas = [area for area in map(tested_auc, same) if area is not None]
     return [Level("without privacy", mean(areas))] if areas else []
 
 
@@ -208,10 +209,6 @@ def _roc_curves(view: RunView) -> Mapping[str, tuple[dict[str, Any], dict[str, A
 def _attack_auc(view: RunView) -> float | None:
     area: float | None = (view["attacks"] or {}).get("attacks", {}).get("shortest_distance", {}).get("auc")
     return area
-
-
-def _test_auc(view: RunView) -> float | None:
-    return (view["test"] or {}).get("test_auc")
 
 
 def _file_name(name: str) -> str:

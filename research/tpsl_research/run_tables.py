@@ -23,14 +23,15 @@ def runs_table(views: Sequence[RunView]) -> Table:
         "δ": [view["promise"]["delta_text"] if view["promise"]["delta"] else MISSING for view in views],
         "Test AUC": [_measured(view["test"] or {}, "test_auc") for view in views],
         "Attack AUC": [_measured(shown_attack(view) or {}, "auc") for view in views],
-        "Formula": [auc_text(view["promise"]["closed_form"]) for view in views],
+        "Closed form": [auc_text(view["promise"]["closed_form"]) for view in views],
         "Ceiling": [auc_text(view["promise"]["ceiling"]) for view in views],
         "Audited ε ≥": [_rounded_down((view["audit"] or {}).get("lower_bound")) for view in views],
     }
     shown = {head: cells for head, cells in columns.items() if set(cells) != {MISSING}}
     caption = (
-        "Runs, AUCs with 95 % intervals. Attack AUC and formula: the shortest-distance attack, or what takes its place "
-        "where no gradients cross. Ceiling: the most that ε allows any attack that scores by what was released alone."
+        "Runs, AUCs with 95 % intervals. Attack AUC and closed form: the shortest-distance attack, or what takes its "
+        "place where no gradients cross. Ceiling: the most that ε allows any attack that scores by what was released "
+        "alone."
     )
     return Table(caption, (tuple(shown), *zip(*shown.values(), strict=True)))
 

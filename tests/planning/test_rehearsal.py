@@ -54,6 +54,12 @@ def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path
     assert len(steps) == found.counts.steps == 2 * 22
 
 
+def test_labels_are_handed_over_through_one_connection_however_many_workers_there_are() -> None:
+    workers = Deployment(label_workers=2, feature_workers=3)
+    assert workers.connections(job()) == 6
+    assert workers.connections(job(exchange="labels")) == 1
+
+
 def test_a_command_that_fails_says_why_and_ends_the_others(tmp_path: Path) -> None:
     without_half = {"feature": Local.model_validate({"bottom": {"factory": "nowhere:half"}})}
     with pytest.raises(RehearsalFailed, match=r"the rehearsal of feature failed: the bottom half .*nowhere"):

@@ -7,8 +7,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
 
 from tpsl.transport.relay import Relay
 
@@ -16,7 +15,7 @@ _LOOPBACK = "127.0.0.1"
 _TO_END_SECONDS = 0.1
 
 
-class CountingRelay:
+class CountingRelay(AbstractContextManager["CountingRelay"]):
     """A port for each port of this machine that it stands before; a context manager.
 
     Nobody can connect before `open`, so that who comes too early is told so, as without a relay.
@@ -44,12 +43,7 @@ class CountingRelay:
             listener.listen()
         self._thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -4,8 +4,8 @@
 
 What is held of n records are columns of them (ids, orders, the split, labels), features of 4 bytes a number, each up to
 what is kept in memory, since more lies on disk; 32 bytes for each number of the three blocks that are read and encoded
-at a time; and at the label party noisy labels. Weights, optimiser state, batches and what is under way are the same for
-any number of records, and in peak(m) already.
+at a time; and at the label party noisy labels, and whether each was found while they are looked up. Weights, optimiser
+state, batches and what is under way are the same for any number of records, and in peak(m) already.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpsl.transport.peers import LABEL_PARTY
 
 LABEL_RECORD_BYTES, FEATURE_RECORD_BYTES = 200, 120
 """Of the columns of a record, measured."""
-NOISY_LABEL_BYTES = 5
+NOISY_LABEL_BYTES = 2
 _NUMBER_BYTES, _NUMBER_BYTES_IN_WORK = 4, 32
 _RECORDS_IN_WORK = 3 * BLOCK_ROWS
 

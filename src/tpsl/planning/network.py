@@ -35,25 +35,19 @@ class Network:
 
 def bandwidth_of(text: str) -> float:
     """Return bytes a second of a text as 1Gb/s (bits) or 125MB/s (bytes)."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*([kMGT]?)(b|bit|B)/s\s*", text)
-    value = _positive(found[1]) if found else None
-    if found is None or value is None:
-        raise ValueError(f"{text!r} is not a bandwidth, as 1Gb/s or 125MB/s")
-    return value * _PREFIXES[found[2]] / (1 if found[3] == "B" else 8)
+    number, (prefix, unit) = _quantity(text, r"([kMGT]?)(b|bit|B)/s", "a bandwidth, as 1Gb/s or 125MB/s")
+    return number * _PREFIXES[prefix] / (1 if unit == "B" else 8)
 
 
 def seconds_of(text: str) -> float:
     """Return the seconds of a text as 20ms or 0.02s."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*(us|µs|ms|s)\s*", text)
-    value = _positive(found[1]) if found else None
-    if found is None or value is None:
-        raise ValueError(f"{text!r} is not a time, as 20ms or 0.02s")
-    return value * _SECONDS[found[2]]
+    number, (unit,) = _quantity(text, r"(us|µs|ms|s)", "a time, as 20ms or 0.02s")
+    return number * _SECONDS[unit]
 
 
-def _positive(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if value > 0 else None
+def _quantity(text: str, unit: str, wanted: str) -> tuple[float, tuple[str, ...]]:
+    """Return the positive number that a text begins with, and the parts of the unit behind it."""
+    found = re.fullmatch(rf"\s*(\d+\.?\d*|\.\d+)\s*{unit}\s*", text)
+    if found is None or not float(found[1]) > 0:
+        raise ValueError(f"{text!r} is not {wanted}")
+    return float(found[1]), found.groups()[1:]

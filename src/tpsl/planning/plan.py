@@ -136,7 +136,7 @@ def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) 
     parties, largest = feature_party_names(job.data), rehearsals[-1]
     crossing = exchanges(job, counts, deployment.pairs)
     to_label, from_label = (
-        total(crossing, to_label=up, connections=deployment.pairs * len(parties)) for up in (True, False)
+        total(crossing, to_label=up, connections=deployment.connections(job)) for up in (True, False)
     )
     step = _step_seconds(job, counts, crossing, model, assumed)
     phases = replace(model, step=step).seconds(counts) | {

@@ -68,6 +68,10 @@ class Deployment:
         """Pairs of a worker of the label party and one of a feature party: each has a part of every batch."""
         return math.lcm(self.label_workers, self.feature_workers)
 
+    def connections(self, job: Job) -> int:
+        """Return how many there are between the parties: one for each pair; labels are handed over through one."""
+        return len(feature_party_names(job.data)) * (1 if job.hands_over else self.pairs)
+
 
 @dataclass(frozen=True)
 class Rehearsal:

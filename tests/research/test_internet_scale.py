@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tpsl.planning.internet_scale import Means, Undertaking, Vaults, handed_over, split_training
+from tpsl_research.internet_scale import Means, Undertaking, Vaults, handed_over, split_training
 
 
 def test_split_training_takes_as_long_as_its_slowest_part() -> None:
