@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.on_ray.cluster import Surroundings
+from tpsl.on_ray.cluster import RayError, Surroundings, require_answer
 
 
 def test_ray_has_nothing_to_show_of_the_keys_that_processes_get(
@@ -26,6 +27,18 @@ def test_ray_has_nothing_to_show_of_the_keys_that_processes_get(
     monkeypatch.chdir("/")
     pickle.loads(pickle.dumps(here)).enter()
     assert (Path.cwd(), os.environ["AWS_SECRET_ACCESS_KEY"]) == (tmp_path, "hidden")
+
+
+def test_an_address_where_nobody_answers_is_one_sentence() -> None:
+    for nobody in ("", "auto", "local"):
+        require_answer(nobody)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        require_answer(f"127.0.0.1:{port}")
+        require_answer(f"ray://127.0.0.1:{port}")
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):
+        with pytest.raises(RayError, match=f"^no Ray cluster answers at {address}, which RAY_ADDRESS names: "):
+            require_answer(address)
 
 
 # In a process of its own: a cluster of this one is that of the other tests.

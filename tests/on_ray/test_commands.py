@@ -102,6 +102,13 @@ def test_a_cluster_without_room_is_refused(cluster: Any) -> None:
         RayWorkers(gpus=1).count_in(cluster)
 
 
+def test_training_that_waits_for_room_says_so(cluster: Any) -> None:
+    two_cpus = RayWorkers(cpus=2)
+    assert two_cpus.shortage_in(cluster, 2) is None
+    waiting = "the Ray cluster has room for 2 of 3 processes with 2 CPU(s) and 0 GPU(s): waiting"
+    assert str(two_cpus.shortage_in(cluster, 3)).startswith(waiting)
+
+
 def test_what_is_not_installed_is_one_sentence(
     tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,7 @@ def test_both_parties_train_on_ray_and_survive_a_kill(office: Path, programs: Ca
 def test_a_feature_party_learns_alone_on_ray(office: Path, tpsl: Any) -> None:
     given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
     tpsl(*given).json()
-    command = ("learn", "job.yaml", "--labels", "given", "--ca", "certs/feature/ca.pem")
+    command = ("learn", "job.yaml", "--labels", "given", "--certs", "certs/feature")
     here = tpsl(*command, "--out", "here", "--json").json()
     there = tpsl(*command, "--out", "there", "--ray", "--ray-workers", 2, "--json").json()
     assert there["steps"] == here["steps"] > 0

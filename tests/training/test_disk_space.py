@@ -25,6 +25,7 @@ from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault, VaultFull
+from tpsl.workers import PartyInterrupted, Workers
 
 LIMIT = 60.0
 
@@ -246,6 +247,18 @@ def test_a_disk_that_is_full_again_and_again_is_not_waited_for_for_ever(tmp_path
     assert sum(clock) == 100.0
     assert attempts < 10
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_of_several_workers_waits_and_has_all_of_them_started_again(tmp_path: Path, clock: list[float]) -> None:
+    attempts = []
+
+    def act() -> None:
+        attempts.append(len(clock))
+        raise DiskFull(tmp_path / "file")
+
+    with pytest.raises(PartyInterrupted, match="there is space again"):
+        with_space(act, [tmp_path], 100.0, lambda text: None, Workers(1, 2))
+    assert (attempts, clock) == ([0], [1.0])
 
 
 def test_another_error_is_no_reason_to_wait(tmp_path: Path, clock: list[float]) -> None:

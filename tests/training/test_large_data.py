@@ -75,10 +75,12 @@ def weights(run: Path) -> dict[str, Any]:
     return {f"{file.name}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["network", "network with a wide part"])
 def test_what_is_trained_from_disk_has_the_weights_of_memory(
-    agreed: Job, small_blocks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agreed: Job, wide: bool, small_blocks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = tmp_path / "vault"
+    agreed = agreed.model_copy(update={"model": agreed.model.model_copy(update={"wide": wide})})
     train(agreed, tmp_path / "memory", vault=vault)
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(arrays, "LARGE_BYTES", 0)

@@ -41,12 +41,27 @@ FORKS = multiprocessing.get_context("forkserver")
 pytestmark = pytest.mark.usefixtures("forks")  # so that a start costs no start of torch, and sums have one order
 
 WORKER = r"""
-import os, sys, time
+import errno, os, sys, time
+from contextlib import contextmanager
 os.environ.update(described)
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
+from tpsl import files
+from tpsl.training import disk_space, tensor_file
+
+full, opened = run.parent / f"disk of {party} is full", files.open_durably
+
+@contextmanager
+def opening(path, mode):
+    if full.exists():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with opened(path, mode) as file:
+        yield file
+
+files.open_durably = tensor_file.open_durably = opening
+disk_space._has_space = lambda place, size: not full.exists()
 
 def say(*words):
     # In one piece, because all workers write to this log.
@@ -152,6 +167,12 @@ class Site:
         while self.crews["label"].steps_done.value < step:
             assert time.monotonic() - begun < LIMIT, f"step {step} was not reached:\n{self.log.read_text()}"
             time.sleep(0.001)
+
+    def wait_for_log(self, sentence: str) -> None:
+        begun = time.monotonic()
+        while sentence not in self.log.read_text():
+            assert time.monotonic() - begun < LIMIT, f"{sentence} was not said:\n{self.log.read_text()}"
+            time.sleep(0.01)
 
     def finish(self) -> dict[str, torch.Tensor]:
         for crew in self.crews.values():
@@ -299,6 +320,24 @@ def test_a_worker_that_is_killed_changes_nothing(place: Place, site: Callable[..
         assert here.crews[name].starts > 1, here.log.read_text()
         assert found.keys() == place.undisturbed().keys()
         assert [name for name, weight in found.items() if not torch.equal(weight, place.undisturbed()[name])] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["label", "airport"])
+def test_a_full_disk_is_waited_for_and_changes_nothing(place: Place, site: Callable[..., Site], name: str) -> None:
+    here = site(f"full disk of {name}")
+    here.begin(**SEVERAL)
+    here.wait_for_step(6)
+    full = here.folder / f"disk of {name} is full"
+    full.touch()
+    here.wait_for_log("cannot be written, the disk is full; waiting up to")
+    time.sleep(2)
+    assert here.crews[name].starts == 1
+    full.unlink()
+    found = here.finish()
+    assert here.crews[name].starts > 1
+    assert "there is space again: the workers of this party start again" in here.log.read_text()
+    assert [name for name, weight in found.items() if not torch.equal(weight, place.undisturbed()[name])] == []
 
 
 def test_a_run_goes_on_with_other_numbers_of_workers(place: Place, site: Callable[..., Site]) -> None:

@@ -11,11 +11,13 @@ A user's learner is a function from `LearnerRecords` to `Fitted`:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tpsl.files import make_private_folder, write_atomically
+from safetensors import SafetensorError
+
+from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.learners.committee_model import committee
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
 from tpsl.learners.logistic import logistic
@@ -43,13 +45,6 @@ def fit(name: str, records: LearnerRecords) -> Fitted:
     return LEARNERS.get(name)(records)
 
 
-def choose(fitted: Sequence[Fitted]) -> Fitted:
-    """Return the one under which the noisy labels of the held-out records are most likely. It costs no budget."""
-    if not fitted:
-        raise ValueError("there is nothing to choose from")
-    return max(fitted, key=lambda one: one.log_likelihood)
-
-
 def save(model: LearnedModel, folder: Path) -> None:
     """Write a model into a folder, which is whole once its description is there."""
     make_private_folder(folder)
@@ -63,7 +58,7 @@ def save(model: LearnedModel, folder: Path) -> None:
 def load(folder: Path) -> LearnedModel:
     """Return the model that `save` has written; a folder that holds none is an error in one sentence."""
     try:
-        described: Any = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        described: Any = json.loads(read_plain(folder / _DESCRIPTION))
         kind, version = described["model"], described["version"]
         if version != _VERSION or kind not in LearnedModel.kinds:
             known = f"{', '.join(LearnedModel.kinds)}, version {_VERSION}"
@@ -74,5 +69,5 @@ def load(folder: Path) -> LearnedModel:
         raise
     except OSError as error:
         raise LearnerError(f"{folder}: holds no whole model ({error.filename}: {error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise LearnerError(f"{folder}: holds no model that can be read ({error})") from error
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise LearnerError(f"{folder}: its model cannot be read ({error})") from error

@@ -24,13 +24,13 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
 from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
-from tpsl.files import for_json, write_atomically
+from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.handover.learning import labels_for, load_side
 from tpsl.learners.committee_model import mixed, weights_by_judges
 from tpsl.learners.known import LEARNERS, fit, load, save
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import NoisyTargets
-from tpsl.prediction.committee import Mixture
+from tpsl.prediction.committee import mixture
 from tpsl.prediction.halves import Probabilities, TrainedHalves
 from tpsl.prediction.model import WITH_JUDGES, TrainedModel
 from tpsl.prediction.records import NewRecords
@@ -157,8 +157,8 @@ def _with_networks(records: LearnerRecords, fitted: Fitted, networks: TrainedMod
     judged = [networks.kept_predictions("validation"), fitted.judged]
     weight, rest = weights_by_judges(records, judged)
     setting = f"{weight:.2f} networks, {rest:.2f} {fitted.name} ({fitted.setting})"
-    mixture = mixed([(weight, judged[0]), (rest, judged[1])])
-    return judged_by(records, AUTO, setting, fitted.model, mixture), weight
+    together = mixed([(weight, judged[0]), (rest, judged[1])])
+    return judged_by(records, AUTO, setting, fitted.model, together), weight
 
 
 @dataclass(frozen=True)
@@ -197,10 +197,7 @@ class LearnedNetwork:
         learned = self.model.probabilities(held.take(rows[self.party]))
         if self.halves is None:
             return learned
-        mixture = Mixture()
-        mixture.add(self.weight, self.halves.part(inputs, rows))
-        mixture.add(1 - self.weight, learned)
-        return mixture.predict()
+        return mixture([(self.weight, self.halves.part(inputs, rows)), (1 - self.weight, learned)])
 
 
 def learned_network(run: RunFolder) -> LearnedNetwork | None:
@@ -233,8 +230,8 @@ def learned_result(run: RunFolder, party: str) -> LearnResult | None:
     if not path.exists():
         return None
     try:
-        return LearnResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return LearnResult.from_dict(json.loads(read_plain(path)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LearnerError(f"{path}: is damaged ({error})") from error
 
 

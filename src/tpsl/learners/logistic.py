@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, hstack
@@ -17,7 +16,7 @@ from tpsl.data.split import Rows
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective
-from tpsl.party.wide import FAR
+from tpsl.party.additive import FAR
 
 _WEIGHTS = "weights.safetensors"
 _PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
@@ -42,8 +41,7 @@ class LogisticModel(LearnedModel):
         width = features.embedding_rows + len(features.numeric_fields)
         if (width, features.embedding_rows) != (len(self.weights), self.embedding_rows):
             raise LearnerError(f"the model reads {len(self.weights)} categories and numbers, not {width}")
-        scores: Floats = self.base + _design(features, np.arange(len(features), dtype=np.int64)) @ self.weights
-        return scores[:, 0] if len(self.base) == 1 else scores
+        return _scores(_design(features, np.arange(len(features), dtype=np.int64)), self.base, self.weights)
 
     def files(self) -> dict[str, bytes]:
         """Return the weights as tensors."""
@@ -53,10 +51,7 @@ class LogisticModel(LearnedModel):
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> LogisticModel:
         """Return the model that `files` was made of."""
-        try:
-            tensors = load(files[_WEIGHTS])
-        except SafetensorError as error:
-            raise LearnerError(f"{_WEIGHTS}: cannot be read ({error})") from error
+        tensors = load(files[_WEIGHTS])
         return cls(tensors["base"], tensors["weights"], int(tensors["embedding_rows"][0]))
 
 
@@ -65,7 +60,7 @@ def logistic(records: LearnerRecords) -> Fitted:
     judges = NoisyLabelObjective(records.targets.take(records.held_out))
     objective = NoisyLabelObjective(records.targets.take(records.trained))
     design, held = (_design(records.features, records.rows[part]) for part in (records.trained, records.held_out))
-    base = _base(objective)
+    base = objective.targets.base_scores()
     weights = np.zeros((design.shape[1], len(base)))
     best, chosen, judged = -np.inf, _PENALTIES[0], np.empty(0)
     for penalty in _PENALTIES:
@@ -76,16 +71,10 @@ def logistic(records: LearnerRecords) -> Fitted:
             break
         best, chosen, judged = found, penalty, scores
     whole = NoisyLabelObjective(records.targets)
-    base = _base(whole)
+    base = whole.targets.base_scores()
     weights = _fitted(whole, _design(records.features, records.rows), base, np.zeros_like(weights), chosen)
     model = LogisticModel(base, weights, records.features.embedding_rows)
     return judged_by(records, "logistic", f"penalty {chosen:g}", model, judged)
-
-
-def _base(objective: NoisyLabelObjective) -> Floats:
-    """Return the log-odds of class 1, or the logarithms of the shares of k classes."""
-    shares = np.log(objective.targets.class_shares())
-    return shares[1:] - shares[:1] if len(shares) == 2 else shares
 
 
 def _fitted(objective: NoisyLabelObjective, design: csr_matrix, base: Floats, start: Floats, penalty: float) -> Floats:

@@ -60,6 +60,11 @@ class NoisyTargets:
         found: Floats = shares / shares.sum()
         return found
 
+    def base_scores(self) -> Floats:
+        """Return what is predicted for an unknown record: the log-odds of class 1, `[1]`, or a score a class, `[k]`."""
+        shares = np.log(self.class_shares())
+        return shares[1:] - shares[:1] if len(shares) == 2 else shares
+
     def effective_labels(self) -> float:
         """Return about how many clean labels these are worth: what any learner has to go on."""
         counts = [round(share * len(self)) for share in self.class_shares()]

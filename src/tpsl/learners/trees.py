@@ -18,7 +18,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from tpsl.data.features import Features
@@ -29,7 +28,8 @@ from tpsl.learners.lightgbm_trees import LightGBM
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective
 from tpsl.learners.xgboost_trees import XGBoost
-from tpsl.party.wide import AdditiveModel, cross_fit
+from tpsl.party.additive import AdditiveModel
+from tpsl.party.wide import cross_fit
 
 BOOSTERS: dict[str, type[Booster]] = {"lightgbm": LightGBM, "xgboost": XGBoost}
 
@@ -102,10 +102,7 @@ class TreeModel(LearnedModel):
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> TreeModel:
         """Return the model that `files` was made of."""
-        try:
-            tensors = load(files[_START])
-        except SafetensorError as error:
-            raise LearnerError(f"{_START}: cannot be read ({error})") from error
+        tensors = load(files[_START])
         own = {name.removeprefix("additive."): t for name, t in tensors.items() if name.startswith("additive.")}
         additive = AdditiveModel.from_tensors(own) if own else None
         start = Start(tensors["constants"].numpy(), tensors["lows"].numpy(), int(tensors["numbers"][0]), additive)
@@ -144,8 +141,7 @@ class _Fitting:
             model, self._scores = cross_fit(features, self._rows, estimates, records.seed)
             constants = _straightened(self._objective, self._scores[self._rows].astype(np.float64))
         else:
-            shares = np.log(self._objective.targets.class_shares())
-            constants = shares[1:] - shares[:1] if len(shares) == 2 else shares
+            constants = self._objective.targets.base_scores()
         lows = features.categorical[self._rows].min(axis=0, initial=features.embedding_rows).astype(np.int64)
         self.start = Start(constants, lows, len(features.numeric_fields), model)
 

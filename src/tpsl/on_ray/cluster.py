@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,10 @@ from tpsl.registry import use, used
 
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")
 """How the environment variables begin that a process of the cluster has as the command has them."""
+
+
+_ANSWER_SECONDS = 10.0
+"""How long the first machine of a cluster may take to answer."""
 
 
 class RayError(ValueError):
@@ -70,8 +75,25 @@ def connected() -> Iterator[ModuleType]:
             ray.shutdown()
 
 
+def require_answer(address: str) -> None:
+    """Raise a sentence unless something answers at an address `HOST:PORT`; Ray itself would try for minutes.
+
+    What else Ray takes for an address, as `auto`, is left to Ray.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise RayError(
+            f"no Ray cluster answers at {address}, which RAY_ADDRESS names: {_in_one_line(error)}"
+        ) from error
+
+
 def _connect(ray: ModuleType) -> None:
     """Connect to a cluster; what one that is made here writes, its memory too, is for its owner only."""
+    require_answer(os.environ.get("RAY_ADDRESS", ""))
     in_main_thread = threading.current_thread() is threading.main_thread()  # only there Python has signals
     on_termination = signal.getsignal(signal.SIGTERM)
     umask = os.umask(0o077)
@@ -103,12 +125,26 @@ class RayWorkers:
         """Return how many processes run at a time: the number asked for, or what the cluster has room for."""
         if self.count is not None:
             return self.count
-        there = ray.cluster_resources()
-        room = [there.get("CPU", 0) / self.cpus] + ([there.get("GPU", 0) / self.gpus] if self.gpus else [])
-        if min(room) < 1:
+        room = self._room_in(ray)
+        if room < 1:
             raise RayError(
                 f"the Ray cluster has no room for a process with {self.cpus} CPU(s) and {self.gpus:g} GPU(s)"
             )
+        return room
+
+    def shortage_in(self, ray: ModuleType, count: int) -> str | None:
+        """Return a sentence if the cluster has no room for this number of processes at a time."""
+        room = self._room_in(ray)
+        if room >= count:
+            return None
+        each = f"{self.cpus} CPU(s) and {self.gpus:g} GPU(s)"
+        return (
+            f"the Ray cluster has room for {room} of {count} processes with {each}: waiting until it has more machines"
+        )
+
+    def _room_in(self, ray: ModuleType) -> int:
+        there = ray.cluster_resources()
+        room = [there.get("CPU", 0) / self.cpus] + ([there.get("GPU", 0) / self.gpus] if self.gpus else [])
         return int(min(room))
 
 

@@ -48,6 +48,8 @@ class TrainJob:
         with connected() as ray, _shown(_log(folder, 0)):
             from ray.train.torch import TorchTrainer
 
+            if (shortage := self.share.shortage_in(ray, self._workers)) is not None:
+                _pass_on(f"{shortage}\n")
             if self.before is not None:
                 self.before(ray)
             given = {
@@ -58,6 +60,10 @@ class TrainJob:
             }
             make: Any = TorchTrainer  # its types are those of Ray Train's first version
             return self._fitted(lambda: make(_work, train_loop_config=given, **self._configuration(folder)))
+
+    @property
+    def _workers(self) -> int:
+        return self.share.count or 1
 
     def _fitted(self, make_trainer: Callable[[], Any]) -> str:
         """Return what a trainer returns. Ray starts again what it has lost, but not what it loses while it starts."""
@@ -79,7 +85,7 @@ class TrainJob:
         gpus = {"GPU": self.share.gpus} if self.share.gpus else {}
         return {
             "scaling_config": ScalingConfig(
-                num_workers=self.share.count or 1,
+                num_workers=self._workers,
                 use_gpu=bool(gpus),
                 resources_per_worker={"CPU": self.share.cpus, **gpus},
             ),

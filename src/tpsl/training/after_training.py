@@ -16,6 +16,7 @@ import numpy.typing as npt
 from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.data.long_columns import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.party.local_head import Columns, Judging, train_local_head
@@ -82,7 +83,7 @@ class AfterTraining:
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
-        return self._vault.completed(reveal(self._labels)[self._records.test])
+        return self._vault.completed(taken(reveal(self._labels), self._records.test))
 
     def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""

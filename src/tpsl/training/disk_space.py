@@ -1,7 +1,8 @@
 """A full disk ends nothing: the side says which file does not fit, waits for space and goes on from its checkpoint.
 
 While it waits its peers see it as lost, like a process that was killed: its connections end without a reason, and they
-wait for its return.
+wait for its return. Of several workers the one whose file does not fit waits, and the others wait for it; when there is
+space, all of them are started again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 from tpsl.progress import Notice
 from tpsl.vault import VaultFull
+from tpsl.workers import ALONE, PartyInterrupted, Workers
 
 Answer = TypeVar("Answer")
 
@@ -30,10 +32,13 @@ def is_for_want_of_space(error: BaseException) -> bool:
     return isinstance(error, VaultFull) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
-def with_space(act: Callable[[], Answer], places: Sequence[Path], wait: float, notice: Notice) -> Answer:
+def with_space(
+    act: Callable[[], Answer], places: Sequence[Path], wait: float, notice: Notice, workers: Workers = ALONE
+) -> Answer:
     """Do something that writes to these places; each time the disk is full, do it again when there is space.
 
-    Waits `wait` seconds in all, then the error is raised.
+    Waits `wait` seconds in all, then the error is raised. One of several workers cannot do again alone what all do
+    together: when there is space it ends (`PartyInterrupted`), so that all workers are started again.
     """
     left, pause = wait, _FIRST_PAUSE
     while True:
@@ -50,6 +55,8 @@ def with_space(act: Callable[[], Answer], places: Sequence[Path], wait: float, n
             sleep(min(pause, left - waited))
             waited = time.monotonic() - begun
             has_space = all(_has_space(place, needed) for place in places)
+        if has_space and workers.are_several:
+            raise PartyInterrupted("there is space again: the workers of this party start again")
         if has_space:
             notice("there is space again: going on")
         left -= waited

@@ -38,13 +38,13 @@ def evaluate_known(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[n
     known = labels != NO_LABEL
     if not known.any():
         return TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
-    return evaluate(probabilities[known], labels[known])
+    return evaluate(probabilities, labels) if known.all() else evaluate(probabilities[known], labels[known])
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:
     """Return the metrics of probabilities against true labels; what does not exist (one class only) is NaN."""
     area = metrics.AUC(math.nan, math.nan, math.nan)
-    if len(np.unique(labels)) > 1:
+    if labels.min() < labels.max():
         if probabilities.ndim == 1:
             area = metrics.auc(probabilities, labels == 1)
         else:

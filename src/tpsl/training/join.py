@@ -77,9 +77,7 @@ def join(
         side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
         act = partial(exchange.learn if job.hands_over else exchange.train, setup, side)
-        if workers.are_several:  # when the disk is full they are started again as a whole
-            return act()
-        return with_space(act, [setup.run.path], local.wait, watching.notice)
+        return with_space(act, [setup.run.path], local.wait, watching.notice, workers)
 
 
 class _UntilTheEnd(NullObserver):

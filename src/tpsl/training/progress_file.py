@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 import time
 from collections import deque
 from contextlib import suppress
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from tpsl.files import draft_of, open_private
+from tpsl.files import draft_of, open_private, read_plain
 from tpsl.training.observer import NullObserver
 
 PROGRESS = "progress.json"
@@ -40,12 +39,8 @@ class RunProgress:
     @classmethod
     def read(cls, party_folder: Path) -> Self | None:
         """Return what a party's folder says; None where nothing runs, or where what is there cannot be read."""
-        path = party_folder / PROGRESS
         try:
-            state = path.stat()
-            if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES:
-                return None
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_plain(party_folder / PROGRESS, _MOST_BYTES))
             known = {name: content[name] for name in cls.__dataclass_fields__}
             if any(type(known[name]) is not int for name in ("step", "steps")):
                 return None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data.long_columns import taken
+from tpsl.data.long_columns import parts, taken, taken_texts
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
@@ -68,12 +68,12 @@ def labelled_ids(job: Job, records: LabelRecords) -> Any:
     """Return the ids of the training records that get noisy labels: all whose labels do not leave in a statistic."""
     if job.statistic is None:
         return records.training_ids
-    return records.training_ids.take(pa.array(Schedule(job, records.train, records.test).labelled))
+    return taken_texts(records.training_ids, Schedule(job, records.train, records.test).labelled)
 
 
 def statistic_ids(job: Job, records: LabelRecords) -> Any:
     """Return the ids of the training records whose labels leave in the statistic."""
-    return records.training_ids.take(pa.array(Schedule(job, records.train, records.test).statistic))
+    return taken_texts(records.training_ids, Schedule(job, records.train, records.test).statistic)
 
 
 def statistic_plan(job: Job, classes: int, width: int = 1) -> StatisticPlan:
@@ -215,7 +215,7 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
     """
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
-    if len(labels) and labels[0] != NO_LABEL and (labels == labels[0]).all():
+    if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
         name = side.records.class_names[labels[0]]
         notice(f"all {len(labels):,} training labels are {name!r}: nothing can be learned; is it the right column?")
     _store_training(side, vault_path, notice, may_be_new)

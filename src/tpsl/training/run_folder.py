@@ -13,7 +13,8 @@
     RUN/<any party>/epochs/   on request the weights after each epoch, for a committee
     RUN/<any party>/versions.json    which halves belong together: the version of the party's half, at the label party
                               those of the feature parties' halves that its top half was trained with
-    RUN/<any party>/records.json     how many records there are, and a digest that is the same at every party
+    RUN/<any party>/records.json     how many records there are, a digest that is the same at every party, and which
+                              version of tpsl has trained
     RUN/<any party>/start/    what the run has begun with, if it started from an earlier one: weights, encoder and
                               origin.json, which says from which
     RUN/<any party>/own_parts.json   the factories of what the party brings itself, if anything
@@ -35,6 +36,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -49,6 +51,7 @@ from tpsl.files import (
     defer_sync,
     make_private_folder,
     open_private,
+    read_plain,
     remove_drafts,
     shortened,
     sync_deferred,
@@ -216,7 +219,7 @@ class RunFolder:
 
     def job(self) -> Job:
         """Return the job of this run."""
-        if not self.job_path.exists():
+        if not self.job_path.is_file():
             raise RunError(f"{self.path}: is not a run folder, it has no job.yaml")
         try:
             return load_job(self.job_path)
@@ -238,10 +241,20 @@ class RunFolder:
         return EncoderState.load(self.party(party) / ENCODER)
 
     def note_records(self, party: str, ids: Any) -> None:
-        """Note which records a run was trained on: their number and a digest, another than that of the handshake."""
+        """Note which records a run was trained on, their number and a digest, another than that of the handshake, and
+        with which version of tpsl."""
         digest = TextsDigest(b"tpsl records of a run")
         digest.update(ids)
-        _write(self.party(party) / _RECORDS, {"records": len(ids), "digest": digest.digest().hex()})
+        content = {"records": len(ids), "digest": digest.digest().hex(), "program": f"tpsl {version('tpsl')}"}
+        _write(self.party(party) / _RECORDS, content)
+
+    def program(self, party: str) -> str | None:
+        """Return which version of tpsl has trained a party's half; None if the run is not finished, or is older."""
+
+        def parsed(content: Any) -> str | None:
+            return str(content["program"]) if "program" in content else None
+
+        return _read(self.party(party) / _RECORDS, parsed)
 
     def records_digest(self, party: str) -> str:
         """Return the digest of the run's records as this party has noted it."""
@@ -401,7 +414,7 @@ class RunFolder:
         """Return the probabilities of the `validation` and `test` records after an epoch."""
         path = self.label / "predictions" / f"epoch-{epoch:04d}.safetensors"
         try:
-            return load(path.read_bytes())
+            return load(read_plain(path, path.stat().st_size))
         except OSError as error:
             raise RunError(f"{path}: cannot be read ({error.strerror})") from error
         except Exception as error:  # safetensors raises its own errors for damaged bytes
@@ -410,7 +423,7 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of each evaluation so far."""
         path = self.label / "metrics.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        lines = _content(path).splitlines() if path.exists() else []
         entries = []
         for number, line in enumerate(lines, 1):
             try:
@@ -434,9 +447,18 @@ def _read(path: Path, parse: Callable[[Any], Content]) -> Content | None:
     if not path.exists():
         return None
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return parse(json.loads(_content(path)))
+    except RunError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RunError(f"{path}: is damaged ({' '.join(str(error).split())})") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_plain(path)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _write(path: Path, content: Any) -> None:

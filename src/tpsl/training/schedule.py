@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tpsl.data.long_columns import counting, others
+from tpsl.data.long_columns import ascending, chosen, counting, joined, mask_of, others, taken
 from tpsl.data.order import permutation
 from tpsl.data.plan import BatchPlan
 from tpsl.data.split import STATISTIC_STREAM, VALIDATION_STREAM, Rows
@@ -24,7 +24,7 @@ TEST_ROWS_AT_ONCE = 16_384
 def held_out(records: int, share: float, seed: int) -> Rows:
     """Return the positions of the training records that judge and are not trained on, ascending: chosen by the seed."""
     count = min(records - 1, round(records * share))
-    judges = np.sort(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
+    judges = ascending(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
     judges.flags.writeable = False
     return judges
 
@@ -35,7 +35,7 @@ def statistic_records(available: Rows, share: float, seed: int) -> Rows:
     A share below 1 leaves at least one to the network.
     """
     count = len(available) if share == 1 else min(len(available) - 1, max(1, round(len(available) * share)))
-    return np.sort(available[permutation(len(available), STATISTIC_STREAM, seed)[:count]])
+    return ascending(taken(available, permutation(len(available), STATISTIC_STREAM, seed)[:count]))
 
 
 class Schedule:
@@ -53,7 +53,7 @@ class Schedule:
         self.statistic = everything[:0]
         if job.statistic is not None:
             self.statistic = statistic_records(self.trained, job.statistic.share, settings.seed)
-            self.trained = np.setdiff1d(self.trained, self.statistic, assume_unique=True)
+            self.trained = chosen(self.trained, mask_of(len(train), self.statistic), inverted=True)
         self.labelled = others(len(train), self.statistic) if len(self.statistic) else everything
         # Without a network there is no step, and no party asks the plan for one.
         self.plan = BatchPlan(len(self.trained) or len(train), settings.batch_size, settings.seed, settings.order)
@@ -95,15 +95,15 @@ class Schedule:
 
     def test_parts(self) -> list[Rows]:
         """Return the rows of the held-out training records and then of the test records, in parts of bounded size."""
-        return in_parts(np.concatenate([self.train[self.held_out], self.test]))
+        return in_parts(joined(taken(self.train, self.held_out), self.test))
 
     def head_parts(self) -> list[Rows]:
         """Return the rows of the training and then of the test records, in parts of bounded size."""
-        return in_parts(np.concatenate([self.train, self.test]))
+        return in_parts(joined(self.train, self.test))
 
     def train_parts(self) -> list[Rows]:
         """Return the positions of all training records, in parts of bounded size."""
-        return in_parts(np.arange(len(self.train), dtype=np.int64))
+        return in_parts(counting(len(self.train)))
 
     def trained_parts(self) -> list[Rows]:
         """Return the positions among the training records of those that are trained on, in parts of bounded size."""

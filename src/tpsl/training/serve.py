@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -103,7 +102,7 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
 
         places = [run.path, *([vault.path.parent] if vault is not None else [])]
         if not confirmed:
-            _with_space(setup, train, places, local.wait)
+            with_space(train, places, local.wait, notice, workers)
         if setup.search is not None and (trained := run.result()) is not None:
             return trained
         # Every port is closed and every connection has ended: nobody can measure how long this takes.
@@ -125,14 +124,6 @@ def _leave_together(workers: Workers, wait: float) -> None:
             raise PartyInterrupted(f"the other workers of this party have not closed their ports within {wait:g} s")
 
     workers.leave_together(look)
-
-
-def _with_space(setup: RunSetup, act: Callable[[], None], places: Sequence[Path], wait: float) -> None:
-    """Train, again and again while the disk is full; several workers are started again as a whole instead."""
-    if setup.workers.are_several:
-        act()
-    else:
-        with_space(act, places, wait, setup.watching.notice)
 
 
 def _result(run: RunFolder) -> TrainResult:

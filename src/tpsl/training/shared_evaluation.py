@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter, ValidationError
 
 from tpsl.data.sides import LabelSide
-from tpsl.files import for_json, shortened
+from tpsl.files import for_json, read_plain, shortened
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, no_notice
 from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
@@ -74,10 +74,10 @@ _PARSER = TypeAdapter(SharedEvaluation)
 
 def read_shared(path: Path, job: str, versions: Mapping[str, str]) -> SharedEvaluation:
     """Return what a file says that the other side may have written, if it speaks of this job and of these versions."""
-    with path.open("rb") as file:
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise RunError(f"{path}: holds no shared metrics: it has more than {_LARGEST_FILE:,} bytes")
+    try:
+        content = read_plain(path, _LARGEST_FILE)
+    except OSError as error:
+        raise RunError(f"{path}: holds no shared metrics: {error.strerror}") from error
     try:
         found = _PARSER.validate_json(content, strict=True)
     except ValidationError as error:

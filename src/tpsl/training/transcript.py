@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, write_atomically
+from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, read_plain, write_atomically
 
 _FIRST = "members.0."
 Float32s = npt.NDArray[np.float32]
@@ -128,7 +128,7 @@ class Transcript:
 
     def __init__(self, folder: Path) -> None:
         try:
-            width = int(json.loads((folder / "transcript.json").read_text(encoding="utf-8"))["width"])
+            width = int(json.loads(read_plain(folder / "transcript.json"))["width"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{folder}: holds no transcript; record one with --record-transcript") from error
         self.width = width
@@ -163,7 +163,7 @@ class Trajectory:
 
     def __init__(self, folder: Path) -> None:
         try:
-            layout = json.loads((folder / "trajectory.json").read_text(encoding="utf-8"))["layout"]
+            layout = json.loads(read_plain(folder / "trajectory.json"))["layout"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{folder}: holds no trajectory; record one with --record-transcript") from error
         self._layout = [(name, tuple(shape)) for name, shape in layout]

@@ -242,6 +242,11 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         if not choice.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
     chosen.check()
+    if chosen.side is not side:
+        setup.watching.notice(
+            f"the vault {chosen.path} was made by an older version and knows these records by the ids of their "
+            "alignment: without it they are not recognised, and nobody is kept from releasing their labels again"
+        )
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
     return chosen
@@ -331,7 +336,7 @@ def _counting_people(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
     for path in vaults:
         with Vault.open(path) as vault:
             if vault.counts_people and vault.classes == run.records.classes:
-                found[path] = int(np.count_nonzero(vault.holdings().history_of))
+                found[path] = sum(count for releases, count in vault.ways_out() if releases)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, write_atomically
-from tpsl.prediction.committee import Mixture
+from tpsl.prediction.committee import mixture
 from tpsl.training.evaluation import TestMetrics, evaluate_known
 from tpsl.training.job import Job
 from tpsl.training.released import Released
@@ -126,10 +126,10 @@ def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Relea
     )
     candidates = [replace(c, weight=float(weight)) for c, weight in zip(candidates, weights, strict=True)]
     best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
-    committees = {"validation": Mixture(), "test": Mixture()}
-    for candidate, found in zip(candidates, predicted, strict=True):
-        for records, committee in committees.items():
-            committee.add(candidate.weight, found[records])
+    weighted = [(candidate.weight, found) for candidate, found in zip(candidates, predicted, strict=True)]
+    of_judges, of_test = (
+        mixture((weight, found[records]) for weight, found in weighted) for records in ("validation", "test")
+    )
     final = {"training": {"epochs": best.epoch, "head": base.training.head}}
     return TuneResult(
         out=str(out),
@@ -143,8 +143,8 @@ def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Relea
         job=changed(trials[best.number].job, final, "the best job"),
         candidates=tuple(candidates),
         best=best,
-        committee=evaluate_known(committees["test"].predict(), reveal(side.labels)[side.records.test]),
-        committee_validation=noisy_validation(judges.mechanism, judges.draws, committees["validation"].predict()),
+        committee=evaluate_known(of_test, reveal(side.labels)[side.records.test]),
+        committee_validation=noisy_validation(judges.mechanism, judges.draws, of_judges),
         diverged=tuple(trial.name for trial in trials if trial.has_diverged),
     )
 

@@ -57,8 +57,7 @@ def run_tasks(tasks: Sequence[Task], workers: int | TaskPool) -> Iterator[str]:
     known = {task.name for task in tasks}
     pending = [Task(task.name, task.run, task.needs & known) for task in tasks]
     if workers == 1:
-        while pending:
-            task = _take_ready(pending, pending)
+        while task := _take_ready(pending, pending):
             task.run()
             yield task.name
         return
@@ -67,8 +66,7 @@ def run_tasks(tasks: Sequence[Task], workers: int | TaskPool) -> Iterator[str]:
     running: dict[Future[object], Task] = {}
     with pool.started([task.run for task in everything]) as start:
         while pending or running:
-            while len(running) < pool.workers and _has_ready(pending, [*pending, *running.values()]):
-                task = _take_ready(pending, [*pending, *running.values()])
+            while len(running) < pool.workers and (task := _take_ready(pending, [*pending, *running.values()])):
                 running[start(everything.index(task))] = task
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -111,14 +109,11 @@ def load_once(job: Job, own: Mapping[str, OwnParts] = MappingProxyType({})) -> D
     return _loaded[0][1]
 
 
-def _has_ready(pending: Sequence[Task], unfinished: Sequence[Task]) -> bool:
+def _take_ready(pending: list[Task], unfinished: Sequence[Task]) -> Task | None:
+    """Take the first task off the list that needs no unfinished one; None if there is none."""
     names = {task.name for task in unfinished}
-    return any(not task.needs & names for task in pending)
-
-
-def _take_ready(pending: list[Task], unfinished: Sequence[Task]) -> Task:
-    names = {task.name for task in unfinished}
-    return pending.pop(next(at for at, task in enumerate(pending) if not task.needs & names))
+    places = (at for at, task in enumerate(pending) if not task.needs & names)
+    return None if (at := next(places, None)) is None else pending.pop(at)
 
 
 _given: list[Callable[[], object]] = []

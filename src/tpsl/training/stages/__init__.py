@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tpsl.training.allocator import keep_freed_memory
+from tpsl.allocator import keep_freed_memory
 from tpsl.training.job import Job
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Rewound

@@ -104,7 +104,8 @@ async def _position(role: LabelRole, channel: Channel) -> Position:
     """Return the answer to this round's rewind; what the party sent before it came is of no use any more."""
     settings, schedule = role.job.training, role.schedule
     steps = (1 + settings.staleness) * settings.micro_batches * schedule.division
-    parts = len(schedule.test_parts()) + len(statistic_parts(schedule)) + len(schedule.head_parts())
+    parts = len(schedule.test_parts()) + len(statistic_parts(schedule))
+    parts += len(schedule.head_parts()) if settings.head == "local" else 0
     for _ in range(steps + parts + role.rounds + 2):
         message = await receive(channel, role.observer, TensorMessage, Finished, Bye, Position, topics=_UNDER_WAY)
         if isinstance(message, Position) and message.round == role.rounds:

@@ -12,6 +12,9 @@ from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Verdict
 
+ENOUGH_JUDGES = 500
+"""Of fewer held-out records the noise of their labels may well choose a poor epoch."""
+
 
 async def label(role: LabelRole) -> bool:
     """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
@@ -38,6 +41,16 @@ async def feature(role: FeatureRole) -> bool:
         raise BadMessage(f"{role.channel.peer} judges step {role.done} otherwise for other workers of this party")
     _obey(role, verdict)
     return verdict.stop
+
+
+def tell_of_few_judges(role: LabelRole) -> None:
+    """Say so, before the first step, if few records will judge the epochs."""
+    judges = len(role.schedule.held_out)
+    if role.schedule.patience and not role.done and role.workers.is_first and judges < ENOUGH_JUDGES:
+        role.setup.watching.notice(
+            f"{judges:,} held-out records judge the epochs, which is few for noisy labels: a poor epoch may be kept; "
+            "training.validation=0.2 holds out more, training.patience=0 trains all epochs"
+        )
 
 
 def _judged(role: LabelRole) -> tuple[bool, bool]:

@@ -12,6 +12,8 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.arrays import RowStack
+from tpsl.data.long_columns import COLUMNS
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
 from tpsl.training.validation import noisy_validation
@@ -24,17 +26,19 @@ TEST_EMBEDDINGS = "test embeddings"
 
 async def label(role: LabelRole) -> None:
     """Keep what the network predicts, and what noisy labels say of it."""
-    predicted = []
+    classes = role.records.classes
+    predicted = RowStack(np.float32, 1 if classes == 2 else classes, COLUMNS)
     for part, rows in role.share(role.schedule.test_parts()):
         received = await role.tensors(TEST_EMBEDDINGS, role.done, part, len(rows), role.job.model.cut_width)
         if part == 0:
             note_received(role, received)
         # The workers' parts of one round follow each other.
-        predicted.append(role.workers.gathered(role.party.predict(rows, received)).cpu().numpy())
+        predicted.add(role.workers.gathered(role.party.predict(rows, received)).cpu().numpy())
     epoch = role.schedule.epoch_of(role.done - 1)
     _keep_epoch(role)
     if role.workers.is_first:
-        keep_predictions(role, epoch, np.concatenate(predicted))
+        found = predicted.finish()
+        keep_predictions(role, epoch, found[:, 0] if classes == 2 else found)
 
 
 def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.float32], **facts: str) -> None:

@@ -13,7 +13,7 @@ from tpsl.models.members import Members
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import wide
-from tpsl.training.stages.early_stopping import epochs_of_network
+from tpsl.training.stages.early_stopping import epochs_of_network, tell_of_few_judges
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 
 PRETRAINED = "pretrained.safetensors"
@@ -31,6 +31,7 @@ async def label(role: LabelRole) -> None:
     )
     compile_own_halves(role)
     role.restore()
+    tell_of_few_judges(role)
     if role.workers.is_first:
         role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
     role.close()

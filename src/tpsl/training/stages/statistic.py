@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tpsl.data.arrays import RowStack
 from tpsl.data.features import Features
+from tpsl.data.long_columns import taken
 from tpsl.data.source import Inputs, table_features
 from tpsl.data.split import Rows
 from tpsl.files import write_atomically
@@ -84,7 +85,7 @@ def statistic_parts(schedule: Schedule) -> list[Rows]:
 
     No part has rows of both.
     """
-    return in_parts(schedule.train[schedule.statistic]) + schedule.test_parts()
+    return in_parts(taken(schedule.train, schedule.statistic)) + schedule.test_parts()
 
 
 class CodedFields:

@@ -18,12 +18,15 @@ from safetensors.torch import load, save
 from torch import Tensor, from_numpy
 
 from tpsl.data.features import Features
+from tpsl.data.long_columns import counting, taken
 from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs, table_features
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, write_atomically
-from tpsl.party.wide import AdditiveModel, cross_fit, with_scores
+from tpsl.party.additive import AdditiveModel
+from tpsl.party.wide import MOST_RECORDS, cross_fit, with_scores
 from tpsl.perturb import LogitGradient
+from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.schedule import Schedule
@@ -54,7 +57,8 @@ async def label(role: LabelRole) -> None:
             found = estimates[role.schedule.among_labelled(positions), None]
             for channel in role.channels.values():
                 await to_part(channel, 0).send(TensorMessage(ESTIMATES, 0, part, found))
-        fit_own(role.job, role.records, noisy, role.folder)
+        if role.records.features is not None and not (role.folder / FILE).exists():
+            fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
     role.workers.wait_for_all()
 
 
@@ -81,12 +85,12 @@ async def _fit_on_estimates(role: FeatureRole) -> None:
     if role.setup.record_steps:
         make_private_folder(role.folder / "transcript")
         write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
-    if not (role.folder / FILE).exists():
-        role.observer.event(
-            "wide part", text=f"fitting a linear model beside the network, on {len(estimates):,} noisy labels"
-        )
-    rows = role.schedule.train[role.schedule.trained]
-    fit(role.side.features, rows, estimates, role.job.training.seed, role.folder)
+    if (role.folder / FILE).exists():
+        return
+    count = min(len(estimates), MOST_RECORDS)
+    role.observer.event("wide part", text=f"fitting a linear model beside the network, on {count:,} noisy labels")
+    rows = taken(role.schedule.train, role.schedule.trained)
+    fit(role.side.features, rows, estimates, role.job.training.seed, role.folder, role.setup.watching.progress)
 
 
 def label_estimates(noisy: NoisyLabels, draw: int = 0) -> Tensor:
@@ -96,10 +100,17 @@ def label_estimates(noisy: NoisyLabels, draw: int = 0) -> Tensor:
     return LogitGradient(noisy.mechanism, "unbiased").evidence(noisy.draws[draw])
 
 
-def fit(features: Features | Inputs, rows: Rows, estimates: npt.NDArray[np.float32], seed: int, folder: Path) -> None:
+def fit(
+    features: Features | Inputs,
+    rows: Rows,
+    estimates: npt.NDArray[np.float32],
+    seed: int,
+    folder: Path,
+    progress: Progress = no_progress,
+) -> None:
     """Fit a party's wide part on these rows and keep it, unless it is there already."""
     if not (folder / FILE).exists():
-        model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates.astype(np.float64), seed)
+        model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates, seed, progress)
         make_private_folder(folder)
         write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
@@ -108,16 +119,19 @@ def score(features: Features | Inputs, start: Path, folder: Path) -> None:
     """Score a party's records by the wide part that it starts with and keep both, unless they are there already."""
     if not (folder / FILE).exists():
         model, table = load_wide(start), table_features(features, "model.wide")
-        scores = model.scores(table, np.arange(len(table), dtype=np.int64))
+        scores = model.scores(table, counting(len(table)))
         write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
 
-def fit_own(job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path) -> None:
+def fit_own(
+    job: Job, records: LabelRecords, noisy: NoisyLabels, folder: Path, progress: Progress = no_progress
+) -> None:
     """Fit the label party's own wide part, if it has features, on the draw that it learns from (Algorithm 3)."""
     if records.features is not None:
         schedule = Schedule(job, records.train, records.test)
         estimates = label_estimates(noisy, draw=-1).numpy()[schedule.among_labelled(schedule.trained)]
-        fit(records.features, records.train[schedule.trained], estimates, job.training.seed, folder)
+        rows = taken(records.train, schedule.trained)
+        fit(records.features, rows, estimates, job.training.seed, folder, progress)
 
 
 def features_in_training(job: Job, features: Features | Inputs, folder: Path) -> Features | Inputs:
