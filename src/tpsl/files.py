@@ -22,6 +22,7 @@ import yaml
 
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
 _DEEPEST_YAML = 50
+_MOST_BYTES = 1 << 28
 _SYNCED_AT_ONCE = 16
 _deferred: set[Path] = set()
 _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -160,6 +161,20 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_plain(path: Path, most: int = _MOST_BYTES) -> bytes:
+    """Return what a file holds; an `OSError` if it is a pipe or a device, or has more than `most` bytes.
+
+    For what is found in a folder: whatever somebody has put there, reading it does not wait and fills no memory.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return content
 
 
 def read_yaml(path: Path, error: type[ValueError]) -> Any:

@@ -75,7 +75,7 @@ def test_records_without_a_label_are_refused(folder: Path) -> None:
     text = (folder / "bank.csv").read_text().replace(",yes,39,", ",NA,39,").replace(",no,2,", ",,2,")
     (folder / "bank.csv").write_text(text)
     with pytest.raises(
-        DataError, match=r"bank\.csv: 2 of 40 records have no label in column 'paid', and training needs"
+        DataError, match=r"bank\.csv: 2 of 40 records have no label in column 'paid', and training needs one: remove"
     ):
         draft(folder)
 

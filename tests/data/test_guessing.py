@@ -75,6 +75,8 @@ def test_different_numbers_in_every_record_are_numbers_unless_they_are_called_as
         (["12/31/2023", "2/1/2024 10:30"], ("month",)),
         (["03/04/2024", "05/06/2024"], ("day", "month")),
         (["2024-01-02", "2024-02-01"], ("year",)),
+        (["31.12.23", "1.2.70"], ("day",)),
+        (["12/31/99", "2/1/24 10:30"], ("month",)),
     ],
 )
 def test_dates_are_recognised_in_the_orders_in_which_all_can_be_read(

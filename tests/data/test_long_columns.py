@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tpsl.data import arrays, long_columns
 from tpsl.data.arrays import is_mapped
 from tpsl.data.errors import DataError
-from tpsl.data.long_columns import TextStack, counting, empty, mask_of, others, taken, taken_texts
+from tpsl.data.long_columns import TextStack, ascending, chosen, counting, empty, mask_of, others, taken, taken_texts
 from tpsl.data.order import permutation
 from tpsl.data.split import split_rows
 from tpsl.files import DiskFull
@@ -37,6 +37,8 @@ def test_columns_are_those_of_numpy(on_disk: bool, tmp_path: Path) -> None:
         (counting(23), np.arange(23)),
         (mask_of(23, rows), np.isin(np.arange(23), rows)),
         (others(23, rows), np.setdiff1d(np.arange(23), rows)),
+        (chosen(rows, np.arange(23) % 3 > 0), rows[rows % 3 > 0]),
+        (ascending(rows), np.sort(rows)),
     ):
         assert found.dtype == expected.dtype
         assert np.array_equal(found, expected)

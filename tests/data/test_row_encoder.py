@@ -73,13 +73,18 @@ COLUMNS = {
     "day_first_date": column(
         MOMENTS,
         spaced(
-            MOMENTS.map(lambda moment: f"{moment.day}.{moment.month:02}.{moment.year:04}") | ISO_8601 | st.just("NA")
+            MOMENTS.map(lambda moment: f"{moment.day}.{moment.month:02}.{moment.year:04}")
+            | MOMENTS.map(lambda moment: f"{moment.day}/{moment.month:02}/{moment.year % 100:02}")
+            | ISO_8601
+            | st.just("NA")
         ),
     ),
     "month_first_date": column(
         st.dates(),
         spaced(
-            MOMENTS.map(lambda moment: f"{moment.month}/{moment.day}/{moment.year:04} {moment:%H:%M}") | st.just("NA")
+            MOMENTS.map(lambda moment: f"{moment.month}/{moment.day}/{moment.year:04} {moment:%H:%M}")
+            | MOMENTS.map(lambda moment: f"{moment.month}.{moment.day}.{moment.year % 100:02}T{moment:%H:%M}")
+            | st.just("NA")
         ),
     ),
     "count": column(WHOLE, spaced(WHOLE.map(str) | st.sampled_from(["007", "0xFF", "0xffffffffffffffff", "NA"]))),

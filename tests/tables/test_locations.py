@@ -100,6 +100,13 @@ def test_a_location_is_what_a_person_wrote() -> None:
     assert not is_url("package.module:name") and not is_url("C:/table.csv") and is_url("gs://bucket/x")
 
 
+def test_an_empty_folder_is_there_and_named(tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").touch()
+    assert is_there(tmp_path) and not is_there(tmp_path / "none")
+    with pytest.raises(DataError, match=r": the folder has no files$"):
+        files_of(tmp_path)
+
+
 def test_a_name_with_signs_of_a_pattern_is_that_file(tmp_path: Path) -> None:
     (tmp_path / "part[1].csv").write_text("id\nx\n")
     (tmp_path / "part1.csv").write_text("id\ny\n")

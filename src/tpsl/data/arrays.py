@@ -68,11 +68,12 @@ class ColumnStack:
 class RowStack:
     """Rows of one type and width that become an array [rows, width]: in memory, or memory-mapped once they are large.
 
-    What lies on disk has no name any more when it is mapped, so it goes with the array.
+    What lies on disk has no name any more when it is mapped, so it goes with the array. One of `many` that a party has
+    at a time is large sooner.
     """
 
-    def __init__(self, dtype: npt.DTypeLike, width: int) -> None:
-        self._dtype, self._width, self._bytes = np.dtype(dtype), width, 0
+    def __init__(self, dtype: npt.DTypeLike, width: int, many: int = 1) -> None:
+        self._dtype, self._width, self._many, self._bytes = np.dtype(dtype), width, many, 0
         self._waiting: list[Array] = []
         self._draft: Draft | None = None
 
@@ -80,7 +81,7 @@ class RowStack:
         """Add the next rows."""
         self._waiting.append(np.ascontiguousarray(rows, dtype=self._dtype).reshape(len(rows), self._width))
         self._bytes += self._waiting[-1].nbytes
-        if self._draft is not None or self._bytes > LARGE_BYTES:
+        if self._draft is not None or self._many * self._bytes > LARGE_BYTES:
             self._draft = self._draft or Draft()
             self._write(self._draft.path / "rows")
 

@@ -228,7 +228,7 @@ class TableFile(_Model):
     date_order: Literal["year", "day", "month"] = Field(
         default="year",
         description="Dates as text: 'year' first (ISO 8601: 2025-12-31); 'day' first, as 31.12.2025 or 31/12/2025, or "
-        "'month' first, as 12/31/2025, read ISO 8601 too.",
+        "'month' first, as 12/31/2025, read ISO 8601 too, and years of two digits, as 31.12.25, in 1969 to 2068.",
     )
     time: str | None = Field(
         default=None,

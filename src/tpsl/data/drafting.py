@@ -211,7 +211,8 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
     if unlabelled:
         raise DataError(
             f"{sample.path}: {unlabelled:,} of {sample.rows:,} records have no label in column {label.column!r}, and "
-            "training needs one: remove these rows"
+            "training needs one: remove these rows, and the job will train on the records that both tables have; or, "
+            "if the labels are to come while it trains, write a job with `labels: arriving`"
         )
     unit, kinds = guess_unit(sample, id_column, label.column), wishes.kinds
     columns = [

@@ -37,7 +37,7 @@ from tpsl.data.new_files import new_parquet
 from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Standard, stable_hash
 from tpsl.data.rawtable import Order, RawTable, pieces_of
 from tpsl.data.split import Rows
-from tpsl.files import make_private_folder, write_atomically
+from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
 
 _STATE, _VOCABULARIES = "encoder.json", "vocabularies.parquet"
@@ -219,7 +219,7 @@ class EncoderState:
         """Read a saved state; one that is damaged, or of a version or kind that is not known, is an error."""
         path = folder / _STATE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_plain(path))
             if content["version"] != VERSION:
                 raise DataError(f"{path}: is of version {content['version']}, and this program reads version {VERSION}")
             if _digest(folder / _VOCABULARIES) != content["vocabularies"]:

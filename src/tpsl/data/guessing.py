@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tpsl.data.id_columns import ID_LIKE
 from tpsl.data.kinds import reordered
-from tpsl.data.plain_encoder import DAY_FIRST, MONTH_FIRST
+from tpsl.data.plain_encoder import DAY_FIRST, MONTH_FIRST, SHORT_YEAR
 from tpsl.tables.columns import is_text, parsed_or_null, plain, value_type, with_points
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import Dialect, column_names, dialect_of, read_blocks
@@ -58,7 +58,7 @@ class ColumnGuess:
     """What a column seems to be: of a kind that features are made of, or None with the `reason` to leave it out.
 
     `absent` are the texts that stand for a missing value in it, `missing` the records that have none. `date_orders` are
-    those in which all its dates can be read.
+    those in which all its dates can be read, `short_year` is one of them whose year has two digits.
     """
 
     name: str
@@ -68,6 +68,7 @@ class ColumnGuess:
     reason: str = ""
     absent: tuple[str, ...] = ()
     date_orders: tuple[str, ...] = ()
+    short_year: str = ""
 
 
 def sample_of(path: Location) -> Sample:
@@ -182,7 +183,9 @@ def _guess_date(found: ColumnGuess, known: _Texts) -> ColumnGuess | None:
     fewest = min(len(texts) for texts in fits.values())
     best = tuple(order for order, texts in fits.items() if len(texts) == fewest)
     orders = ("year",) if "year" in best else best
-    return _with_odd_texts(replace(found, kind="date", date_orders=orders), fits[orders[0]])
+    short = known.texts.filter(pc.match_substring_regex(known.texts, SHORT_YEAR))
+    example = short[0].as_py() if len(short) else ""
+    return _with_odd_texts(replace(found, kind="date", date_orders=orders, short_year=example), fits[orders[0]])
 
 
 def _guess_category(found: ColumnGuess, known: _Texts) -> ColumnGuess:

@@ -5,7 +5,7 @@
 | `category` | any text, or integers | the text | |
 | `number` | numbers | | the number |
 | `date` | dates and timestamps, also as ISO 8601 text | hour of day, weekday (Monday is 0) | days since 1970; sine and cosine of the day of the year |
-| `day_first_date`, `month_first_date` | the same, also as 31.12.2025 or 12/31/2025 | as those of `date` | as those of `date` |
+| `day_first_date`, `month_first_date` | the same, also as 31.12.2025 or 12/31/2025; 31.12.25 is in 2025, years from 69 to 99 are in the 1900s | as those of `date` | as those of `date` |
 | `count` | whole numbers of up to 64 bits | | sign(x)·log(1 + abs(x)) |
 | `hexadecimal` | eight hexadecimal digits | the digits, as lower-case text | |
 | `integer` | whole numbers of up to 32 bits | the number as text | |

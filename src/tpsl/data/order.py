@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tpsl.data.long_columns import empty
 
-_DRAWN_AT_ONCE = 1 << 22
-"""Words; more are drawn by several threads, each from its own place in the stream."""
+_DRAWN_AT_ONCE = 1 << 18
+"""Words; more are drawn by several threads, each from its own place in the stream and in memory of its own."""
 
 
 def permutation(size: int, *key: int) -> npt.NDArray[np.int64]:
@@ -38,8 +38,10 @@ def permutation_words(size: int, *key: int) -> npt.NDArray[np.uint64]:
 
     def draw(start: int) -> None:
         stop, generator = min(start + _DRAWN_AT_ONCE, size), np.random.PCG64(np.random.SeedSequence(list(key)))
-        part = generator.advance(start).random_raw(stop - start)
-        words[start:stop] = (part & ~low_bits) | np.arange(start, stop, dtype=np.uint64)
+        part = words[start:stop]
+        part[:] = generator.advance(start).random_raw(stop - start)
+        part &= ~low_bits
+        part |= np.arange(start, stop, dtype=np.uint64)
 
     if size <= _DRAWN_AT_ONCE:
         draw(0)

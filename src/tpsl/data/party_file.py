@@ -24,7 +24,7 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.long_columns import TextStack
+from tpsl.data.long_columns import COLUMNS, TextStack
 from tpsl.data.rawtable import Fields, InPieces, RawTable
 from tpsl.data.relabelling import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
@@ -190,7 +190,7 @@ class _Records:
     def __init__(self, file: PartyFile, label: bool) -> None:
         self._file, self._label = file, label
         self._ids, self._units = TextStack(), TextStack()
-        self._labels = RowStack(np.int64, 1)
+        self._labels = RowStack(np.int64, 1, COLUMNS)
         self._times: list[Any] = []
 
     def add(self, block: Block) -> None:

@@ -439,9 +439,25 @@ _CLOCK: Mapping[str, Callable[[Any], str | None]] = {
 DateOrder = Sequence[tuple[str, str]]
 _TWO_DIGITS = (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"), (r"^([0-9]{4}-[0-9]{2})-([0-9])( |T|$)", r"\1-0\2\3")
 _DAY_MONTH_YEAR = r"^([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})"
-DAY_FIRST: DateOrder = ((_DAY_MONTH_YEAR, r"\3-\2-\1"), *_TWO_DIGITS)
-MONTH_FIRST: DateOrder = ((_DAY_MONTH_YEAR, r"\3-\1-\2"), *_TWO_DIGITS)
-"""What makes ISO 8601 of dates as 31.12.2025 or 12/31/2025: patterns in their order, and what takes their place."""
+SHORT_YEAR = r"^([0-9]{1,2})[./]([0-9]{1,2})[./]([0-9]{2})( |T|$)"
+"""A date whose year has two digits; not with hyphens, as 25-12-31 is more likely to begin with the year."""
+_SHORT_1900S = SHORT_YEAR.replace("[0-9]{2}", "69|[7-9][0-9]")
+DAY_FIRST: DateOrder = (
+    (_SHORT_1900S, r"19\3-\2-\1\4"),
+    (SHORT_YEAR, r"20\3-\2-\1\4"),
+    (_DAY_MONTH_YEAR, r"\3-\2-\1"),
+    *_TWO_DIGITS,
+)
+MONTH_FIRST: DateOrder = (
+    (_SHORT_1900S, r"19\3-\1-\2\4"),
+    (SHORT_YEAR, r"20\3-\1-\2\4"),
+    (_DAY_MONTH_YEAR, r"\3-\1-\2"),
+    *_TWO_DIGITS,
+)
+"""What makes ISO 8601 of dates as 31.12.2025 or 12/31/2025: patterns in their order, and what takes their place.
+
+A year of two digits is one from 1969 to 2068, as POSIX reads them (`%y` of `strptime`).
+"""
 _DATE_NUMBERS: Mapping[str, Callable[[list[Any]], Numbers]] = {
     "": _days,
     " sine of year": _of_year(np.sin),

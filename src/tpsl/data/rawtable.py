@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
-from tpsl.data.long_columns import empty, parts
+from tpsl.data.long_columns import chosen, counting, parts, taken
+from tpsl.data.sorting import is_ascending, sorted_positions
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
 from tpsl.tables.columns import Times
 from tpsl.tables.reading import PLAIN, Dialect
@@ -105,20 +106,20 @@ class RawTable:
         """
         order = sorted_by_id(self.name, self.ids, self.dialect)
         if self.times is not None:
-            times = self.times if order is None else self.times[order]
-            if (times[1:] < times[:-1]).any():
-                by_time = np.argsort(times, kind="stable")
-                order = by_time if order is None else order[by_time]
+            times = pa.array(self.times if order is None else taken(self.times, order))
+            if not is_ascending(times):
+                by_time = sorted_positions(times)
+                order = by_time if order is None else taken(order, by_time)
         if self.recent is not None:
-            order = np.flatnonzero(self.recent) if order is None else order[self.recent[order]]
+            order = chosen(counting(len(self)) if order is None else order, self.recent)
         return order
 
 
 def sorted_by_id(name: str, ids: Any, dialect: Dialect = PLAIN) -> Order | None:
     """Return the positions of ids in the order of their UTF-8 bytes, None for the order they have; each occurs once."""
-    if pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False:
+    if is_ascending(ids, strictly=True):
         return None
-    by_id = _kept(pc.array_sort_indices(ids).to_numpy().view(np.int64))
+    by_id = sorted_positions(ids)
     repeated, repeats = None, 0
     for part in parts(len(by_id) - 1):
         here = ids.take(pa.array(by_id[part.start : part.stop + 1]))
@@ -133,13 +134,6 @@ def sorted_by_id(name: str, ids: Any, dialect: Dialect = PLAIN) -> Order | None:
             f"{repeats} {first.split()[0]}s repeat an id, and an id must be unique"
         )
     return by_id
-
-
-def _kept(order: Order) -> Order:
-    """Return the order as a column that may lie on disk."""
-    found = empty(len(order), np.int64)
-    found[:] = order
-    return found
 
 
 def same_ids_or_error(name: str, ids: Any, other_name: str, other_ids: Any, chronological: bool = False) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.errors import DataError
-from tpsl.data.long_columns import counting, others
+from tpsl.data.long_columns import ascending, counting, others
 from tpsl.data.order import permutation
 
 Rows = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ def split_rows(
     if kind == "chronological":
         everything = counting(rows)
         return everything[: rows - test_rows], everything[rows - test_rows :]
-    test = np.sort(permutation(rows, SPLIT_STREAM, seed)[:test_rows])
+    test = ascending(permutation(rows, SPLIT_STREAM, seed)[:test_rows])
     return others(rows, test), test
 
 
@@ -38,4 +38,4 @@ def subset_rows(available: int, wanted: int, seed: int) -> Rows:
     """Return `wanted` of `available` row positions, chosen at random by `seed`, ascending."""
     if wanted > available:
         raise DataError(f"rows: {wanted} records were asked for, there are {available}")
-    return np.sort(permutation(available, SUBSET_STREAM, seed)[:wanted])
+    return ascending(permutation(available, SUBSET_STREAM, seed)[:wanted])

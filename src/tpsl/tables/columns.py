@@ -308,7 +308,7 @@ def label_texts(values: Any, place: Place) -> Any:
 
 def _label_complaint(value: Any, labels: Any, class_values: tuple[str, ...]) -> str:
     if value is None or value == "":
-        return f"the label is missing; labels are {_listed(class_values)}"
+        return f"the label is missing; labels are {_listed(class_values)} (remove the row if there is none)"
     fractions = pc.sum(pc.match_substring_regex(labels, r"^[+-]?\d*\.\d+(e[+-]?\d+)?$")).as_py() or 0
     if fractions > _FRACTIONS:
         return (

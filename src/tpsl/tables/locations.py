@@ -76,9 +76,9 @@ def location_of(text: str | Path, folder: Path | None = None) -> Location:
 
 
 def is_there(location: Location) -> bool:
-    """Return whether there is a file at a location."""
+    """Return whether there is a file at a location, or a folder, even an empty one."""
     try:
-        return bool(_found(location))
+        return _is_folder(location) or bool(_found(location))
     except FileNotFoundError:
         return False
 
@@ -93,8 +93,13 @@ def files_of(location: Location) -> list[StoredFile]:
     except FileNotFoundError:
         found = []
     if not found:
-        raise DataError(f"{location}: there is no such file")
+        what = "the folder has no files" if _is_folder(location) else "there is no such file"
+        raise DataError(f"{location}: {what}")
     return found
+
+
+def _is_folder(location: Location) -> bool:
+    return isinstance(location, Path) and location.is_dir()
 
 
 def _found(location: Location) -> list[StoredFile]:

@@ -168,14 +168,15 @@ def read_blocks(
     *,
     rows: int | None = None,
     progress: Progress = no_progress,
+    may_be_empty: bool = False,
 ) -> Iterator[Block]:
     """Yield these columns, and the number of records also where there are none, in memory bounded by a few blocks.
 
     CSV columns are text, so that an id such as `007` keeps its zeros; `tpsl.tables.columns` gives them their types.
     Files come in the order of their names, and the next block is read beside the work on one. `rows` takes the first
     records only, and what stands after them is not looked at. Progress is told in bytes of the files as they lie on
-    disk. A table that does not exist, cannot be read, has no records, lacks a column or has a record of another length
-    is a `DataError`.
+    disk. A table that does not exist, cannot be read, lacks a column or has a record of another length is a
+    `DataError`; so is one that has no records, unless it may be empty.
     """
     files, done = files_of(location), 0
     sizes = [file.size for file in files]
@@ -194,7 +195,7 @@ def read_blocks(
                 progress(earlier + position, sum(sizes), f"reading {location.name}")
                 if done == rows:
                     return
-    if done == 0:
+    if done == 0 and not may_be_empty:
         raise DataError(f"{location}: the file has no records")
     if rows is not None and done < rows:
         raise DataError(f"{location}: rows: {rows} records were asked for, there are {done}")
