@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 
 FLAGS = (
     "--headless=new",
@@ -61,8 +62,41 @@ LONGEST = (
     "cli/test_plan.py",
     "training/test_workers.py",
     "models/test_sharded_table.py",
+    "cli/test_own_parts.py",
+    "bench/test_race.py",
+    "report/test_page_in_browser.py",
+    "data/test_party_file.py",
+    "cli/test_scoring.py",
+    "cli/test_demo.py",
+    "export/test_graphs.py",
+    "models/test_compiling.py",
+    "training/test_sharded_runs.py",
+    "training/test_crash.py",
+    "report/test_run_browser.py",
+    "vault/test_vault.py",
+    "test_allocator.py",
+    "alignment/test_crash.py",
+    "cli/test_joint_tune.py",
 )
-"""Files that take long for the number of their tests: ten seconds or more."""
+"""Files that take long for the number of their tests: five seconds or more."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the tests once, on all processors, before workers start that would each compile all of them."""
+    if getattr(config.option, "numprocesses", None) and not sys.dont_write_bytecode:
+        files = [*Path(__file__).parent.rglob("test_*.py"), *Path(__file__).parent.rglob("conftest.py")]
+        with multiprocessing.get_context("fork").Pool() as pool:
+            pool.map(_compile, files)
+
+
+def _compile(file: Path) -> None:
+    """Leave the code of a test file where pytest looks for it, as its import hook does before it runs the code."""
+    kept = rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)
+    if rewrite._read_pyc(file, kept) is None:
+        digest, code = rewrite._rewrite_test(file, None)  # type: ignore[arg-type]
+        kept.parent.mkdir(exist_ok=True)
+        with kept.open("wb") as written:
+            rewrite._write_pyc_fp(written, digest, code)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,20 +158,19 @@ def _own_registries(tmp_path: Path) -> Iterator[None]:
     registries = [getattr(sys.modules[module], name) for module, name in found]
     before = [dict(registry._parts) for registry in registries]
     modules = getattr(sys.modules.get("tpsl.registry"), "_used", {})
-    used = dict(modules)
+    used, imported = dict(modules), dict(sys.modules)
     yield
     modules.clear()
     modules.update(used)
     for registry, parts in zip(registries, before, strict=True):
         registry._parts = parts
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+    new = [name for name, module in list(sys.modules.items()) if imported.get(name) is not module]
+    for name in new:  # Few: to ask all modules for their files would take longer than most tests.
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
 
 
 COMPUTED_ONCE = {
-    "tpsl.mechanisms.laplace": ("laplace_table",),
-    "tpsl.mechanisms.gaussian": ("gaussian_table", "epsilon_of_table", "epsilon_of_two_coordinates"),
     "tpsl.data.synthetic": ("World", "World._chunk"),
     "tpsl.data.flights": ("_read",),
 }
@@ -158,7 +191,7 @@ def _remembering() -> list[tuple[object, str, Any]]:
 
 @pytest.fixture(autouse=True)
 def computed_once(_remembering: list[tuple[object, str, Any]]) -> Iterator[None]:
-    """Tables of integers and records are computed once for all tests that are not about them."""
+    """Records are computed once for all tests that are not about them."""
     with pytest.MonkeyPatch.context() as patch:
         for holder, name, remembering in _remembering:
             patch.setattr(holder, name, remembering)

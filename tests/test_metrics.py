@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import log_loss as reference_log_loss
 from sklearn.metrics import roc_auc_score
+from tests.peak_memory import peak_bytes
 
+from tpsl import metrics
 from tpsl.metrics import accuracy, auc, calibration_error, log_loss, macro_auc
+from tpsl.training.evaluation import evaluate
 
 repeatable = settings(derandomize=True, database=None, deadline=None)
 
@@ -242,3 +245,34 @@ def test_records_that_cannot_be_measured_are_named(measure, bad) -> None:  # typ
     probabilities, labels, complaint = bad
     with pytest.raises(ValueError, match=complaint):
         measure(np.array(probabilities), labels)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_measures_do_not_depend_on_the_size_of_a_block(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(1)
+    by_class, labels = generator.dirichlet(np.ones(classes), 100).round(1), generator.integers(0, classes, 100)
+    predicted = by_class[:, 1] if classes == 2 else by_class
+
+    def measured() -> list[float]:
+        area = auc(predicted, labels) if classes == 2 else macro_auc(predicted, labels)
+        measures = [measure(predicted, labels) for measure in (log_loss, accuracy, calibration_error)]
+        return [area.value, area.low, area.high, *measures]
+
+    whole = measured()
+    monkeypatch.setattr(metrics, "_AT_ONCE", 7)
+    assert measured() == pytest.approx(whole, abs=1e-12)
+    labels[71] = classes
+    for measure in (log_loss, accuracy, calibration_error):
+        with pytest.raises(ValueError, match=f"record 71 has the label {classes}"):
+            measure(predicted, labels)
+
+
+def test_measures_of_two_classes_take_the_memory_of_a_few_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 14)
+
+    def peak(count: int) -> int:
+        generator = np.random.default_rng(1)
+        labels, predicted = generator.integers(0, 2, count), generator.random(count, np.float32)
+        return peak_bytes(lambda: evaluate(predicted, labels))
+
+    assert peak(400_000) - peak(100_000) < 12 * 300_000

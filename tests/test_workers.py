@@ -99,8 +99,9 @@ def test_a_worker_that_leaves_is_not_taken_for_one_that_goes_on(in_workers: Call
 
 
 GIVES_UP = """
-import sys
+import os
 
+os.environ.update(described)
 from tpsl.workers import PartyInterrupted, Workers
 
 def give_up():
@@ -111,15 +112,13 @@ workers.wait_for_all(give_up) if workers.is_first else workers.from_first("what 
 """
 
 
-def test_a_worker_that_gives_up_waiting_ends_and_so_do_the_others() -> None:
+def test_a_worker_that_gives_up_waiting_ends_and_so_do_the_others(fork: Callable[..., Any], tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    started = [
-        subprocess.Popen([sys.executable, "-c", GIVES_UP], env={**os.environ, **where, "RANK": number}, stderr=-1)
-        for number in ("0", "1")
-    ]
-    told = [process.communicate(timeout=60)[1].decode().splitlines()[-1] for process in started]
+    started = [fork(GIVES_UP, tmp_path, described={**where, "RANK": number}) for number in ("0", "1")]
+    assert all(process.status(within=60.0) for process in started)
+    told = [process.stderr.read_text().splitlines()[-1] for process in started]
     assert told[0].endswith("PartyInterrupted: waited long enough")
     assert "WorkerLost" in told[1]
 
@@ -145,7 +144,7 @@ if life == "0" and not workers.is_first:
     os.kill(os.getpid(), signal.SIGKILL)
 total = torch.tensor([1.0 + workers.number])
 workers.add_up([total])
-print(f"life {life}: {total.item()}")
+print(f"life {life}: {total.item()}\\n", end="")  # in one piece, as both write to one place
 """
 
 

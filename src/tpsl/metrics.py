@@ -1,11 +1,13 @@
 """Measures of a prediction: AUC with its confidence interval, log loss, calibration error. NumPy alone.
 
-Used for the test set (label party) and for attacks, so that every AUC in the program means the same thing.
+Used for the test set (label party) and for attacks, so that every AUC in the program means the same thing. Of two
+classes, a measure takes the memory of a copy or two of the predictions, and of a block of records.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -13,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
+
+_AT_ONCE = 1 << 18
+"""Records of a block."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95
 
     Raises ValueError if a class is missing or a score is NaN: an AUC does not exist then.
     """
-    values, is_positive = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
+    values, is_positive = _floats(scores), np.asarray(positive, dtype=bool)
     if values.shape != is_positive.shape or values.ndim != 1:
         raise ValueError(f"scores {values.shape} and labels {is_positive.shape} do not fit together")
     if np.isnan(values).any():
@@ -52,13 +57,35 @@ def _with_interval(area: float, variance: float, confidence: float) -> AUC:
 
 def auc_with_variance(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
     """Return an AUC, ties counted half, and the variance of it by DeLong, DeLong and Clarke-Pearson (1988)."""
-    of_positives, of_negatives = np.sort(scores[positive]), np.sort(scores[~positive])
-    above, below = _share_below(of_positives, of_negatives), _share_below(of_negatives, of_positives)
-    area = float(above.mean())
+    of_positives, of_negatives = scores[positive], scores[~positive]
+    of_positives.sort()
+    of_negatives.sort()
+    area, above = _mean_and_squares(_shares_below(of_positives, of_negatives))
+    _, below = _mean_and_squares(_shares_below(of_negatives, of_positives))
     # The variance of one number cannot be estimated; the largest one with this mean and values in [0, 1] stands in.
     largest = area * (1.0 - area)
-    variance = sum(float(x.var(ddof=1)) / len(x) if len(x) > 1 else largest for x in (above, below))
-    return area, variance
+    counted = ((above, len(of_positives)), (below, len(of_negatives)))
+    return area, sum(squares / (count - 1) / count if count > 1 else largest for squares, count in counted)
+
+
+def _mean_and_squares(blocks: Iterable[Floats]) -> tuple[float, float]:
+    """Return the mean of numbers that come in blocks, and the sum of their squared distances from it.
+
+    Blocks are joined as Chan, Golub and LeVeque do ("Algorithms for computing the sample variance", 1983).
+    """
+    count, mean, squares = 0, 0.0, 0.0
+    for block in blocks:
+        own, share = float(block.mean()), len(block) / (count + len(block))
+        squares += float(np.square(block - own).sum()) + (own - mean) ** 2 * count * share
+        mean += (own - mean) * share
+        count += len(block)
+    return mean, squares
+
+
+def _shares_below(values: Floats, others: Floats) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield what `_share_below` returns, block by block."""
+    for block in _slices(len(values)):
+        yield _share_below(values[block], others)
 
 
 def _share_below(values: Floats, others: Floats) -> npt.NDArray[np.float64]:
@@ -98,15 +125,17 @@ def macro_auc(probabilities: Floats, labels: npt.ArrayLike, confidence: float = 
 
 def log_loss(probabilities: Floats, labels: npt.ArrayLike) -> float:
     """Return the mean of `-ln p(label)`; probabilities of shape [n] mean class 1 of two."""
-    by_class, truth = _checked(probabilities, labels)
-    chosen = np.take_along_axis(by_class, truth[:, None], axis=1)
-    return float(-np.log(np.clip(chosen, 1e-15, 1.0)).mean())
+    total = 0.0
+    for _, by_class, truth in _blocks(probabilities, labels):
+        chosen = np.take_along_axis(by_class, truth[:, None], axis=1)
+        total += float(-np.log(np.clip(chosen, 1e-15, 1.0)).sum())
+    return total / len(probabilities)
 
 
 def accuracy(probabilities: Floats, labels: npt.ArrayLike) -> float:
     """Return how often the most probable class is the true one."""
-    by_class, truth = _checked(probabilities, labels)
-    return float((by_class.argmax(axis=1) == truth).mean())
+    found = _blocks(probabilities, labels)
+    return sum(int((by_class.argmax(axis=1) == truth).sum()) for _, by_class, truth in found) / len(probabilities)
 
 
 def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 15) -> float:
@@ -114,13 +143,17 @@ def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 
 
     Two classes: |mean predicted - observed rate| of class 1. More classes: confidence against accuracy.
     """
-    by_class, truth = _checked(probabilities, labels)
-    if np.ndim(probabilities) == 1:
-        predicted, hit = by_class[:, 1], truth == 1
-    else:
-        predicted, hit = by_class.max(axis=1), by_class.argmax(axis=1) == truth
-    bin_of = rank_bins(predicted, bins)
-    gaps = np.bincount(bin_of, weights=predicted) - np.bincount(bin_of, weights=hit)
+    predicted = np.empty(len(probabilities), _floats(probabilities).dtype)
+    hit = np.empty(len(probabilities), np.bool_)
+    for block, by_class, truth in _blocks(probabilities, labels):
+        if np.ndim(probabilities) == 1:
+            predicted[block], hit[block] = by_class[:, 1], truth == 1
+        else:
+            predicted[block], hit[block] = by_class.max(axis=1), by_class.argmax(axis=1) == truth
+    gaps, ranked = np.zeros(bins), np.sort(predicted)
+    for block in _slices(len(predicted)):
+        bin_of = _bins_among(ranked, predicted[block], bins)
+        gaps += np.bincount(bin_of, predicted[block], bins) - np.bincount(bin_of, hit[block], bins)
     return float(np.abs(gaps).sum() / len(predicted))
 
 
@@ -129,14 +162,46 @@ def rank_bins(predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
 
     Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
     """
+    return _bins_among(np.sort(predicted), predicted, bins)
+
+
+def _bins_among(ranked: Floats, predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
+    """Return the bin of each of some predictions among all, which are sorted."""
     order, bin_of = np.argsort(predicted, kind="stable"), np.empty(len(predicted), dtype=np.intp)
-    ranked = predicted[order]  # looked up in their order, which is far faster than in any other
-    bin_of[order] = _share_below(ranked, ranked) * bins
+    # Looked up in their order, which is far faster than in any other.
+    bin_of[order] = _share_below(predicted[order], ranked) * bins
     return bin_of
 
 
-def _checked(probabilities: Floats, labels: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """Return a column for each class and the labels as integers, or raise a ValueError that names the bad record."""
+def _floats(values: npt.ArrayLike) -> Floats:
+    """Return numbers as an array of the precision that they have."""
+    found = np.asarray(values)
+    return found if found.dtype.kind == "f" else found.astype(np.float64)
+
+
+def _slices(count: int) -> Iterator[slice]:
+    for start in range(0, count, _AT_ONCE):
+        yield slice(start, start + _AT_ONCE)
+
+
+def _blocks(
+    probabilities: Floats, labels: npt.ArrayLike
+) -> Iterator[tuple[slice, npt.NDArray[np.float64], npt.NDArray[np.intp]]]:
+    """Yield blocks of records: which they are, and what `_checked` returns."""
+    p, truth = np.asarray(probabilities), np.asarray(labels)
+    if len(p) != len(truth) or not len(p):
+        raise ValueError(f"probabilities {p.shape} and labels {truth.shape} do not fit together")
+    for block in _slices(len(p)):
+        yield block, *_checked(p[block], truth[block], block.start)
+
+
+def _checked(
+    probabilities: Floats, labels: npt.ArrayLike, first: int = 0
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Return a column for each class and the labels as integers, or raise a ValueError that names the bad record.
+
+    Records are numbered from `first` on.
+    """
     p, truth = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     by_class = np.stack([1.0 - p, p], axis=1) if p.ndim == 1 else p
     if by_class.ndim != 2 or truth.shape != by_class.shape[:1] or not len(truth):
@@ -147,5 +212,5 @@ def _checked(probabilities: Floats, labels: npt.ArrayLike) -> tuple[npt.NDArray[
     ):
         if bad.any():
             record = int(bad.argmax())
-            raise ValueError(f"record {record} has the {name} {values[record]}")
+            raise ValueError(f"record {first + record} has the {name} {values[record]}")
     return by_class, truth.astype(np.intp)

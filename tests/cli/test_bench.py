@@ -18,7 +18,8 @@ def test_each_part_has_its_table(tpsl: Any) -> None:
     said = tpsl("bench", "--quick", "--only", "large", "--only", "vault")
     assert said.status == 0, said.stderr
     lines = said.stdout.splitlines()
-    assert lines[0].startswith("processor ")
+    assert lines[0] == "Measured this machine"
+    assert said.facts()["machine"].startswith("processor ")
     assert any("ratio to unsplit PyTorch" in line for line in lines)
     assert any(line.startswith("tpsl, one process: `tpsl train`") for line in lines)
     assert any("verify" in line for line in lines) and not any("tpsl, two processes" in line for line in lines)

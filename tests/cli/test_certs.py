@@ -28,11 +28,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_every_party_of_the_job_gets_a_folder_and_a_sentence(tpsl: Any, job: Path, tmp_path: Path) -> None:
     out = tmp_path / "certs"
     said = tpsl("certs", job, "--out", out)
-    assert said.status == 0, said.stderr
-    assert f"send the folder {out}/airport to airport over a channel you trust" in said.stdout
-    assert f"send the folder {out}/银行 to 银行 over a channel you trust" in said.stdout
-    assert f"send the folder {out}/label to the label party over a channel you trust" in said.stdout
-    assert f"keep {out}/authority offline or delete it: anyone who has it can pose as any party" in said.stdout
+    facts = said.facts()
+    assert said.stdout.splitlines()[0] == "Made certificates for label, airport, 银行"
+    assert f"send the folder {out}/airport to airport over a channel you trust" in facts["airport"]
+    assert f"send the folder {out}/银行 to 银行 over a channel you trust" in facts["银行"]
+    assert f"send the folder {out}/label to the label party over a channel you trust" in facts["label"]
+    kept_away = f"keep {out}/authority offline or delete it: anyone who has it can pose as any party"
+    assert facts["authority"] == kept_away
+    assert facts["train as airport"] == f"tpsl feature join {job} --certs {out}/airport --connect HOST:7443"
     assert sorted(folder.name for folder in out.iterdir()) == ["airport", "authority", "label", "银行"]
     for party in ("airport", "label", "银行"):
         assert Certificates.load(out / party).party == party
@@ -55,7 +58,7 @@ def test_running_it_again_adds_what_is_missing_and_changes_nothing_else(tpsl: An
     ]
     assert again["parties"][0] == {**first["parties"][0], "new": False}
     assert before.items() <= contents(out).items()
-    assert f"{out}/shop was there already" in tpsl("certs", "--party", "shop", "--out", out).stdout
+    assert f"{out}/shop was there already" in tpsl("certs", "--party", "shop", "--out", out).facts()["shop"]
 
 
 def test_a_new_authority_is_not_made_behind_the_back_of_old_certificates(tpsl: Any, tmp_path: Path) -> None:

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.cli.console import Report, answer, complain, notice, print_json, say, time_left, warn
+from tpsl.cli.console import (
+    Report,
+    answer,
+    complain,
+    notice,
+    print_json,
+    progress_bar,
+    say,
+    slim_table,
+    time_left,
+    warn,
+)
 
 LONG_PATH = "/very" * 60 + "/[red]folder[/red]/[bold]"
 
@@ -47,6 +58,37 @@ def test_a_report_wraps_sentences_at_words_and_neither_paths_nor_commands(capsys
         "Next",
         f"  the page  tpsl report {LONG_PATH}",
     ]
+
+
+def test_a_table_has_whole_numbers_within_80_columns_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = ("records", "bytes there", "bytes back")
+    rows = [(f"[red]{row}", "1,234,567,890", "12,345,678,901,234", "98.7 TB", "word " * 12) for row in "12"]
+    table = slim_table(("what", *numbers, "because"), rows, numbers=numbers)
+    answer(False, {}, Report("Planned", {"machine": "this"}, {"go on": "tpsl train"}, ["a sentence", table]))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[:3] == ["Planned", "  machine  this", "a sentence"]
+    assert lines[-2:] == ["Next", "  go on    tpsl train"]
+    for name in ("[red]1", "[red]2"):
+        (row,) = (line for line in lines if name in line)
+        assert "1,234,567,890  12,345,678,901,234  " in row and "98.7 TB" in row
+
+
+def test_a_log_gets_a_line_of_progress_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with progress_bar("training") as progress:
+        progress(1, 3, "short")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("tpsl.cli.console.FIRST_LOGGED_AFTER", 1e-9)
+    with progress_bar("training") as progress:
+        progress(1_234, 5_678, "epoch 1")
+    with progress_bar("training") as progress:
+        progress(12_345_678, 71_591_290, "reading f.parquet")
+    with progress_bar("planning") as progress:
+        progress(0, 0, "rehearsing")
+    lines = ["training: 1,234/5,678 epoch 1", "training: 17 % reading f.parquet", "planning: rehearsing"]
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 @pytest.mark.parametrize(

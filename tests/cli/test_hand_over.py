@@ -53,7 +53,7 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
     assert again.facts()["labels"] == "600 noisy labels, discrete (ε = 1)"
     assert again.facts()["guarantee"] == "largest total of any record: ε = 1"
     (office / "label.parquet").unlink()
-    learning = ("learn", "job.yaml", "--labels", "given", "--ca", certs / "feature" / "ca.pem", "--out", "run")
+    learning = ("learn", "job.yaml", "--labels", "given", "--certs", certs / "feature", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["epsilon"] == 1.0 and learned["validation_loss"] is not None and learned["test_auc"] is None
     scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
@@ -97,7 +97,7 @@ def test_only_records_that_the_feature_party_has_are_named(tpsl: Any, office: Pa
 def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Path, certs: Path) -> None:
     made = tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given")
     assert "nobody has signed the card" in made.stderr
-    refused = tpsl("learn", "job.yaml", "--labels", "given", "--ca", certs / "feature" / "ca.pem", "--out", "run")
+    refused = tpsl("learn", "job.yaml", "--labels", "given", "--certs", certs / "feature", "--out", "run")
     assert "card.json: nobody has signed it" in refused.error()
     learned = tpsl("learn", "job.yaml", "--labels", "given/labels.parquet", "--out", "run", "--json")
     assert learned.json()["epsilon"] == 1.0 and "who has made these labels is not checked" in learned.stderr

@@ -107,8 +107,9 @@ def test_two_files_nobody_prepared_become_a_page(tpsl: Any, folder: Path) -> Non
     assert job.data.class_values == ("repaid", "defaulted")  # type: ignore[union-attr]
     assert job.privacy.epsilon == 1.0
     next_steps = steps(made.stdout)
-    trained = tpsl(*next_steps["train, in one process"], "--json").json()
-    assert trained["test_auc"] > 0.65
+    trained = tpsl(*next_steps["train, in one process"], "--json")
+    assert trained.json()["test_auc"] > 0.65
+    assert "400 held-out records judge the epochs, which is few for noisy labels" in trained.stderr
     assert tpsl(*next_steps["make the page"]).status == 0
     assert "</html>" in (folder / "report.html").read_text()
 
@@ -149,8 +150,11 @@ def test_guesses_are_shown_with_what_is_left_out_and_why(tpsl: Any, folder: Path
 def test_messy_tables_are_read_as_people_mean_them(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     incomes = [f"{number}.250,50" for number in range(1, 99)] + ["940,00", "unknown"]
-    rows = [f"c{number};{income};{'north' if number % 3 else 'south'}" for number, income in enumerate(incomes)]
-    Path("clients.csv").write_text("\n".join(["id;income;region", *rows]) + "\n")
+    rows = [
+        f"c{number};{income};{'north' if number % 3 else 'south'};{1 + number % 30}.7.{number % 25:02}"
+        for number, income in enumerate(incomes)
+    ]
+    Path("clients.csv").write_text("\n".join(["id;income;region;since", *rows]) + "\n")
     spellings = ["Default", "paid", "DEFAULT ", "Paid", "default"]
     labels = [f"c{number},{spellings[number % 5]}" for number in range(100)]
     Path("loans.csv").write_text("\n".join(["id,result", *labels]) + "\n")
@@ -158,7 +162,9 @@ def test_messy_tables_are_read_as_people_mean_them(tpsl: Any, tmp_path: Path, mo
     assert made.status == 0, made.stderr
     assert "taken for missing values, and named in the job: 'unknown'" in made.stderr
     data = load_job(Path("job.yaml")).data
+    assert "since: dates as 1.7.00 are in 1969 to 2068" in made.stderr
     assert data.features[0].numeric == ("income",)  # type: ignore[union-attr]
+    assert (data.features[0].dates, data.features[0].date_order) == (("since",), "day")  # type: ignore[union-attr]
     assert data.class_values == ("paid", "default")  # type: ignore[union-attr]
     swapped = tpsl("init", "loans.csv", "clients.csv", "--out", "swapped").stderr
     assert "'result' of loans.csv looks like a label: the table of labels comes last" in swapped

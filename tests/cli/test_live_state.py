@@ -81,6 +81,12 @@ def test_the_epoch_is_that_of_the_next_step(state: LiveState, done: int, epoch: 
     assert state.epoch == epoch
 
 
+@pytest.mark.parametrize(("done", "epoch"), [(0, 1), (10, 1), (11, 2), (20, 2)])
+def test_at_the_end_the_epoch_is_that_of_the_last_step(state: LiveState, done: int, epoch: int) -> None:
+    state.progress, state.is_over = (done, 20, 0), True
+    assert state.epoch == epoch
+
+
 def test_a_short_wait_is_part_of_every_step_and_a_long_one_is_shown(state: LiveState, clock: Clock) -> None:
     state.wait("airport")
     clock.now += 0.5

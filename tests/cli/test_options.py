@@ -15,7 +15,6 @@ from tpsl.cli.main import app
 NUMBER, TEXT, FLAG = "number", "text", "flag"
 SHARED = {
     "--alignment": (TEXT, "folder of a party's alignment"),
-    "--ca": (TEXT, "authority that vouches for who has signed"),
     "--certs": (TEXT, "folder with a party's certificate"),
     "--class-value": (TEXT, "label that is a text"),
     "--classes": (NUMBER, "number of classes of the label"),
@@ -131,7 +130,7 @@ def test_a_key_has_one_flag_and_a_flag_one_key() -> None:
 def test_what_may_be_repeated_has_no_second_name_for_many(options: dict[str, dict[str, Any]]) -> None:
     """`--seeds` counts and `--labels` is a file: neither is a list of what its singular takes."""
     plurals = {flag for flag in options if f"{flag}s" in options}
-    assert plurals <= {"--seed", "--label", "--method"}
+    assert plurals <= {"--seed", "--label"}
 
 
 def test_a_short_name_stands_for_one_option(options: dict[str, dict[str, Any]]) -> None:

@@ -97,7 +97,7 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {
-        "frontier": ("--epsilon", 1, "--methods", "laplace"),
+        "frontier": ("--epsilon", 1, "--method", "laplace"),
         "sweep": ("--mechanism", "laplace", "--epsilon", 1),
         "paper": (),
     }[command]

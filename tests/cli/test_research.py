@@ -86,10 +86,13 @@ def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: 
 def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
     frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
     assert "--epsilon" in tpsl(*frontier, "--epsilon", "1;2").error(status=2)
-    assert "--parts: takes private, local or both" in tpsl(*frontier, "--parts", "private,public").error()
+    wrong_head = tpsl(*frontier, "--head", "private", "--head", "public").error()
+    assert "--head: 'public' is none of private, local" in wrong_head
     described = re.sub(r"[\s│]", "", tpsl("research", "frontier", "--help").stdout)  # names are wrapped, too
-    assert ",".join(METHODS) in described
-    assert "'magic' is none of laplace, " in tpsl(*frontier, "--methods", "laplace,magic").error()
+    *others, last = METHODS
+    assert f"{','.join(others)}or{last}" in described
+    wrong_method = tpsl(*frontier, "--method", "laplace", "--method", "magic").error()
+    assert "--method: 'magic' is none of laplace, " in wrong_method
     assert "epsilon" in tpsl(*frontier, "--epsilon", "-1").error()
     assert (
         "data.path: is needed, and not given"
@@ -104,9 +107,9 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     one = configuration(1e-2)
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
-    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilon", 1, "--parts", "private")
-    methods = ("--methods", "network,laplace,discrete,gaussian", "--threads", 1)
-    command = ("research", "frontier", *options, *methods, "--processes", 1, "--out", tmp_path)
+    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilon", 1, "--head", "private")
+    methods = [part for name in ("network", "laplace", "discrete", "gaussian") for part in ("--method", name)]
+    command = ("research", "frontier", *options, *methods, "--threads", 1, "--processes", 1, "--out", tmp_path)
     content = tpsl(*command, "--json").json()
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
@@ -142,12 +145,11 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
     }
     job = {"data": data, "model": {"bottom": [8], "top": [8]}, "privacy": {"epsilon": 0.3}, "training": {"epochs": 9}}
     (tmp_path / "credit.yaml").write_text(yaml.safe_dump(job))
-    command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilon", 2, "--parts", "private")
+    command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilon", 2, "--head", "private")
     assert "--not-private" in tpsl(*command, "--out", tmp_path / "out").error()
     options = (
         "--not-private",
-        "--methods",
-        "network,hand-over,trees,joined-logistic",
+        *(part for name in ("network", "hand-over", "trees", "joined-logistic") for part in ("--method", name)),
         "--processes",
         1,
         "--out",
@@ -200,7 +202,7 @@ def test_wrong_input_of_figures_is_one_sentence(tpsl: Any, run: Path, tmp_path: 
     )
     assert (
         "--format: 'gif' is none of png, svg, pdf"
-        in tpsl("research", "figures", run, "--format", "png,gif", *out).error()
+        in tpsl("research", "figures", run, "--format", "png", "--format", "gif", *out).error()
     )
     assert "--format: '' is none of png, svg, pdf" in tpsl("research", "figures", run, "--format", "", *out).error()
     (tmp_path / "file").write_text("")

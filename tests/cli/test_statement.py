@@ -49,7 +49,7 @@ def changed(statement: Path, tmp_path: Path, **content: Any) -> Path:
 
 
 def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certs: Path, vault: Path) -> None:
-    checked = tpsl("vault", "check-statement", stated, "--ca", certs / "feature" / "ca.pem", "--json")
+    checked = tpsl("vault", "check-statement", stated, "--certs", certs / "feature", "--json")
     found = checked.json()
     assert (found["valid"], found["by_authority"]) == (True, True)
     content = found["content"]
@@ -99,7 +99,7 @@ def test_a_statement_is_contradicted_by_a_vault_that_says_otherwise(
     monkeypatch.setattr(Vault, "statement", lambda self: {**true(self), "epsilon_per_record": 0.1})
     made = tpsl("vault", "statement", vault, "--certs", certs / "label", "--out", tmp_path, "--json").json()
     monkeypatch.undo()
-    check = ("vault", "check-statement", made["statement"], "--ca", certs / "label" / "ca.pem")
+    check = ("vault", "check-statement", made["statement"], "--certs", certs / "label")
     assert tpsl(*check).status == 0  # a signature alone does not show it
     assert "contradicts it: epsilon_per_record is 0.5" in tpsl(*check, "--vault", vault).error()
 

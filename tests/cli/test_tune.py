@@ -19,9 +19,12 @@ def space(tmp_path: Path) -> Path:
     return path
 
 
-def test_tuning_spends_once_and_writes_the_best_job(tpsl: Any, small_job: Path, space: Path, tmp_path: Path) -> None:
-    out = tmp_path / "tuned"
-    command = ("tune", small_job, "--out", out, "--space", space)
+def test_tuning_spends_once_and_writes_the_best_job(
+    tpsl: Any, small_job: Path, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "runs" / f"{small_job.stem}-tuned"
+    command = ("tune", small_job, "--space", space)
     shown = tpsl(*command)
     assert shown.status == 0, shown.stderr
     assert "one release for all of them" in shown.stdout

@@ -13,7 +13,7 @@ import pytest
 
 from tpsl.mechanisms import DiscreteGaussian, laplace, randomized_response
 from tpsl.report.words import rounded_up
-from tpsl.vault import StatisticPlan, Vault
+from tpsl.vault import Incoming, StatisticPlan, Vault, VaultError
 
 RECORDS = 60
 
@@ -88,8 +88,11 @@ def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
     tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 0.5, "--set", "privacy.draws=2")
     shown = tpsl("vault", "ledger", vault)
     assert shown.status == 0
-    assert "largest ε of any record: 1\n" in shown.stdout
-    assert "largest ε of any unit: 4 (a unit with 4 records)\n" in shown.stdout
+    assert shown.stdout.splitlines()[0] == f"Ledger of {vault}: 1 release"
+    facts = shown.facts()
+    assert facts["largest ε of any record"] == "1"
+    assert facts["largest ε of any unit"] == "4 (a unit with 4 records)"
+    assert facts["check all of it"] == f"tpsl vault verify {vault}"
     assert "NOT PRIVATE" not in shown.stdout
 
 
@@ -97,15 +100,15 @@ def test_the_ledger_shows_a_statistic_and_one_record_of_a_unit(tpsl: Any, tmp_pa
     plan = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3)
     with Vault.create(tmp_path / "vault", batches=[(range(50), [0, 1] * 25, range(50))]) as opened:
         opened.release_statistic(plan, range(50), [np.ones((50, 3), np.int64)])
-    shown = tpsl("vault", "ledger", tmp_path / "vault").stdout
-    assert "statistic" in shown
-    assert f"largest ε of any record: {rounded_up(plan.cost(2).epsilon, 6)}\n" in shown
-    assert "(a unit with 1 record)\n" in shown
+    shown = tpsl("vault", "ledger", tmp_path / "vault")
+    assert "statistic" in shown.stdout
+    assert shown.facts()["largest ε of any record"] == rounded_up(plan.cost(2).epsilon, 6)
+    assert "(a unit with 1 record)\n" in shown.stdout
     told = tpsl("vault", "ledger", tmp_path / "vault", "--json").json()
     assert (told["delta_per_record"], told["released_records"]) == (1e-6, 50)
     assert told["entries"][-1]["rho"] == "1/20000"
     verified = tpsl("vault", "verify", tmp_path / "vault")
-    assert (verified.status, verified.stdout) == (0, f"{tmp_path / 'vault'}: sound\n")
+    assert (verified.status, verified.stdout.splitlines()[0]) == (0, f"{tmp_path / 'vault'}: sound")
     assert "the noise of statistics was not tested" in verified.stderr
 
 
@@ -197,14 +200,15 @@ def test_tampering_is_found_and_the_exit_status_says_so(tpsl: Any, vault: Path) 
 def test_a_hash_that_was_noted_shows_whether_the_ledger_was_cut(tpsl: Any, vault: Path, tmp_path: Path) -> None:
     shutil.copytree(vault, tmp_path / "old copy")
     first = tpsl("vault", "ledger", vault, "--json").json()["head"]
-    assert f"newest hash: {first}\n" in tpsl("vault", "ledger", vault).stdout
+    assert tpsl("vault", "ledger", vault).facts()["newest hash"] == first
     tpsl("vault", "release", vault, *DISCRETE)
     second = tpsl("vault", "ledger", vault, "--json").json()["head"]
-    sound = f"{vault}: sound, and "
     newest = tpsl("vault", "verify", vault, "--hash", second)
-    assert newest.stdout == f"{sound}the hash is that of the newest ledger entry\n"
+    assert newest.stdout.splitlines()[0] == f"{vault}: sound"
+    assert newest.facts()["hash"] == "that of the newest ledger entry"
     earlier = tpsl("vault", "verify", vault, "--hash", f" {first.upper()}")
-    assert earlier.stdout == f"{sound}1 ledger entry was added since the hash was noted\n"
+    assert earlier.stdout.splitlines()[0] == f"{vault}: sound"
+    assert earlier.facts()["hash"] == "1 ledger entry was added since it was noted"
     assert tpsl("vault", "verify", vault, "--hash", first, "--json").json()["entries_since_head"] == 1
     for other in (tmp_path / "old copy", vault):
         found = tpsl("vault", "verify", other, "--hash", second if other != vault else "0" * 64)
@@ -217,7 +221,7 @@ def test_a_clock_that_was_set_back_is_a_remark(tpsl: Any, vault: Path, monkeypat
     monkeypatch.setattr("tpsl.vault.ledger.now", lambda: "2020-01-01T00:00:00.000Z")
     tpsl("vault", "release", vault, *DISCRETE)
     verified = tpsl("vault", "verify", vault)
-    assert (verified.status, verified.stdout) == (0, f"{vault}: sound\n")
+    assert (verified.status, verified.stdout.splitlines()[0]) == (0, f"{vault}: sound")
     assert "the clock was set back at ledger entry 3, dated 2020-01-01T00:00:00.000Z after 20" in verified.stderr
     found = tpsl("vault", "verify", vault, "--json").json()
     assert (found["sound"], len(found["remarks"])) == (True, 1)
@@ -363,3 +367,25 @@ def test_a_name_is_a_vault_of_the_place_unless_a_folder_here_has_it(
     assert ["loans", f"{RECORDS:,}", f"{RECORDS:,}", "ε", "=", "1"] in shown
     tpsl("vault", "create", "loans", table, *COLUMNS, "--json").json()
     assert tpsl("vault", "ledger", "loans", "--json").json()["vault"] == "loans"
+
+
+def test_a_command_that_was_killed_when_all_was_stored_ends_well_when_it_is_given_again(
+    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(incoming: Incoming) -> None:
+        raise VaultError("killed before it could clear up")
+
+    (tmp_path / "labels.csv").write_text("id,label\na,0\nb,1\n")
+    (tmp_path / "late.csv").write_text("id,label\nb,1\nc,0\n")
+    vault = tmp_path / "vault"
+    for command, told in (
+        (("vault", "create", vault, tmp_path / "labels.csv"), {"records": 2}),
+        (("vault", "add", vault, tmp_path / "late.csv"), {"new": 1, "unchanged": 1}),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(Incoming, "clear", killed)
+            assert "killed" in tpsl(*command).error()
+        assert tpsl(*command, "--json").json().items() >= told.items()
+        assert [path.name for path in vault.iterdir()] == ["vault.sqlite"]
+    assert "already holds a vault" in tpsl("vault", "create", vault, tmp_path / "labels.csv").error()
+    assert tpsl("vault", "add", vault, tmp_path / "late.csv", "--json").json()["new"] == 0

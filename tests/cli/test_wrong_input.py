@@ -155,11 +155,11 @@ def test_yaml_that_grows_is_refused_in_a_moment_and_one_line(
     assert len(LAUGHS) < 1024
     laughs = tmp_path / "job.yaml"
     laughs.write_text(LAUGHS)
-    begun = time.perf_counter()
+    begun = time.process_time()
     sentence = tpsl(
         *(part.format(laughs=laughs, folder=tmp_path, job=finished / "job.yaml") for part in arguments)
     ).error()
-    assert time.perf_counter() - begun < 5  # most of it is the start of PyTorch
+    assert time.process_time() - begun < 5  # most of it is the start of PyTorch
     assert sentence == f"error: {laughs}, line 2: aliases are not taken; write the value out"
 
 

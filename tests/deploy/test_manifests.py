@@ -17,6 +17,7 @@ import yaml
 from tpsl import __version__
 from tpsl.training.job import load_job
 from tpsl.training.local import Local, load_local
+from tpsl.vault.key import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -179,7 +180,8 @@ def test_a_pod_may_do_nothing_that_it_need_not(manifests: list[Manifest]) -> Non
         kinds = {key for volume in spec["volumes"] for key in volume if key != "name"}
         assert kinds <= {"configMap", "projected", "secret", "persistentVolumeClaim", "emptyDir"}
         for secret in [volume["secret"] for volume in spec["volumes"] if "secret" in volume]:
-            assert secret == {"secretName": "tpsl-certificates", "defaultMode": 0o400}
+            assert secret["secretName"] in ("tpsl-certificates", "tpsl-vault-key")
+            assert (secret.keys(), secret["defaultMode"]) == ({"secretName", "defaultMode"}, 0o400)
             assert rights["fsGroup"] == rights["runAsGroup"], "or it cannot read its key"
 
 
@@ -219,6 +221,26 @@ def test_one_pod_at_a_time_has_the_vault(kustomized: Callable[[str], list[Manife
             for claim in (claim for claim in used if claim.get("claimName") == "tpsl-vaults"):
                 having[folder] = (workload["spec"].get("parallelism", 1), claim.get("readOnly", False))
     assert having == {"training/label": (1, False), "backup/label": (1, True)}
+
+
+def test_who_opens_the_vault_has_its_key_and_nobody_else(kustomized: Callable[[str], list[Manifest]]) -> None:
+    having = []
+    for folder in FOLDERS:
+        for template, container in pods(kustomized(folder)):
+            places = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+            secrets = {
+                one["name"]: one["secret"]["secretName"] for one in template["spec"]["volumes"] if "secret" in one
+            }
+            env = {one["name"]: one.get("value") for one in container.get("env", ())}
+            assert ("tpsl-vault-key" in secrets.values()) == (VARIABLE in env) == ("/vaults" in places)
+            if VARIABLE in env:
+                mount = places[str(Path(env[VARIABLE]).parent)]
+                assert (secrets[mount["name"]], mount["readOnly"]) == ("tpsl-vault-key", True)
+                having.append(folder)
+            for before in template["spec"].get("initContainers", ()):
+                assert not any(secrets.get(mount["name"]) for mount in before["volumeMounts"])
+    assert having == ["backup/label", "training/label"]
+    assert "encryption" in (ROOT / "deploy" / "docker" / "tpsl.Dockerfile").read_text()
 
 
 def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) -> None:

@@ -1,11 +1,16 @@
 """An exported half gives the run's own scores, from raw records and without tpsl."""
 
+import bz2
+import csv
+import gzip
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 from tpsl.data.party_file import encode_file
+from tpsl.export import predict_script
 from tpsl.export.card import feature_facts, label_facts
 from tpsl.export.formats import ExportError
 from tpsl.export.half import export_half
@@ -23,6 +29,8 @@ from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.search import tune
+
+from .conftest import shop_records
 
 # Runs exported scripts as a user does, in one process to import PyTorch once; whoever imports tpsl there fails.
 WITHOUT_TPSL = """
@@ -87,6 +95,40 @@ def test_both_engines_give_the_scores_of_runs_and_committees_from_raw_records(
         assert expected.std() > 1e-3  # or anything would do
         np.testing.assert_allclose(np.load(share), halves.bottoms["shop"].embed(shop_features), atol=1e-5, rtol=1e-5)
         np.testing.assert_allclose(np.load(scores), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter", "weights"),
+    [
+        ("new.csv", ",", ["1234.5", "1,234.5", "", "-0.25"]),
+        ("new.csv.gz", ";", ["1234,5", "1.234,5", "", "-0,25"]),
+        ("new.csv.bz2", "|", ["1234.5", "1,234.5", "", "-0.25"]),
+        ("new.tsv", "\t", ["1234.5", "1,234.5", "", "-0.25"]),
+    ],
+)
+def test_the_script_reads_files_as_tpsl_does(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, delimiter: str, weights: list[str]
+) -> None:
+    records = [record | {"weight": weight} for record, weight in zip(shop_records(4, 5), weights, strict=True)]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(records[0]), delimiter=delimiter, quoting=csv.QUOTE_NONNUMERIC)
+    writer.writeheader()
+    writer.writerows(records)
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(Path(name).suffix, bytes)
+    (tmp_path / name).write_bytes(pack(text.getvalue().encode("utf-8-sig")))
+    (tmp_path / "encoder.json").write_text(json.dumps(RunFolder(run).encoder("shop").plain()))
+    monkeypatch.setattr(predict_script, "HERE", tmp_path)
+    found = predict_script.read_records(tmp_path / name)
+    ((_, expected),) = encode_file(RunFolder(run).encoder("shop"), tmp_path / name)
+    np.testing.assert_array_equal(found["categorical"], expected.categorical)
+    np.testing.assert_array_equal(found["numeric"], expected.numeric)
+    assert found["numeric"][0, 0] == found["numeric"][1, 0] > 0 > found["numeric"][3, 0]
+
+
+def test_the_script_refuses_a_number_that_could_be_either() -> None:
+    with pytest.raises(ValueError, match=r"'1\.234' could be either beside numbers as 2\.345,5"):
+        predict_script.with_points(["1.234", "2.345,5"], ",")
+    assert predict_script.with_points(["1.234"], ",") == {"1.234": "1.234"}
 
 
 def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
@@ -155,8 +197,10 @@ def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path
         name: value for name, value in facts.items() if name != "created"
     }
     both = [json.loads((exported / party / "card.json").read_text()) for party in ("shop", "label")]
-    for same in ("job", "records", "versions"):
+    for same in ("job", "records", "versions", "trained_by"):
         assert both[0][same] == both[1][same]
+    assert card["trained_by"] == f"tpsl {version('tpsl')}"
+    assert f"| `trained by` | `{card['trained_by']}` |" in (exported / "shop" / "MODEL_CARD.md").read_text()
 
 
 def test_what_cannot_be_exported_is_one_sentence(

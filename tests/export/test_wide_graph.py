@@ -8,7 +8,8 @@ import torch
 
 from tpsl.data.features import Features
 from tpsl.export.wide_graph import WideScore
-from tpsl.party.wide import AdditiveModel, fit_additive
+from tpsl.party.additive import AdditiveModel
+from tpsl.party.backfitting import fit_additive
 
 
 def drawn(rows: int, seed: int, categories: int = 4) -> Features:

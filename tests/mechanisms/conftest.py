@@ -128,8 +128,3 @@ def pooled(expected: np.ndarray, observed: np.ndarray, at_least: float = 10.0) -
         cells[-1][0] += e
         cells[-1][1] += o
     return tuple(np.array(cells).T)  # type: ignore[return-value]
-
-
-@pytest.fixture(autouse=True)
-def computed_once() -> None:
-    """These tests are about what is computed: each computes it anew."""

@@ -8,7 +8,8 @@ import pytest
 
 from tpsl.alignment.parties import align_all
 from tpsl.data.errors import DataError
-from tpsl.prediction.one_process import load_all, predict_records
+from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import read_records, require_same_records
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import LocalError, own_data
@@ -43,7 +44,9 @@ def test_each_party_finds_the_scores_under_its_own_ids(mode: str, shops: Any, tm
     require_same_records(records)
     scores = {}
     for party, held in records.items():
-        predict_records(load_all(run.path), {"shop": records["shop"]}, ("0", "1")).write(new / "scores.csv", held)
+        predict_records(TrainedModel.open(run.path).halves(), {"shop": records["shop"]}, ("0", "1")).write(
+            new / "scores.csv", held
+        )
         table = pyarrow.csv.read_csv(new / "scores.csv")
         scores[party] = dict(zip(table["id"].to_pylist(), table["score"].to_pylist(), strict=True))
     count = 20 if mode == "label-only" else 2
@@ -52,7 +55,7 @@ def test_each_party_finds_the_scores_under_its_own_ids(mode: str, shops: Any, tm
     assert list(scores["label"])[:2] == ["c05003", "c05011"]
     assert [scores["label"][name] == scores["shop"][name] for name in ("c05003", "c05011")] == [True, True]
     plain = read_records(run, "shop", str(paths["shop"]))
-    network = load_all(run.path)
+    network = TrainedModel.open(run.path).halves()
     alone = network.probabilities({"shop": plain.inputs}) if plain.inputs is not None else None
     assert alone is not None
     by_id = dict(zip(plain.ids.to_pylist(), alone.tolist(), strict=True))

@@ -20,7 +20,8 @@ from tpsl.prediction.exchange import (
     PredictingLabelParty,
 )
 from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.prediction.one_process import load_all, predict_records
+from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.training import schedule
 from tpsl.training.job import PredictionConfig
@@ -86,7 +87,7 @@ def read(path: Path) -> dict[str, float]:
 def test_three_parties_compute_what_one_process_does(
     three_parties: Path, records: dict[str, NewRecords], tmp_path: Path, local_head: bool
 ) -> None:
-    network = load_all(three_parties, local_head=local_head)
+    network = TrainedModel.open(three_parties).halves(local_head=local_head)
     predict_records(network, records, NAMES).write(tmp_path / "one.parquet", records["label"])
     office = Office(three_parties, records, tmp_path)
     office.predict(local_head=local_head)

@@ -10,7 +10,8 @@ import pytest
 from tpsl.data.true_labels import reveal
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.local_head import load_predictor
-from tpsl.prediction.one_process import load_all, predict, predict_records
+from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict, predict_records
 from tpsl.prediction.records import read_records
 from tpsl.training.evaluation import evaluate
 from tpsl.training.one_process import load_records, train
@@ -34,7 +35,7 @@ def test_records_are_scored_as_in_the_run(parts: dict[str, Any], shops: Any, tmp
     train(job, tmp_path / "run")
     run, data = RunFolder(tmp_path / "run"), load_records(job)
     records = {party: read_records(run, party, str(path)) for party, path in paths.items()}
-    halves = load_all(run.path, local_head=True)
+    halves = TrainedModel.open(run.path).halves(local_head=True)
     inputs = {party: found.inputs for party, found in records.items() if found.inputs is not None}
     scores = halves.probabilities(inputs, data.test)
     noted = run.local_head()
@@ -43,13 +44,15 @@ def test_records_are_scored_as_in_the_run(parts: dict[str, Any], shops: Any, tmp
     assert found.test_auc == noted["test_auc"]
     assert found.test_log_loss == pytest.approx(noted["test_log_loss"], rel=1e-6)
     if job.trains:
-        assert (predict(run.path, data, data.test) == load_all(run.path).probabilities(inputs, data.test)).all()
+        assert (
+            predict(run.path, data, data.test) == TrainedModel.open(run.path).halves().probabilities(inputs, data.test)
+        ).all()
 
 
 def test_its_scores_are_marked_in_the_file(three_parties: Path, shops: Any, tmp_path: Path) -> None:
     paths = shops.write(tmp_path, shops.tables(5, seed=3))
     records = {party: read_records(RunFolder(three_parties), party, str(path)) for party, path in paths.items()}
-    scores = predict_records(load_all(three_parties, local_head=True), records, ("0", "1"))
+    scores = predict_records(TrainedModel.open(three_parties).halves(local_head=True), records, ("0", "1"))
     scores.write(tmp_path / "NOT-PRIVATE-scores.parquet", records["shop"])
     metadata = pyarrow.parquet.read_schema(tmp_path / "NOT-PRIVATE-scores.parquet").metadata
     assert metadata[b"tpsl"].startswith(b"NOT PRIVATE")

@@ -13,7 +13,8 @@ from tpsl.data.dataset import class_names
 from tpsl.data.errors import DataError
 from tpsl.data.writing import write_flights
 from tpsl.prediction.halves import PredictionError
-from tpsl.prediction.one_process import load_all, predict, predict_records
+from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import place_of_scores
 from tpsl.training import schedule
@@ -28,7 +29,7 @@ def read_all(run: Path, paths: dict[str, Path]) -> dict[str, NewRecords]:
 
 def scored(run: Path, records: dict[str, NewRecords], out: Path) -> dict[str, float]:
     names = class_names(RunFolder(run).job().data)
-    predict_records(load_all(run), records, names).write(out, next(iter(records.values())))
+    predict_records(TrainedModel.open(run).halves(), records, names).write(out, next(iter(records.values())))
     table = pyarrow.parquet.read_table(out) if out.suffix == ".parquet" else pyarrow.csv.read_csv(out)
     return dict(zip(table["id"].to_pylist(), table["score"].to_pylist(), strict=True))
 
@@ -68,7 +69,7 @@ def test_parts_of_another_size_give_the_same_scores(
 
 def test_parties_and_records_that_are_missing_are_named(three_parties: Path, shops: Any, tmp_path: Path) -> None:
     records = read_all(three_parties, shops.write(tmp_path, shops.tables(20, seed=8)))
-    halves, names = load_all(three_parties), ("0", "1")
+    halves, names = TrainedModel.open(three_parties).halves(), ("0", "1")
     with pytest.raises(PredictionError, match="records of shop, bank, label are needed, those of shop are given"):
         predict_records(halves, {"shop": records["shop"]}, names)
     fewer = read_all(three_parties, shops.write(tmp_path / "fewer", shops.tables(19, seed=8)))
@@ -78,7 +79,7 @@ def test_parties_and_records_that_are_missing_are_named(three_parties: Path, sho
 
 def test_a_file_of_another_kind_is_refused(three_parties: Path, shops: Any, tmp_path: Path) -> None:
     records = read_all(three_parties, shops.write(tmp_path, shops.tables(5, seed=8)))
-    scores = predict_records(load_all(three_parties), records, ("0", "1"))
+    scores = predict_records(TrainedModel.open(three_parties).halves(), records, ("0", "1"))
     with pytest.raises(DataError, match=r"scores\.xlsx: a table is written as one of \.csv, \.parquet"):
         scores.write(tmp_path / "scores.xlsx", records["shop"])
 
@@ -88,7 +89,7 @@ def test_k_classes_have_a_column_each(tmp_path: Path) -> None:
     train(job, tmp_path / "run")
     write_flights(tmp_path / "new", "all", "delay5", rows=40)
     records = read_all(tmp_path / "run", {"feature": tmp_path / "new" / "airport.parquet"})
-    scores = predict_records(load_all(tmp_path / "run"), records, class_names(job.data))
+    scores = predict_records(TrainedModel.open(tmp_path / "run").halves(), records, class_names(job.data))
     scores.write(tmp_path / "scores.csv", records["feature"])
     table = pyarrow.csv.read_csv(tmp_path / "scores.csv")
     assert table.column_names == ["id", *(f"score_{name}" for name in class_names(job.data))]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tpsl.prediction.halves import PredictionError
-from tpsl.prediction.one_process import load_all, predict_records
+from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import read_records
 from tpsl.registry import ExtensionError
 from tpsl.training.job import make_job
@@ -59,7 +60,7 @@ def test_a_source_of_new_records_takes_the_place_of_a_file(tmp_path: Path, monke
     run = RunFolder(tmp_path / "run")
     records = read_records(run, "camera", "own_pictures:new")
     assert records.common_ids.to_pylist() == [f"p{number}" for number in range(500, 520)]
-    network = load_all(run.path)
+    network = TrainedModel.open(run.path).halves()
     predict_records(network, {"camera": records}, ("0", "1")).write(tmp_path / "scores.csv", records)
     lines = (tmp_path / "scores.csv").read_text().splitlines()[1:]
     assert [line.split(",")[0] for line in lines] == [f'"p{number}"' for number in range(519, 499, -1)]

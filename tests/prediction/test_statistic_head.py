@@ -8,7 +8,8 @@ import pytest
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.prediction.halves import PredictionError
-from tpsl.prediction.one_process import load_all, predict
+from tpsl.prediction.model import TrainedModel
+from tpsl.prediction.one_process import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
@@ -39,7 +40,7 @@ def test_a_run_scores_its_own_test_records_again(tmp_path: Path, share: float, r
     data = load(agreed.data)
     result = train(agreed, tmp_path / "run", data=data)
     run = RunFolder(tmp_path / "run")
-    network = load_all(run.path)
+    network = TrainedModel.open(run.path).halves()
     kept = run.predictions(result.kept_epoch)["test"]
     judged = result.kept_epoch and len(run.predictions(result.kept_epoch)["validation"])
     found = network.probabilities(inputs(data), data.test)
@@ -48,7 +49,7 @@ def test_a_run_scores_its_own_test_records_again(tmp_path: Path, share: float, r
     assert kept.std() > 1e-2, "or the head is the base rate, and anything would do"
     assert (predict(run.path, data, data.test) == found).all()
     # What the parties send is the same for both heads; the local one reads its part of it.
-    local = load_all(run.path, local_head=True)
+    local = TrainedModel.open(run.path).halves(local_head=True)
     assert local.top.widths == network.top.widths
     assert local.probabilities(inputs(data), data.test).shape == found.shape
 
@@ -59,7 +60,7 @@ def test_a_head_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     content = head.read_bytes()
     head.write_bytes(content[:-7])
     with pytest.raises(PredictionError, match="is damaged"):
-        load_all(tmp_path / "run")
+        TrainedModel.open(tmp_path / "run").halves()
     head.unlink()
     with pytest.raises(PredictionError, match="cannot be read"):
-        load_all(tmp_path / "run")
+        TrainedModel.open(tmp_path / "run").halves()

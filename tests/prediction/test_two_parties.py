@@ -19,7 +19,7 @@ from tpsl.party.local_head import LocalHead
 from tpsl.prediction.exchange import EMBEDDINGS, SCORES
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import load_all, predict_records
+from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 from tpsl.training import schedule
@@ -130,7 +130,7 @@ def test_three_parties_compute_over_tls_what_one_process_does(
     features = [office.feature(party, records[party]) for party in ("shop", "bank")]
     assert [feature.result(60) for feature in features] == [None, None]
     place, scored = label.result(60)
-    predict_records(load_all(run), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
+    predict_records(TrainedModel.open(run).halves(), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
     assert read(place) == read(tmp_path / "one.parquet")
     assert not any("trained on" in notice for notice in office.notices)
 
@@ -154,7 +154,9 @@ def test_the_local_head_scores_after_everybody_has_left(
     place, scored = label.result(60)
     assert port_was_open == [False]
     assert place.name == "NOT-PRIVATE-label.parquet"
-    predict_records(load_all(run, local_head=True), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
+    predict_records(TrainedModel.open(run).halves(local_head=True), records, ("0", "1")).write(
+        tmp_path / "one.parquet", scored
+    )
     assert read(place) == read(tmp_path / "one.parquet")
 
 
@@ -247,7 +249,7 @@ def test_a_feature_party_that_is_killed_comes_back_and_all_begin_again(
         (channel,) = run_alone(client.gather()).values()
         asked = run_alone(channel.receive())
         assert asked == Start(1, 0)
-        half = load_all(run).bottoms["shop"]
+        half = TrainedModel.open(run).halves().bottoms["shop"]
         assert records["shop"].inputs is not None
         share = half.embed(records["shop"].inputs, records["shop"].parts()[0])
         run_alone(channel.send(TensorMessage(EMBEDDINGS, 1, 0, share)))
@@ -255,7 +257,7 @@ def test_a_feature_party_that_is_killed_comes_back_and_all_begin_again(
     office.feature("shop", records["shop"]).result(60)
     bank.result(60)
     place, scored = label.result(60)
-    predict_records(load_all(run), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
+    predict_records(TrainedModel.open(run).halves(), records, ("0", "1")).write(tmp_path / "one.parquet", scored)
     assert read(place) == read(tmp_path / "one.parquet")
     assert "shop was restarted: beginning again" in office.notices
 

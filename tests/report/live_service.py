@@ -52,7 +52,7 @@ class Service:
 
     def stop(self) -> None:
         """End it, if it still runs."""
-        self.live.stop()
+        self.live.shutdown()
         self._thread.join(10)
         assert not self._thread.is_alive()
 

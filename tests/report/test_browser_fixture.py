@@ -1,8 +1,6 @@
 """Without a browser the tests of pages are skipped, unless the environment forbids it."""
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,21 @@ def test_a_page_is_opened(browser: Any, tmp_path: Path) -> None:
     assert browser.run("return document.title") == "A page"
 
 
+WITHOUT_A_BROWSER = """
+import os, sys
+
+import pytest
+
+os.environ |= {"PATH": "/nowhere", "TPSL_REQUIRE_BROWSER": required}
+sys.exit(pytest.main(["--rootdir", root, "-c", f"{root}/pyproject.toml", "-rsE", test]))
+"""
+
+
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("1", "1 error")])
-def test_a_missing_browser_is_visible(required: str, outcome: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rsE", f"{__file__}::{test_a_page_is_opened.__name__}"],
-        env={**os.environ, "PATH": "/nowhere", "TPSL_REQUIRE_BROWSER": required},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert outcome in done.stdout
-    assert "no browser to test pages in: chromium, chromedriver not installed" in done.stdout
-    assert done.returncode == (1 if required else 0)
+def test_a_missing_browser_is_visible(required: str, outcome: str, fork: Callable[..., Any], tmp_path: Path) -> None:
+    test, root = f"{__file__}::{test_a_page_is_opened.__name__}", str(Path(__file__).parents[2])
+    done = fork(WITHOUT_A_BROWSER, tmp_path, test=test, root=root, required=required)
+    assert done.status(within=60.0) == (1 if required else 0)
+    said = done.stdout.read_text()
+    assert outcome in said
+    assert "no browser to test pages in: chromium, chromedriver not installed" in said

@@ -1,6 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def test_a_view_has_the_numbers_of_the_run(runs: Path) -> None:
     assert [entry["hash"] for entry in view["ledger"]["entries"]] == [entry.hash for entry in ledger.entries]
     assert view["ledger"]["epsilon_text"] == "2"
     assert view["audit"]["lower_bound"] <= 2.0
+    assert view["program"] == f"tpsl {version('tpsl')}"
+
+
+def test_a_run_of_a_version_that_did_not_note_itself_is_shown_without(copied: Callable[[str], Path]) -> None:
+    noted = copied("laplace") / "label" / "records.json"
+    content = json.loads(noted.read_text())
+    del content["program"]
+    noted.write_text(json.dumps(content))
+    assert read_run(noted.parent.parent)["program"] is None
 
 
 def test_embeddings_cross_unless_labels_are_handed_over(tmp_path: Path) -> None:

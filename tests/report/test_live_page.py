@@ -285,9 +285,9 @@ def test_without_the_secret_there_is_nothing(service: Service) -> None:
 
 
 def test_it_listens_on_this_machine_alone(service: Service) -> None:
-    assert service.live._server.server_address[0] == "127.0.0.1"
+    assert service.live.server_address[0] == "127.0.0.1"
     with pytest.raises(ValueError, match=rf"cannot be served on 127\.0\.0\.1:{service.port} \(Address already in use"):
-        LivePage(service.live._server.watched, service.port)
+        LivePage(service.live.watched, service.port)
 
 
 def test_nothing_in_the_folder_changes(serve: Any, copied: Any) -> None:

@@ -1,8 +1,8 @@
 import json
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,22 +53,31 @@ def test_a_missing_folder_is_named(views: list[RunView], tmp_path: Path) -> None
         write_page(tmp_path, views, title="")
 
 
-def test_a_failed_write_leaves_the_old_page_and_nothing_else(views: list[RunView], tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
+WRITES_FOUR_KILOBYTES = """
+import resource, signal
+from pathlib import Path
+
+from tpsl.report.page import write_page
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+write_page(Path(path), views, title="")
+"""
+
+
+def test_a_failed_write_leaves_the_old_page_and_nothing_else(
+    views: list[RunView], tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    for place in ("page", "process"):
+        (tmp_path / place).mkdir()
+    path = tmp_path / "page" / "page.html"
     path.write_text("the old page")
     # A real failure in the middle of the file: the process may not write more than 4096 bytes to any file.
-    script = (
-        "import json, resource, signal, sys; from pathlib import Path; from tpsl.report.page import write_page\n"
-        "views = json.load(sys.stdin); signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "write_page(Path(sys.argv[1]), views, title='')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], input=json.dumps(views).encode(), capture_output=True
-    )
-    assert b"File too large" in done.stderr
+    process = fork(WRITES_FOUR_KILOBYTES, tmp_path / "process", path=str(path), views=views)
+    assert process.status(within=60.0) == 1
+    assert "File too large" in process.stderr.read_text()
     assert path.read_text() == "the old page"
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_text_that_is_not_unicode_does_not_cost_the_report(views: list[RunView], tmp_path: Path) -> None:

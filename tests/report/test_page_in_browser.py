@@ -149,13 +149,14 @@ def test_the_first_screen_needs_no_scrolling(browser: Any, page: Path) -> None:
 
 def test_columns_come_on_demand(browser: Any, page: Path) -> None:
     browser.open(page)
+    assert "Trained by" in browser.run("return document.getElementById('strip').textContent")
     heads = (
         "return [...document.querySelectorAll('#numbers thead th')].filter(e => e.offsetWidth).map(e => e.textContent)"
     )
     few = ["Run", "ε", "Test AUC", "Attack AUC", "Ceiling"]
     assert browser.run(heads) == few
     browser.driver.find_element("id", "more-columns").send_keys("\n")
-    more = ["Mechanism", "Private", "Cost in AUC", "Formula", "Audited ε\u00a0≥", "Records/s"]
+    more = ["Mechanism", "Private", "Cost in AUC", "Closed form", "Audited ε\u00a0≥", "Records/s"]
     assert browser.run(heads) == [*few, *more]
     assert browser.run("return document.activeElement.textContent") == "Fewer columns"
     browser.driver.find_element("id", "next").click()

@@ -1,7 +1,9 @@
 """The view of a run for a party, from the folder that is there."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
 from tpsl.report.reading import read_view
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.shared_evaluation import SHARED_METRICS
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.signing import sign
 from tpsl.vault import Vault
@@ -38,6 +41,36 @@ def test_feature_stands_for_the_one_feature_party_that_there_is(tmp_path: Path) 
         read_view(tmp_path, "feature")
     (tmp_path / "weather").mkdir()
     assert read_view(tmp_path, "feature")["party"] == "weather"
+
+
+def test_no_file_of_a_run_is_waited_for(copied: Callable[[str], Path], tmp_path: Path) -> None:
+    """A pipe in its place gives a view without it, or an error in one sentence."""
+    run = copied("laplace")
+    (run / "label" / SHARED_METRICS).touch()
+    (run / "statement-2026.json").touch()
+    told = []
+
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"{file} is waited for")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    try:
+        for file in [path for path in run.rglob("*") if path.is_file() and path.suffix in (".json", ".jsonl", ".yaml")]:
+            file.rename(tmp_path / "kept")
+            os.mkfifo(file)
+            signal.alarm(20)
+            for party in ("label", "feature"):
+                try:
+                    read_view(run, party)
+                except ValueError as error:
+                    assert "\n" not in str(error)
+                    told.append(file.name)
+            signal.alarm(0)
+            (tmp_path / "kept").rename(file)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert {"job.yaml", "result.json", "metrics.jsonl", "ledger.json", "attacks.json", "audit.json"} <= set(told)
 
 
 def test_what_the_label_party_hands_over_does_not_depend_on_true_labels(label_only: Path, tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ def test_a_folder_that_cannot_be_served_changes_nothing(served_runs: Path, serve
             link.symlink_to(tmp_path / "nowhere")
             told = await served.ask("label", "/v1/models", {})
             assert (told.status, "the model stays as it was" in told.content["error"]) == (400, True)
-            await served.label.reload()
+            await served.label.versions.reload_and_tell()
             assert served.notices[-1].startswith("the model stays as it was")
             named = await served.ask("label", "/v1/models", {"run": str(served_runs / "newer")})
             assert (named.status, "on the command line" in named.content["error"]) == (400, True)

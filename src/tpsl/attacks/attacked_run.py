@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,9 @@ from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript
-from tpsl.data.dataset import feature_party_names, load_feature_party
+from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
 from tpsl.data.features import Features
+from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.wide import newly_scored_features
@@ -45,7 +47,7 @@ class AttackedRun:
         classes: int,
         table_rows: int,
         draw_known: Callable[[Rows], KnownLabels],
-        know_others: Callable[[Mapping[str, Features | Inputs]], KnownOthers],
+        know_others: Callable[[AttackedRun], KnownOthers],
         inputs: Mapping[str, Features | Inputs] | None = None,
     ) -> None:
         self._run, self._draw_known, self._inputs, self.table_rows = run, draw_known, inputs, table_rows
@@ -90,17 +92,25 @@ class AttackedRun:
     @cached_property
     def known_others(self) -> KnownOthers:
         """The attacker on the statistic, who knows all labels but the one it is after."""
-        return self._know_others(self.inputs)
+        return self._know_others(self)
 
     @cached_property
     def inputs(self) -> Mapping[str, Features | Inputs]:
         """What each feature party's half reads, loaded as the run did; a DataError where it is not here."""
         if self._inputs is not None:
             return self._inputs
-        own = {name: self._run.own_parts(name).source(name) for name in self.parties}
-        begun = StartingPoint.begun_by(self._run.path).encoders()
-        sides = (load_feature_party(self.job.data, name, source=own[name], encoder=begun.get(name)) for name in own)
+        sides = (load_feature_party(self.job.data, name, **self._as_the_run_did(name)) for name in self.parties)
         return {side.party: side.features for side in sides}
+
+    @cached_property
+    def label_records(self) -> LabelRecords:
+        """The label party's records without labels, loaded as the run did; a DataError where they are not here."""
+        return load_label_party(self.job.data, **self._as_the_run_did(LABEL_PARTY)).records
+
+    def _as_the_run_did(self, party: str) -> dict[str, Any]:
+        """Return how the run has loaded a party's side: from its own source, or encoded as an earlier run did."""
+        encoders = StartingPoint.begun_by(self._run.path).encoders()
+        return {"source": self._run.own_parts(party).source(party), "encoder": encoders.get(party)}
 
     @cached_property
     def features(self) -> Mapping[str, Features]:

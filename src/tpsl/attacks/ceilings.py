@@ -34,15 +34,12 @@ from tpsl.attacks.with_features import (
     out_of_fold,
     with_bins,
 )
-from tpsl.data.dataset import load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features, joined_features
 from tpsl.mechanisms import Mechanism, auc_ceiling
 from tpsl.mechanisms.statistic_auc import statistic_ceiling
 from tpsl.registry import ExtensionError
 from tpsl.training.releases import statistic_plan
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -95,8 +92,8 @@ class Evaluated:
 class Ceilings:
     """How far each kind of attacker can get on a run: proved from ε and δ, or estimated with the true labels."""
 
-    def __init__(self, run: AttackedRun, folder: RunFolder, true_labels: npt.NDArray[np.int64]) -> None:
-        self._run, self._folder, self._true_labels = run, folder, true_labels
+    def __init__(self, run: AttackedRun, true_labels: npt.NDArray[np.int64]) -> None:
+        self._run, self._true_labels = run, true_labels
         self._draws = run.job.privacy.draws
         self.epsilon, self.delta = self._draws * run.mechanism.epsilon, self._draws * run.mechanism.delta
         self.ceiling = auc_ceiling(self.epsilon, self.delta)
@@ -132,9 +129,7 @@ class Ceilings:
         except (DataError, ExtensionError):  # of a run of two organisations the label party has what was sent
             parties, features_are = [embeddings_as_features(run.steps, run.table_rows)], "the embeddings"
         if read is None:  # gradients depend on the label party's own features too
-            source = self._folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
-            encoder = StartingPoint.begun_by(self._folder.path).encoders().get(LABEL_PARTY)
-            own = load_label_party(run.job.data, source=source, encoder=encoder).records.features
+            own = run.label_records.features
             parties += [] if own is None else as_features({LABEL_PARTY: own}).values()
         features = with_bins(joined_features(parties))
         return Evaluated(run.rows, self._true_labels[run.rows], run.classes, features, features_are, read)

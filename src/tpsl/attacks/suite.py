@@ -53,7 +53,6 @@ from tpsl.attacks.known_others import KnownOthers
 from tpsl.attacks.scoring import AttackResult, Ceiling
 from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import noisy_label_with_features, with_bins
-from tpsl.data.dataset import load_label_party
 from tpsl.data.features import Features, joined_features
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import TrueLabels, reveal
@@ -62,8 +61,6 @@ from tpsl.progress import Progress, no_progress
 from tpsl.registry import Registry
 from tpsl.training.releases import planned_releases
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 
 _KNOWN_PER_CLASS = 20
 
@@ -145,7 +142,7 @@ def run_attacks(
     predicted = predicted_auc(run.mechanism)
     attacks, not_run = _prepared(run, path, which, predicted)
     attacker_knows = run.known_labels if known is None else known
-    bounds = Ceilings(run, folder, labels)
+    bounds = Ceilings(run, labels)
     best = bounds.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}
     on_steps = [attack for attack in attacks if attack.scored_by != "statistic"]
     results = evaluate_attacks(
@@ -179,13 +176,8 @@ def run_attacks(
     )
 
 
-def _know_others(
-    folder: RunFolder, labels: npt.NDArray[np.int64], inputs: Mapping[str, Features | Inputs]
-) -> KnownOthers:
-    source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
-    encoder = StartingPoint.begun_by(folder.path).encoders().get(LABEL_PARTY)
-    side = load_label_party(folder.job().data, source=source, encoder=encoder)
-    return KnownOthers(folder, inputs, side.records, labels)
+def _know_others(folder: RunFolder, labels: npt.NDArray[np.int64], run: AttackedRun) -> KnownOthers:
+    return KnownOthers(folder, run.inputs, run.label_records, labels)
 
 
 def _on_statistic(

@@ -26,7 +26,6 @@ from tpsl.data.order import permutation
 from tpsl.data.split import FOLD_STREAM
 from tpsl.mechanisms import Mechanism, TableMechanism
 from tpsl.mechanisms.random_words import seeded_words
-from tpsl.party.wide import fit_additive
 from tpsl.training.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]
@@ -86,7 +85,7 @@ class RowScores:
 def noisy_label_with_features(read: ReadTranscript, features: Features, mechanism: Mechanism) -> RowScores:
     """The strongest attack of the suite: the noisy label, and a model of the label learned from all noisy labels.
 
-    Uses no true label. The model is additive in the fields and some pairs of them (`tpsl.party.wide`), fitted on
+    Uses no true label. The model is additive in the fields and some pairs of them (`tpsl.party.additive`), fitted on
     unbiased estimates of the labels, out of fold. How far to trust it is one more number for all records, the one under
     which the noisy labels are most likely.
     """
@@ -125,6 +124,8 @@ def out_of_fold(features: Features, rows: Rows, estimates: Floats, usable: npt.N
     `estimates` are unbiased for 1 in the column of the true class and 0 in the others. Models are fitted on `usable`
     rows. Of two classes the second column says all.
     """
+    from tpsl.party.backfitting import fit_additive  # loads Numba
+
     learned = np.zeros(estimates.shape)
     place = permutation(len(rows), FOLD_STREAM, 0)
     count = _FOLDS if len(rows) < _MANY else _FOLDS_OF_MANY

@@ -151,7 +151,7 @@ def attack_canaries(
     `make_label_party` makes the label party that is put to the test.
     """
     vault = setup.run.path.parent / "vault"
-    store_labels(vault, planted.data)
+    _store(vault, planted.data)
     result = train_together(setup, VaultChoice(vault), planted.data, make_label_party)
     setup.watching.notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(setup, planted)
@@ -228,7 +228,7 @@ def epsilon_at_least(right: int, guessed: int, delta: float, confidence: float) 
     return math.log((rate - delta) / (1.0 - rate)) if rate > (1.0 + delta) / 2 else 0.0
 
 
-def store_labels(vault: Path, data: Dataset) -> None:
+def _store(vault: Path, data: Dataset) -> None:
     """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
     records = data.label_side.records
     batch = (records.training_ids, reveal(data.labels)[data.train], records.training_units)

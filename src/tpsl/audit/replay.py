@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
@@ -35,10 +36,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
 from tpsl.transport.linked import SentFrame, linked_pair
-from tpsl.transport.messages import WireType
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
@@ -134,10 +132,10 @@ def replay_run(
             watching.progress(half * total + done, 2 * total, note)
 
         with (folder / f"{run}-{_FRAMES}").open("w", encoding="utf-8") as file:
-            log = _FrameLog(file)
-            log.take(_terms(setup.job, labelled))
+            take = partial(_write_frame, file)
+            take(_terms(setup.job, labelled))
             this = replace(setup, run=RunFolder(folder / run), watching=replace(watching, progress=both))
-            train_together(this, VaultChoice(vault), labelled, make_label_party, log.couple)
+            train_together(this, VaultChoice(vault), labelled, make_label_party, partial(linked_pair, watch=take))
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 
@@ -164,17 +162,9 @@ def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
         opened.add([batch])
 
 
-class _FrameLog:
-    """Writes a line for every frame that crosses: who, to whom, what, how long, and the digest of its bytes."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def take(self, frame: SentFrame) -> None:
-        self._file.write("\t".join(map(str, tuple(frame))) + "\n")
-
-    def couple(self, names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
-        return linked_pair(names, dtype, limits, self.take)
+def _write_frame(file: IO[str], frame: SentFrame) -> None:
+    """Write a line for a frame that crosses: who, to whom, what, how long, and the digest of its bytes."""
+    file.write("\t".join(map(str, tuple(frame))) + "\n")
 
 
 def _terms(job: Job, data: Dataset) -> SentFrame:

@@ -21,6 +21,11 @@ def machine() -> dict[str, str | int]:
     return facts | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
 
 
+def machine_text() -> str:
+    """Return the same in one line."""
+    return ", ".join(f"{name} {value}" for name, value in machine().items())
+
+
 def _processor() -> str:
     """Return the name of the processor, where the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")

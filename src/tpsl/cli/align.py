@@ -16,8 +16,8 @@ from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag, LogJsonFlag, Side
 
 if TYPE_CHECKING:
+    from tpsl.alignment.aligning_party import Mapped
     from tpsl.alignment.parties import Aligned
-    from tpsl.alignment.side import Mapped
     from tpsl.training.job import Job
     from tpsl.training.observer import Watching
 

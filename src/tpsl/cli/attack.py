@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar, slim_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,35 +62,33 @@ def attack(
     keep_finding(run, "attacks", report.as_dict())
     named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
     slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
-    report_of = Report(
+    found = Report(
         "Attacked: AUC 0.5 is guessing, 1 is complete recovery",
         {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"},
+        {"see it as a page": f"tpsl report {run}"},
+        [_table(report)],
     )
-    steps = Report("", next_steps={"see it as a page": f"tpsl report {run}"})
-    answer(json, {"run": str(run), **report.as_dict()}, [*report_of, _table(report), *steps])
+    answer(json, {"run": str(run), **report.as_dict()}, found)
     for line in () if json else _explanations(report):
         notice(line)
 
 
 def _table(report: AttackReport) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from tpsl.report.words import ceiling_text
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("Attack", no_wrap=True)
-    table.add_column("The attacker has", min_width=12)
-    for heading in ("AUC", "Closed\nform", "Ceiling"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in report.attacks:
-        table.add_row(
+    rows = (
+        (
             _spoken(result.name),
             result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
             "–" if result.closed_form is None else f"{result.closed_form:.4f}",
             ceiling_text(result.as_dict()),
         )
+        for result in report.attacks
+    )
+    numbers = ("AUC", "Closed\nform", "Ceiling")
+    table = slim_table(("Attack", "The attacker has", *numbers), rows, numbers=numbers)
+    table.columns[0].no_wrap = True
     return table
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,14 +49,16 @@ def bench(
 
     Example: tpsl bench --only speed --peers ~/peers
     """
-    from tpsl.bench.machine import machine
+    from tpsl.bench.machine import machine, machine_text
     from tpsl.bench.measurements import FULL, QUICK
 
     parts, size = only or list(Part), (QUICK if quick else FULL).on(device)
     environments = _Peers(peers if set(parts) & set(_WITH_PEERS) else None, yes)
     found: dict[str, Any] = {"machine": machine()}
     found |= {part.value: _measured(part, size, environments) for part in Part if part in parts}
-    answer(json, _as_dict(found), _tables(found, size))
+    steps = {"what a job will take here": "tpsl plan job.yaml"}
+    report = Report("Measured this machine", {"machine": machine_text()}, steps, list(_tables(found, size)))
+    answer(json, _as_dict(found), report)
 
 
 class _Peers:
@@ -114,58 +116,50 @@ def _as_dict(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tables(found: dict[str, Any], size: Size) -> Iterator[str | Table]:
-    yield ", ".join(f"{name} {value}" for name, value in found["machine"].items())
     for part, shape in (("speed", size.shape), ("small", size.small_batches), ("large", size.large)):
         if part in found:
-            yield _race_table(str(shape), found[part])
+            yield f"{shape}; ratio to {found[part][0].name}"
+            yield _race_table(found[part])
             yield from (f"{standing.name}: {standing.how}" for standing in found[part])
+            yield from (f"{standing.name}: not run, {standing.reason}" for standing in found[part] if standing.reason)
     if "growth" in found:
+        yield "growth, samples/s"
         yield _growth_table(found["growth"])
     if "vault" in found:
+        yield "the vault"
         yield _vault_table(found["vault"], found.get("speed"))
 
 
-def _race_table(title: str, standings: Sequence[Standing]) -> Table:
-    from rich.table import Table
-
-    table = Table("", "samples/s", "ratio", "quartiles", "by CPU time", title=f"{title}; ratio to {standings[0].name}")
-    for standing in standings:
-        table.add_row(standing.name, *_figures(standing))
-    return table
+def _race_table(standings: Sequence[Standing]) -> Table:
+    numbers = ("samples/s", "ratio", "quartiles", "by CPU time")
+    rows = ((standing.name, *_figures(standing)) for standing in standings)
+    return slim_table(("", *numbers), rows, numbers=numbers)
 
 
 def _figures(standing: Standing) -> tuple[str, str, str, str]:
     if standing.samples_per_second is None or standing.ratio is None or standing.quartiles is None:
-        return f"not run: {standing.reason}", "–", "–", "–"
+        return "not run", "–", "–", "–"
     low, high = standing.quartiles
     by_cpu_time = "–" if standing.cpu_ratio is None else f"{standing.cpu_ratio:.3f}"
     return f"{standing.samples_per_second:,.0f}", f"{standing.ratio:.3f}", f"{low:.3f} – {high:.3f}", by_cpu_time
 
 
 def _growth_table(found: Sequence[tuple[str, Sequence[Standing]]]) -> Table:
-    from rich.table import Table
-
-    first = found[0][1]
-    names = [f"{standing.name}, samples/s" for standing in first]
-    table = Table("", *names, "ratio", "by CPU time", title="growth")
-    for words, (baseline, own) in found:
-        samples, ratio, _, by_cpu_time = _figures(own)
-        table.add_row(words, _figures(baseline)[0], samples, ratio, by_cpu_time)
-    return table
+    baseline, own = (standing.name for standing in found[0][1])
+    numbers = (baseline, own, "ratio", "by CPU time")
+    rows = (
+        (words, _figures(plain)[0], *(_figures(ours)[column] for column in (0, 1, 3))) for words, (plain, ours) in found
+    )
+    return slim_table(("", *numbers), rows, numbers=numbers)
 
 
 def _vault_table(figures: Sequence[Any], speed: Sequence[Standing] | None) -> Table:
-    from rich.table import Table
-
     from tpsl.bench.measurements import share_of_an_epoch
 
-    table = Table("", "seconds", "records/s", "of an epoch of training in one process", title="vault")
+    numbers = ("seconds", "records/s", "share of an epoch")
+    rows = []
     for figure in figures:
         share = share_of_an_epoch(figure, speed or ())
-        table.add_row(
-            figure.name,
-            f"{figure.seconds:.2f}",
-            f"{figure.records_per_second:,.0f}",
-            "–" if share is None else f"{share:.3f}",
-        )
-    return table
+        shown = "–" if share is None else f"{share:.3f}"
+        rows.append((figure.name, f"{figure.seconds:.2f}", f"{figure.records_per_second:,.0f}", shown))
+    return slim_table(("", *numbers), rows, numbers=numbers)

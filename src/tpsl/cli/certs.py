@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer
+from tpsl.cli.console import JsonFlag, Report, answer
+from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from tpsl.transport.certificates import PartyFolder
@@ -34,22 +35,36 @@ def certs(
     folders = [
         {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
     ]
-    answer(json, {"authority": str(out / AUTHORITY), "parties": folders}, _advice(out / AUTHORITY, made))
+    answer(json, {"authority": str(out / AUTHORITY), "parties": folders}, _report(out / AUTHORITY, made, job))
 
 
 def _parties_of(job: Path) -> list[str]:
     from tpsl.data.dataset import feature_party_names
     from tpsl.training.job import load_job
 
-    return ["label", *feature_party_names(load_job(job).data)]
+    return [LABEL_PARTY, *feature_party_names(load_job(job).data)]
 
 
-def _advice(authority: Path, made: Sequence[PartyFolder]) -> Iterator[str]:
-    for certificate in made:
-        valid = f"valid until {certificate.expires:%Y-%m-%d}"
-        if certificate.new:
-            whom = "the label party" if certificate.party == "label" else certificate.party
-            yield f"send the folder {certificate.folder} to {whom} over a channel you trust ({valid})"
-        else:
-            yield f"{certificate.folder} was there already and stays as it is ({valid})"
-    yield f"keep {authority} offline or delete it: anyone who has it can pose as any party"
+def _report(authority: Path, made: Sequence[PartyFolder], job: Path | None) -> Report:
+    new = [each.party for each in made if each.new]
+    facts = {each.party: _advice(each) for each in made}
+    keep = f"keep {authority} offline or delete it: anyone who has it can pose as any party"
+    return Report(
+        f"Made certificates for {', '.join(new)}" if new else "All certificates were there already",
+        {**facts, "authority": keep},
+        {f"train as {each.party}": _command(each, job or Path("job.yaml")) for each in made},
+    )
+
+
+def _advice(made: PartyFolder) -> str:
+    valid = f"valid until {made.expires:%Y-%m-%d}"
+    if not made.new:
+        return f"{made.folder} was there already and stays as it is ({valid})"
+    whom = "the label party" if made.party == LABEL_PARTY else made.party
+    return f"send the folder {made.folder} to {whom} over a channel you trust ({valid})"
+
+
+def _command(made: PartyFolder, job: Path) -> str:
+    if made.party == LABEL_PARTY:
+        return f"tpsl label serve {job} --certs {made.folder} --listen 0.0.0.0:7443"
+    return f"tpsl feature join {job} --certs {made.folder} --connect HOST:7443"

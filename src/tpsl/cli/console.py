@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.progress import Progress as Bars
+from rich.table import Table
 from rich.text import Text
 
 from tpsl.files import for_json
@@ -26,6 +29,10 @@ from tpsl.progress import Progress
 stdout = Console()
 stderr = Console(stderr=True)
 _COLUMNS = 80
+_MANY = 100_000
+"""From this total on, what is done is shown as a percentage."""
+FIRST_LOGGED_AFTER, _LONGEST_SILENCE = 10.0, 300.0
+"""Seconds until a log gets the first line of progress, and between two lines at most."""
 
 
 def _complete_run(incomplete: str) -> list[str]:
@@ -66,7 +73,8 @@ Facts = dict[str, str | Path]
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a command as people read it: what came out, the facts, and the commands to go on with.
+    """The result of a command as people read it: what came out, the facts, tables and sentences about them, and the
+    commands to go on with.
 
     Facts are wrapped at words, except one that is a path. Commands are not: they are there to be copied.
     """
@@ -74,16 +82,34 @@ class Report:
     headline: str
     facts: Mapping[str, str | Path] = field(default_factory=dict)
     next_steps: Mapping[str, str] = field(default_factory=dict)
+    tables: Sequence[str | Table] = ()
 
-    def __iter__(self) -> Iterator[Text]:
+    def __iter__(self) -> Iterator[str | Table | Text]:
         yield Text(_printable_lines(self.headline), "bold")
         width = max(map(len, [*self.facts, *self.next_steps]), default=0)
         for name, value in self.facts.items():
             yield _fact(name, width, str(value), wrapped=isinstance(value, str))
+        yield from self.tables
         if self.next_steps:
             yield Text("Next", "bold")
         for name, command in self.next_steps.items():
             yield _fact(name, width, command, wrapped=False)
+
+
+def slim_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, numbers: Collection[str] = ()
+) -> Table:
+    """Return a table without a frame, for 80 columns; columns of `numbers` stand to the right and are never wrapped.
+
+    Texts are shown as they are, not read as markup.
+    """
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in headings:
+        is_number = heading in numbers
+        table.add_column(Text(heading), justify="right" if is_number else "left", no_wrap=is_number)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
 def _fact(name: str, width: int, value: str, *, wrapped: bool) -> Text:
@@ -166,19 +192,35 @@ class _TimeLeft(ProgressColumn):
         return Text(time_left(None if task.finished else task.time_remaining, at_most=self._at_most), "cyan")
 
 
+class _Done(ProgressColumn):
+    """How much of a task is done."""
+
+    def render(self, task: Task) -> Text:
+        return Text(_share_done(int(task.completed), int(task.total or 0)), "green")
+
+
+def _share_done(done: int, total: int) -> str:
+    """Return how much is done, for people: of many, such as bytes, as a percentage; nothing while nobody knows."""
+    if not total:
+        return ""
+    return f"{done:,}/{total:,}" if total < _MANY else f"{100 * done // total} %"
+
+
 @contextmanager
 def progress_bar(title: str, *, may_end_early: bool = False) -> Iterator[Progress]:
-    """Show progress on stderr; yields what tasks tell it to."""
+    """Show progress on stderr, as a bar on a terminal and as a line now and then in a log; yields what tasks tell."""
+    if not stderr.is_terminal:
+        yield _LoggedProgress(title)
+        return
     with Bars(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Done(),
         TextColumn("{task.fields[note]}"),
         _TimeLeft(may_end_early),
         console=stderr,
         transient=True,
-        disable=not stderr.is_terminal,  # a log gets no empty lines of it
     ) as bar:
         task = bar.add_task(title, total=None, note="")
 
@@ -186,3 +228,18 @@ def progress_bar(title: str, *, may_end_early: bool = False) -> Iterator[Progres
             bar.update(task, completed=done, total=total or None, note=note)
 
         yield update
+
+
+class _LoggedProgress:
+    """Progress as lines of a log: the first after ten seconds, then ever more rarely, at least every five minutes."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._pause = title, FIRST_LOGGED_AFTER
+        self._next = time.monotonic() + self._pause
+
+    def __call__(self, done: int, total: int, note: str) -> None:
+        if time.monotonic() < self._next:
+            return
+        notice(f"{self._title}: " + " ".join(filter(None, (_share_done(done, total), note))))
+        self._pause = min(2 * self._pause, _LONGEST_SILENCE)
+        self._next = time.monotonic() + self._pause

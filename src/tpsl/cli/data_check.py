@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, slim_table
 from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
 
 if TYPE_CHECKING:
@@ -75,12 +75,14 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
 
 
 def _columns(party: PartyCounts) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("column", "kind", "missing", "different values", box=SIMPLE_HEAD)
-    for column in party.columns:
-        distinct = "" if column.distinct is None else f"{column.distinct:,}"
-        table.add_row(Text(column.name), column.kind.replace("_", " "), f"{column.missing:,}", distinct)
-    return table
+    rows = (
+        (
+            column.name,
+            column.kind.replace("_", " "),
+            f"{column.missing:,}",
+            "" if column.distinct is None else f"{column.distinct:,}",
+        )
+        for column in party.columns
+    )
+    numbers = ("missing", "different values")
+    return slim_table(("column", "kind", *numbers), rows, numbers=numbers)

@@ -85,5 +85,5 @@ def hand_over(
     spent = spent_text(card.spent.epsilon, card.spent.delta)
     facts: Facts = {"folder": out, "labels": f"{card.records:,} noisy labels, {card.mechanism}"}
     facts["guarantee"] = f"largest total of any record: {spent}"
-    steps = {"feature party": f"tpsl learn job.yaml --labels {out}" + (" --ca ca.pem" if certs else "")}
+    steps = {"feature party": f"tpsl learn job.yaml --labels {out}" + (" --certs FOLDER" if certs else "")}
     answer(json, {"vault": str(vault), **files, "content": card.content()}, Report("To hand over", facts, steps))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsl.cli.console import Report
+from tpsl.cli.console import Report, slim_table
 from tpsl.data.drafting import LABEL
 from tpsl.data.guessing import ABSENT
 from tpsl.data.guessing_roles import MOST_CLASSES, looks_like_label
@@ -36,17 +36,12 @@ def guesses(draft: TablesDraft) -> Iterator[str | Table]:
 
 
 def _table(columns: Sequence[ColumnGuess]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("column", "taken as", box=SIMPLE_HEAD)
-    table.add_column("missing", justify="right")
-    table.add_column("different", justify="right")
-    for column in columns:
-        taken = column.kind or f"– ({column.reason})"
-        table.add_row(Text(column.name), Text(taken), f"{column.missing:,}", f"{column.distinct:,}")
-    return table
+    rows = (
+        (column.name, column.kind or f"– ({column.reason})", f"{column.missing:,}", f"{column.distinct:,}")
+        for column in columns
+    )
+    numbers = ("missing", "different")
+    return slim_table(("column", "taken as", *numbers), rows, numbers=numbers)
 
 
 def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
@@ -55,6 +50,9 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
         unclear = [each.name for each in file.columns if each.kind == "date" and len(each.date_orders) > 1]
         if unclear and wishes.date_order is None:
             yield f"{', '.join(unclear)}: read with the day first; --date-order month if the month is"
+        for each in file.columns:
+            if each.kind == "date" and each.short_year:
+                yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; if they are no dates, --drop them"
         if odd := [repr(text) for text in file.missing if text not in ABSENT]:
             yield f"taken for missing values, and named in the job: {', '.join(odd)}"
     at_label, label = draft.label, draft.guessed_label

@@ -29,6 +29,7 @@ COMMAND = with_ray(
             epochs="training.epochs",
             seed="training.seed",
             party="local.party",
+            certs="local.certificates",
             out="local.out",
             threads="local.threads",
         )
@@ -40,9 +41,6 @@ def learn(
     context: typer.Context,
     job: JobArgument,
     labels: Annotated[Path, typer.Option(help="What `tpsl vault hand-over` wrote: the Parquet file, or its folder.")],
-    ca: Annotated[
-        Path | None, typer.Option(help="The authority that both sides trust (ca.pem): it must vouch for the signer.")
-    ] = None,
     learner: Annotated[
         str,
         typer.Option(
@@ -58,9 +56,10 @@ def learn(
     """Train a network on noisy labels that were handed over, without the label party; options override the job file.
 
     The run has both halves of the network, and is what split training with the same noisy labels ends with. There are
-    no true labels here: noisy ones of held-out records judge (training.validation). Example:
+    no true labels here: noisy ones of held-out records judge (training.validation). With --certs the authority in that
+    folder must have made the certificate of who has signed the labels. Example:
 
-    tpsl learn job.yaml --labels for-airport --ca certs/airport/ca.pem
+    tpsl learn job.yaml --labels for-airport --certs certs/airport
     """
     _require_known(learner)
     side = Side.of(context, job, local)
@@ -72,14 +71,17 @@ def learn(
     from tpsl.training.alone import parts_of_both
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
+    from tpsl.transport.credentials import AUTHORITY_FILE
     from tpsl.tuning.alone import learn_auto, tune_alone
     from tpsl.workers import Workers
 
     workers = Workers.of_this_process(side.local.device)
     if workers.are_several and learner != NETWORK:
         raise ValueError(f"several workers train the network together; {learner} is for one")
+    certs = side.local.certificates
+    ca = None if certs is None else certs / AUTHORITY_FILE
     if ca is None:
-        warn("who has made these labels is not checked: name the authority of the label party's certificate with --ca")
+        warn("who has made these labels is not checked: name your certificate folder with --certs")
     with (
         stoppable("the same command goes on where it stopped"),
         watched_by_first(workers, side.job, side.out, log, reasons(context, notice)) as watching,

@@ -101,9 +101,10 @@ class LiveState:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next step belongs to, from 1; at the end the last one."""
+        """The epoch that the next step belongs to, from 1; at the end that of the last step."""
         done, total, _ = self.progress
-        return min(self.epochs, done * self.epochs // max(total, 1) + 1)
+        step = done - 1 if done and (self.is_over or done == total) else done
+        return step * self.epochs // max(total, 1) + 1
 
     def waiting_for(self) -> dict[str, str]:
         """Return the peers this side waits for, each with the reason."""

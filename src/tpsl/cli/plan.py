@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.bench.machine import machine
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
+from tpsl.bench.machine import machine, machine_text
+from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table
 from tpsl.cli.settings import (
     ALL_PARTS,
     LOCAL,
@@ -96,7 +96,7 @@ def plan(
         content["check"] = [
             {"what": what, "predicted": predicted, "measured": measured} for what, predicted, measured, _ in compared
         ]
-    answer(json, content, _tables(found, assumed, compared))
+    answer(json, content, _report(job, found, _tables(found, assumed, compared), checked=check))
 
 
 def _assumptions(given: Mapping[str, Any], job: Job, parties: Mapping[str, Local], progress: Progress) -> Assumptions:
@@ -160,20 +160,34 @@ def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
         yield f"memory of {party}", predicted, ran.peak_bytes[party], _size
 
 
-def _tables(found: Sequence[Prediction], assumed: Assumptions, compared: Sequence[Comparison]) -> Iterator[str | Table]:
-    from rich.table import Table
+_NAMES = {"gradients": "split", "labels": "handed over"}
+"""How a job's noisy labels, or what follows from them, get to the feature parties."""
 
-    yield ", ".join(f"{name} {value}" for name, value in machine().items())
-    names = {"gradients": "split training", "labels": "labels handed over"}
-    table = Table("", *(names[prediction.job.training.exchange] for prediction in found), "because")
-    for what, values, because in _rows(found, assumed):
-        table.add_row(what, *values, because)
-    yield table
+
+def _report(job: Path, found: Sequence[Prediction], tables: Sequence[str | Table], *, checked: bool) -> Report:
+    at_most = "at most " if found[0].job.training.patience else ""
+    times = (f"{_NAMES[each.job.training.exchange]} {at_most}{_time(each.seconds)}" for each in found)
+    steps = {} if checked else {"run it here and compare": f"tpsl plan {job} --check"}
+    return Report(
+        f"The job will take: {', '.join(times)}",
+        {"by a rehearsal on": machine_text()},
+        {**steps, "train, in one process": f"tpsl train {job}"},
+        tables,
+    )
+
+
+def _tables(found: Sequence[Prediction], assumed: Assumptions, compared: Sequence[Comparison]) -> list[str | Table]:
+    names = [_NAMES[prediction.job.training.exchange] for prediction in found]
+    rows = ((what, *values, because) for what, values, because in _rows(found, assumed))
+    tables: list[str | Table] = [slim_table(("", *names, "because"), rows, numbers=names)]
     if compared:
-        table = Table("", "predicted", "measured", "ratio", title="the job, run on this machine")
-        for what, predicted, measured, shown in compared:
-            table.add_row(what, shown(predicted), shown(measured), f"{predicted / measured:.3f}")
-        yield table
+        numbers = ("predicted", "measured", "ratio")
+        checks = (
+            (what, shown(predicted), shown(measured), f"{predicted / measured:.3f}")
+            for what, predicted, measured, shown in compared
+        )
+        tables += ["the job, run on this machine", slim_table(("", *numbers), checks, numbers=numbers)]
+    return tables
 
 
 Row = tuple[str, list[str], str]
@@ -239,5 +253,9 @@ def _time(seconds: float) -> str:
 def _size(count: float) -> str:
     for name, unit in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= unit:
-            return f"{count / unit:,.2f} {name}"
-    return f"{count / 1e3:,.1f} kB"
+            return f"{_three_digits(count / unit)} {name}"
+    return f"{_three_digits(count / 1e3)} kB"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"

@@ -45,14 +45,15 @@ def statement(
     write_atomically(files[0], (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(files[1], statement_page(document, files[0].name).encode())
     content = {"statement": str(files[0]), "page": str(files[1]), "content": document["content"]}
-    steps = {"the other side": f"tpsl vault check-statement {files[0].name} --ca ca.pem"}
+    steps = {"the other side": f"tpsl vault check-statement {files[0].name} --certs FOLDER"}
     answer(json, content, Report("Stated what was released", {"signed": files[0], "to print": files[1]}, steps))
 
 
 def check_statement(
     file: Annotated[Path, typer.Argument(help="The statement, as JSON.")],
-    ca: Annotated[
-        Path | None, typer.Option(help="The authority that both sides trust (ca.pem): has it made the certificate?")
+    certs: Annotated[
+        Path | None,
+        typer.Option(help="Your certificate folder: has its authority (ca.pem) made the signer's certificate?"),
     ] = None,
     vault: Annotated[
         Path | None,
@@ -64,21 +65,22 @@ def check_statement(
 ) -> None:
     """Check a statement that somebody has signed, and say what that proves; exit status 1 if it does not hold.
 
-    Example: tpsl vault check-statement statement-20260131-120000.json --ca certs/feature/ca.pem
+    Example: tpsl vault check-statement statement-20260131-120000.json --certs certs/feature
     """
     from tpsl.report.statement_page import MEANING
+    from tpsl.transport.credentials import AUTHORITY_FILE
     from tpsl.transport.signing import SignatureInvalid, check
     from tpsl.vault import VaultError
     from tpsl.vault.statement import require_statement
 
     try:
-        checked = check(_read(file), ca)
+        checked = check(_read(file), None if certs is None else certs / AUTHORITY_FILE)
         require_statement(checked.content)
         since = _entries_since(checked.content, vault) if vault is not None else None
     except (SignatureInvalid, VaultError) as error:
         raise ValueError(f"{file}: {error}") from error
     if not checked.by_authority:
-        warn("the certificate was not traced to an authority, and anybody can make one: name it with --ca")
+        warn("the certificate was not traced to an authority, and anybody can make one: name yours with --certs")
     if checked.expired_since:
         notice("the certificate has expired since; it was valid when the statement was signed")
     for sentence in MEANING:

@@ -50,10 +50,11 @@ def train(
 
     Example: tpsl train job.yaml --out runs/first
     """
-    from tpsl.training.one_process import ALL_STEPS, train_together
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.training.setup import RunSetup
-    from tpsl.workers import Workers
+    with progress_bar("starting"):  # it takes seconds
+        from tpsl.training.one_process import ALL_STEPS, train_together
+        from tpsl.training.run_folder import RunFolder
+        from tpsl.training.setup import RunSetup
+        from tpsl.workers import Workers
 
     if job is None and Path("job.yaml").exists():
         notice("no job file was named, so job.yaml in this folder is not used")

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, warn
+from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table, warn
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
 from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
     from tpsl.training.evaluation import TestMetrics
-    from tpsl.tuning.candidates import TuneResult
+    from tpsl.tuning.candidates import Candidate, TuneResult
     from tpsl.tuning.pool import TaskPool
 
 COMMAND = with_ray(with_verbose(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")))
@@ -33,7 +32,10 @@ SpaceOption = Annotated[
 def tune(
     context: typer.Context,
     job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
-    out: Annotated[Path, typer.Option(help="Folder for runs and results; what is in it is continued.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned."),
+    ] = None,
     space: SpaceOption = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at the same time here, in one thread each.")] = 1,
     local: LocalsOption = None,
@@ -54,6 +56,7 @@ def tune(
     from tpsl.tuning.search import tune as run_tune
     from tpsl.tuning.space import load_space, refuse_start
 
+    out = out or Path("runs") / f"{job.stem}-tuned"
     parties = Settings.of(context).load_parties(job, local)
     refuse_start(parties.label)
     if trusted := taken_on_trust(parties.job.data):
@@ -88,25 +91,11 @@ def show_tuned(result: TuneResult, out: Path, json: bool) -> None:
     answer(json, result.as_dict(), _found(result, out))
 
 
-def _found(result: TuneResult, out: Path) -> Iterator[str | Table | Text]:
-    from rich.table import Table
-
+def _found(result: TuneResult, out: Path) -> Report:
     from tpsl.report.words import guarantee_text
 
-    table = Table("configuration", "epoch", "noisy validation loss", "weight", "test AUC")
-    for candidate in result.candidates:
-        judged = candidate.validation
-        table.add_row(
-            candidate.configuration,
-            str(candidate.epoch),
-            f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}",
-            f"{candidate.weight:.3f}",
-            _auc(candidate.test),
-            style="bold" if candidate == result.best else None,
-        )
-    yield table
     best = result.best
-    yield from Report(
+    return Report(
         f"Searched {len({candidate.configuration for candidate in result.candidates})} configurations on one release",
         {
             "best by noisy labels": f"{best.configuration}, epoch {best.epoch}",
@@ -116,7 +105,27 @@ def _found(result: TuneResult, out: Path) -> Iterator[str | Table | Text]:
             "the best job": out / "best.yaml",
         },
         {"train the best job": f"tpsl train {out / 'best.yaml'}", "see it as a page": f"tpsl report {out}"},
+        [_table(result)],
     )
+
+
+def _table(result: TuneResult) -> Table:
+    """Return all candidates; the best is bold."""
+    from rich.text import Text
+
+    def row(candidate: Candidate) -> list[Text]:
+        judged = candidate.validation
+        cells = (
+            candidate.configuration,
+            str(candidate.epoch),
+            f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}",
+            f"{candidate.weight:.3f}",
+            _auc(candidate.test),
+        )
+        return [Text(cell, "bold" if candidate == result.best else "") for cell in cells]
+
+    numbers = ("epoch", "noisy validation loss", "weight", "test AUC")
+    return slim_table(("configuration", *numbers), map(row, result.candidates), numbers=numbers)
 
 
 def _auc(metrics: TestMetrics) -> str:

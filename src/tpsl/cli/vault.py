@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpsl.allocator import keep_freed_memory
 from tpsl.cli import hand_over, statement, vault_key
-from tpsl.cli.console import Facts, JsonFlag, Report, answer, complain, notice, print_json, progress_bar, say, warn
+from tpsl.cli.console import (
+    Facts,
+    JsonFlag,
+    Report,
+    answer,
+    complain,
+    notice,
+    print_json,
+    progress_bar,
+    slim_table,
+    warn,
+)
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.shared_options import with_options
 from tpsl.cli.vault_key import KeyFileOption, PassphraseFlag, use_chosen_key
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tpsl.vault import Incoming, LabelTable, Ledger, Vault
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
@@ -41,8 +50,15 @@ _COLUMNS = {
         typer.Option(help="A label that is a text; repeat it, in class order (a job's class_values)."),
     ],
 }
+_LARGEST = "largest ε of any record"
 _META = "tpsl.labels"
 _LABELS = with_ray(with_options(_COLUMNS, _META))
+
+
+@app.callback()
+def work_through_blocks() -> None:
+    """What all commands of a vault do first: they go through its records block by block, each as large as the last."""
+    keep_freed_memory()
 
 
 @app.command(cls=_LABELS)
@@ -64,11 +80,13 @@ def create(
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
     use_chosen_key(key_file, passphrase)
-    Vault.require_free(vault)
     given = _tables(context, tables)
-    with progress_bar("storing labels") as progress, Incoming(vault, classes, given, progress) as incoming:
-        _read(context, incoming, processes)
-        made = Vault.create(vault, classes=classes, batches=incoming)
+    with progress_bar("storing labels") as progress:
+        incoming = Incoming(vault, classes, given, progress)
+        Vault.require_free(vault, incoming)
+        with incoming:
+            _read(context, incoming, processes)
+            made = Vault.create(vault, classes=classes, batches=incoming)
     with made:
         records, alike = len(made), _lookalikes(made)
     content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
@@ -148,6 +166,7 @@ def _read(context: typer.Context, incoming: Incoming, processes: int) -> None:
 @app.command(cls=hand_over.COMMAND)
 def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False) -> None:
     """Draw the noisy label of every record that has none yet; asking again changes nothing."""
+    from tpsl.report.words import rounded_up
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened:
@@ -164,7 +183,7 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
         "vault": vault,
         "labels": released,
         "mechanism": str(report.mechanism),
-        "guarantee": _largest(total),
+        "guarantee": f"{_LARGEST}: {rounded_up(total, 6)}",
     }
     steps = {"see all releases": f"tpsl vault ledger {vault}", "check them": f"tpsl vault verify {vault}"}
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
@@ -173,18 +192,6 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
         {**content, "epsilon_per_record": total, "lookalikes": alike},
         Report(headline if report.private else f"{headline}, NOT PRIVATE", facts, steps),
     )
-
-
-def _largest(epsilon: float) -> str:
-    from tpsl.report.words import rounded_up
-
-    return f"largest ε of any record: {rounded_up(epsilon, 6)}"
-
-
-def _since(entries: int) -> str:
-    if not entries:
-        return "and the hash is that of the newest ledger entry"
-    return f"and {entries:,} ledger entr{'ies were' if entries > 1 else 'y was'} added since the hash was noted"
 
 
 def _lookalikes(vault: Vault) -> int:
@@ -216,60 +223,67 @@ def ledger(
 
 def _list_vaults(json: bool) -> None:
     """Show all vaults of the place; one that cannot be opened with the reason."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from tpsl.report.words import spent_text
+    from tpsl.report.words import counted, spent_text
     from tpsl.vault import Vault, VaultError, default_place
     from tpsl.vault.place import folders_of_vaults
 
     place = default_place()
     found: list[dict[str, Any]] = []
-    table = Table("vault", "records", "released", "largest total of any record", box=SIMPLE_HEAD)
+    rows: list[tuple[str, ...]] = []
     for path in folders_of_vaults(place):
         try:
             with Vault.open(path) as vault:
                 ledger = vault.ledger()
         except VaultError as error:
             found.append({"vault": str(path), "problem": str(error)})
-            table.add_row(path.name, "", "", str(error))
+            rows.append((path.name, "", "", str(error)))
             continue
         spent = {"epsilon_per_record": ledger.epsilon_per_record, "delta_per_record": ledger.delta_per_record}
         counts = {"records": ledger.records, "released_records": ledger.released_records}
         found.append({"vault": str(path), **counts, **spent, "private": ledger.private})
         total = spent_text(ledger.epsilon_per_record, ledger.delta_per_record)
         private = "" if ledger.private else ", NOT PRIVATE"
-        table.add_row(path.name, *(f"{count:,}" for count in counts.values()), total + private)
+        rows.append((path.name, *(f"{count:,}" for count in counts.values()), total + private))
     if not found:
         raise ValueError(f"there is no vault in {place}: name one, or make one with tpsl train or tpsl vault create")
-    answer(
-        json, {"place": str(place), "vaults": found}, [table, f"all of its releases: tpsl vault ledger {place}/NAME"]
-    )
+    headings = ("vault", "records", "released", "largest total of any record")
+    table = slim_table(headings, rows, numbers=headings[1:3])
+    steps = {"all releases of one": f"tpsl vault ledger {place}/NAME"}
+    report = Report(f"{counted(len(found), 'vault')} in {place}", next_steps=steps, tables=[table])
+    answer(json, {"place": str(place), "vaults": found}, report)
 
 
-def _ledger(vault: Path, found: Ledger) -> Iterator[str | Table]:
-    from rich.table import Table
-    from rich.text import Text
+def _ledger(vault: Path, found: Ledger) -> Report:
+    from tpsl.report.words import counted, records_text, rounded_up
 
-    from tpsl.report.words import records_text, rounded_up
-
-    table = Table("#", "when (UTC)", "what", "records", "ε", "δ", "hash", title=Text(f"Ledger of {vault}"))
-    for entry in found.entries:
-        released = entry.is_release
-        table.add_row(
+    private = "" if found.private else ", NOT PRIVATE"
+    facts: Facts = {_LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
+    if unit := found.largest_unit:
+        facts["largest ε of any unit"] = f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
+    facts["newest hash"] = found.head
+    rows = (
+        (
             str(entry.sequence),
-            entry.time[:19].replace("T", " "),
-            entry.description if released else entry.kind,
+            entry.time[:16].replace("T", " "),
+            entry.description if entry.is_release else entry.kind,
             f"{entry.details['records']:,}" if "records" in entry.details else "",
-            rounded_up(entry.epsilon, 6) if released else "",
-            rounded_up(entry.delta, 3) if released else "",
+            rounded_up(entry.epsilon, 6) if entry.is_release else "",
+            rounded_up(entry.delta, 3) if entry.is_release else "",
             entry.hash[:12],
         )
-    yield table
-    yield _largest(found.epsilon_per_record) + ("" if found.private else ", NOT PRIVATE")
-    if unit := found.largest_unit:
-        yield f"largest ε of any unit: {rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
-    yield f"newest hash: {found.head}"
+        for entry in found.entries
+    )
+    table = slim_table(
+        ("#", "when (UTC)", "what", "records", "ε", "δ", "hash"),
+        rows,
+        numbers=("#", "when (UTC)", "records", "ε", "δ", "hash"),
+    )
+    releases = counted(sum(entry.is_release for entry in found.entries), "release")
+    steps = {
+        "check all of it": f"tpsl vault verify {vault}",
+        "state it, signed": f"tpsl vault statement {vault} --certs certs/label",
+    }
+    return Report(f"Ledger of {vault}: {releases}", facts, steps, [table])
 
 
 @app.command()
@@ -299,13 +313,21 @@ def verify(
         for problem in problems:
             complain(problem)
     else:
-        notice("chain, records, releases and tables agree, and the noise is that of the tables")
-        notice("the file is encrypted" if encrypted else "the file is not encrypted: tpsl vault encrypt does that")
         for sentence in (*remarks, *unseen):
             notice(sentence)
-        say(f"{vault}: sound" + ("" if head is None else f", {_since(since or 0)}"))
+        answer(False, {}, _sound(vault, since, encrypted=encrypted))
     if problems:
         raise typer.Exit(1)
+
+
+def _sound(vault: Path, since: int | None, *, encrypted: bool) -> Report:
+    facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
+    if since is not None:
+        added = "1 ledger entry was" if since == 1 else f"{since:,} ledger entries were"
+        facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
+    facts["encrypted"] = "yes" if encrypted else f"no: tpsl vault encrypt {vault} does that"
+    steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
+    return Report(f"{vault}: sound", facts, steps)
 
 
 @app.command()
@@ -340,7 +362,7 @@ def witness(
         opened.appoint_witness(file)
         head = opened.head()
     content = {"vault": str(vault), "witness": str(file), "head": head}
-    answer(json, content, [f"{file} is the witness of {vault} from now on"])
+    answer(json, content, Report(f"{file} is the witness of {vault} from now on"))
 
 
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)

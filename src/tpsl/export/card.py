@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tpsl.files import for_json
+from tpsl.files import for_json, read_plain
 from tpsl.mechanisms import Cost
 from tpsl.prediction.model import TUNE, TrainedModel
 from tpsl.training.job import Job
@@ -52,7 +52,7 @@ def label_facts(model: TrainedModel) -> Card:
         raise RunError(f"{run.path}: the run is not finished")
     content = result.as_dict()
     promised = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
-    found = json.loads((model.path / TUNE).read_text(encoding="utf-8"))["committee"] if model.is_committee else content
+    found = json.loads(read_plain(model.path / TUNE))["committee"] if model.is_committee else content
     measured = {name: value for name, value in found.items() if value is not None}
     return {
         **_common(model, job, LABEL_PARTY),
@@ -80,6 +80,7 @@ def _common(model: TrainedModel, job: Job, party: str) -> Card:
         "records": model.run.records_digest(party),
         "classes": job.classes,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "trained_by": model.run.program(party),
         "software": {"tpsl": version("tpsl"), "torch": torch.__version__},
     }
 
@@ -133,7 +134,7 @@ def _lines(card: Mapping[str, Any]) -> Iterator[str]:
         yield from _table("Columns of the party's table", card["columns"], "column", "kind")
     yield from _table("What it returns", {part["name"]: _shape(part) for part in [card["output"]]}, "output", "values")
     yield from _table("Files", card["files"], "file", "")
-    yield from _table("Made with", {**card["software"], "created": card["created"]})
+    yield from _table("Programs", {"trained by": card["trained_by"], **card["software"], "created": card["created"]})
 
 
 def _table(heading: str, rows: Mapping[str, Any], first: str = "", second: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tpsl.export.wide_graph import WideScore
 from tpsl.prediction.committee import Committee
 from tpsl.prediction.halves import Embedder, Predictor, SideBySide, TrainedBottom, TrainedTop
-from tpsl.prediction.local_head import CutOfShares, TrainedLocalHead
+from tpsl.prediction.local_head import TrainedLocalHead
 from tpsl.prediction.statistic_head import CodesOfFields, TrainedStatisticHead, head_inputs
 
 
@@ -62,7 +62,7 @@ def _head(predictor: Predictor) -> nn.Module:
         return _LocalHead(predictor)
     if isinstance(predictor, TrainedStatisticHead):
         return _StatisticHead(predictor)
-    return _PrivateHead(predictor.top if isinstance(predictor, CutOfShares) else predictor)
+    return _PrivateHead(predictor)
 
 
 class _OneBottom(nn.Module):
@@ -88,7 +88,7 @@ class _PrivateHead(nn.Module):
         super().__init__()
         if not isinstance(half, TrainedTop):
             raise TypeError(f"{type(half).__name__} is no top half of a network")
-        self.top, self._loss, self._cuts = half.top, half.loss, list(half.widths.values())
+        self.top, self._loss, self._cuts = half.top, half.loss, list(half.cuts.values())
 
     def forward(self, received: list[Tensor], own: list[Tensor]) -> Tensor:
         return self._loss.probabilities(self._mean_logits([*received, *own]))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpsl.party.wide import FAR, AdditiveModel, Axis
+from tpsl.party.additive import FAR, AdditiveModel, Axis
 
 
 class WideScore(nn.Module):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from tpsl.mechanisms.additive import AdditiveMechanism, grid_values, mirrored
 from tpsl.mechanisms.exact import exp_lower, exp_of, log_upper
@@ -39,6 +40,7 @@ def gaussian(sigma: float, delta: float, classes: int = 2) -> Gaussian:
     return Gaussian(classes, epsilon, delta, {"sigma": sigma, "delta": delta}, table)
 
 
+@lru_cache(maxsize=4)  # a run asks for its table, and for what it promises, several times
 def gaussian_table(sigma: float) -> Table:
     """Return the two-row table of one coordinate: the normal density on a grid that contains 0 and 1, in integers."""
     unit = max(1, math.ceil(_STEPS_PER_SIGMA / sigma))
@@ -52,6 +54,7 @@ def gaussian_table(sigma: float) -> Table:
     return mirrored(row, grid_values(unit, reach))
 
 
+@lru_cache(maxsize=4)
 def epsilon_of_table(table: Table, delta: float) -> float:
     """Return the smallest ε with `P(S|y) ≤ e^ε P(S|y') + δ` for all sets S of outcomes, rounded up.
 
@@ -91,6 +94,7 @@ def delta_of_two_coordinates(outcomes: list[tuple[int, int]], exp_epsilon: Fract
     return Fraction(excess, scale * TOTAL**2)
 
 
+@lru_cache(maxsize=4)
 def epsilon_of_two_coordinates(table: Table, delta: float) -> float:
     """Return an ε for δ when two labels differ in two coordinates; it holds exactly and is minimal to 1e-9."""
     outcomes = most_telling_first(table)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from tpsl.mechanisms.additive import AdditiveMechanism, grid_values, mirrored
 from tpsl.mechanisms.exact import exp_lower, exp_of, log_upper
@@ -41,6 +42,7 @@ def laplace(epsilon: float, classes: int = 2) -> Laplace:
     return Laplace(classes, log_upper(ratio), 0.0, {"epsilon": epsilon}, table)
 
 
+@lru_cache(maxsize=4)  # a run asks for its table several times
 def laplace_table(epsilon: float) -> Table:
     """Return the two-row table of one coordinate with budget ε; no ratio of its integers exceeds e^ε.
 

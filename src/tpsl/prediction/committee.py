@@ -5,7 +5,7 @@ Each party's share is those of the members side by side, in their order; the lab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,22 +16,18 @@ from torch import Tensor
 from tpsl.prediction.halves import Predictor, Probabilities
 
 
-class Mixture:
-    """Adds up the probabilities of a committee's members, one prediction at a time."""
+def mixture(members: Iterable[tuple[float, npt.NDArray[np.floating]]]) -> Probabilities:
+    """Return the mixture of weighted probabilities, of class 1 (`[n]`) or of each (`[n, k]`); the weights add up to 1.
 
-    def __init__(self) -> None:
-        self._sum: npt.NDArray[np.float64] | None = None
-
-    def add(self, weight: float, probabilities: npt.NDArray[np.floating]) -> None:
-        """Add a member: probabilities of class 1 (shape `[n]`), or of each class (`[n, k]`)."""
+    Members are asked for one at a time, and added up in their order.
+    """
+    total: npt.NDArray[np.float64] | None = None
+    for weight, probabilities in members:
         weighted = weight * probabilities.astype(np.float64)
-        self._sum = weighted if self._sum is None else self._sum + weighted
-
-    def predict(self) -> Probabilities:
-        """Return the probabilities of the mixture; the weights of its members add up to 1."""
-        if self._sum is None:
-            raise ValueError("a committee without members predicts nothing")
-        return self._sum.astype(np.float32)
+        total = weighted if total is None else total + weighted
+    if total is None:
+        raise ValueError("a committee without members predicts nothing")
+    return total.astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -48,12 +44,11 @@ class Committee:
 
     def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
         """Return what the committee says of the records whose shares these are."""
-        mixture = Mixture()
         of_members = {
             party: torch.split(share, [top.widths[party] for _, top in self.members], dim=1)
             for party, share in shares.items()
         }
-        for number, (weight, top) in enumerate(self.members):
-            own = {party: parts[number].contiguous() for party, parts in of_members.items()}
-            mixture.add(weight, top.probabilities(own))
-        return mixture.predict()
+        return mixture(
+            (weight, top.probabilities({party: parts[number].contiguous() for party, parts in of_members.items()}))
+            for number, (weight, top) in enumerate(self.members)
+        )

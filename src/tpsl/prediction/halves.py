@@ -24,8 +24,9 @@ from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
+from tpsl.party.additive import AdditiveModel
 from tpsl.party.batches import Batches
-from tpsl.party.wide import AdditiveModel, newly_scored_features, unscored_features
+from tpsl.party.wide import newly_scored_features, unscored_features
 from tpsl.perturb import Loss
 from tpsl.training.build import build_bottoms, build_top
 from tpsl.training.checkpoint import load_weights
@@ -130,8 +131,15 @@ class TrainedTop:
     top: Tops
     loss: Loss
     classes: int
-    widths: Mapping[str, int]
+    cuts: Mapping[str, int]
     """The width of each party's share of the cut, in the order of the shares: feature parties, then the label party."""
+    sent: Mapping[str, int] | None = None
+    """The width of what each party sends, if that is more than its share of the cut, which then comes last."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """The width of what each party sends."""
+        return self.sent or self.cuts
 
     @torch.no_grad()
     def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
@@ -148,13 +156,8 @@ class TrainedTop:
         return found.reshape(len(found), -1)
 
     def _mean_logits(self, shares: Mapping[str, Tensor]) -> Tensor:
-        z: Tensor = self.top([shares[party] for party in self.widths])
+        z: Tensor = self.top([shares[party][:, -width:] for party, width in self.cuts.items()])
         return z.mean(dim=0)
-
-
-def cuts(top: TrainedTop, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the top half reads of each party's share: its end."""
-    return {party: shares[party][:, -width:] for party, width in top.widths.items()}
 
 
 @dataclass(frozen=True)

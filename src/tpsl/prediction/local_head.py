@@ -8,7 +8,7 @@ the private head's log-odds and the label party's own share, in the order in whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -25,7 +25,6 @@ from tpsl.prediction.halves import (
     Probabilities,
     SideBySide,
     TrainedTop,
-    cuts,
     has_label_features,
     load_bottom,
     load_pretrained_bottom,
@@ -37,18 +36,6 @@ from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-
-
-@dataclass(frozen=True)
-class CutOfShares:
-    """The private head, where feature parties send more than their cut."""
-
-    top: TrainedTop
-    widths: Mapping[str, int]
-
-    def probabilities(self, shares: Mapping[str, Tensor]) -> Probabilities:
-        """Return the probabilities that the private head gives."""
-        return self.top.probabilities(cuts(self.top, shares))
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,7 @@ class TrainedLocalHead:
         """Return what the head reads of the records whose shares these are; it depends on no true label."""
         read = {party: shares[party][:, -width:] for party, width in self.reads.items()}
         own = [read.pop(LABEL_PARTY)] if LABEL_PARTY in read else []
-        log_odds = [] if self.top is None else [self.top.log_odds(cuts(self.top, shares))]
+        log_odds = [] if self.top is None else [self.top.log_odds(shares)]
         return torch.cat([*read.values(), *log_odds, *own], dim=1)
 
 
@@ -120,7 +107,7 @@ def load_predictor(
     if not local_head and statistic is not None:
         return statistic
     if not local_head and top is not None:
-        return CutOfShares(top, reads) if _sends_frozen(job) else top
+        return replace(top, sent=reads) if _sends_frozen(job) else top
     path, widths = run.label / NOT_PRIVATE / "local_head.safetensors", reads if statistic is None else statistic.widths
     try:
         return TrainedLocalHead(LocalHead.of(read_weights(path, PredictionError)), top, widths, reads)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tpsl.prediction.committee import Committee, Mixture
+from tpsl.files import read_plain
+from tpsl.prediction.committee import Committee, mixture
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor, Probabilities, SideBySide, TrainedHalves
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.training.own_parts import OwnParts
@@ -80,10 +81,7 @@ class TrainedModel:
 
     def kept_predictions(self, records: Literal["validation", "test"]) -> Probabilities:
         """Return what a search's committee says of its held-out or test records, as its runs have kept it."""
-        mixture = Mixture()
-        for weight, run, epoch in self._weighted():
-            mixture.add(weight, run.predictions(epoch)[records])
-        return mixture.predict()
+        return mixture((weight, run.predictions(epoch)[records]) for weight, run, epoch in self._weighted())
 
     def _weighted(self) -> list[tuple[float, RunFolder, int]]:
         """Return weight, run and epoch of each member of a committee."""
@@ -119,7 +117,7 @@ def _joint_version(versions: Iterable[str]) -> str:
 
 def _members(out: Path) -> tuple[Member, ...]:
     try:
-        rows = json.loads((out / TUNE).read_text(encoding="utf-8"))["candidates"]
+        rows = json.loads(read_plain(out / TUNE))["candidates"]
         found = tuple(
             Member(
                 RunFolder(out / "runs" / str(row["run"])),

@@ -12,18 +12,12 @@ from tpsl.data.source import Inputs
 from tpsl.data.split import Rows
 from tpsl.prediction.halves import PredictionError, Probabilities, TrainedHalves, has_label_features
 from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.records import NewRecords, require_same_records
 from tpsl.prediction.scores import Scores
 from tpsl.progress import Progress, no_progress
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-
-
-def load_all(path: Path, *, local_head: bool = False) -> TrainedHalves:
-    """Return all halves of a run or of a committee, as its saved encoders and factories describe them."""
-    return TrainedModel.open(path).halves(local_head=local_head)
 
 
 def load_halves(

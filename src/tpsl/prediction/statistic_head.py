@@ -19,7 +19,7 @@ from tpsl.data.source import Inputs, table_features
 from tpsl.data.split import Rows
 from tpsl.party.codes import CodeBook
 from tpsl.party.statistic_head import StatisticHead
-from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop, cuts
+from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.statistic import CODE_COLUMNS, CODES, STATISTIC_HEAD
@@ -62,7 +62,7 @@ class TrainedStatisticHead:
         """Return what the head reads of the records whose shares these are."""
         received = [shares[party] for party in self.widths if party != LABEL_PARTY]
         own = [shares[LABEL_PARTY]] if LABEL_PARTY in self.widths else []
-        log_odds = [] if self.top is None else [self.top.log_odds(cuts(self.top, shares))]
+        log_odds = [] if self.top is None else [self.top.log_odds(shares)]
         return head_inputs(received, log_odds, own, self.own_codes)
 
 

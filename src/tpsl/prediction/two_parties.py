@@ -20,7 +20,7 @@ from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import place_of_scores
 from tpsl.training.agreement import PROTOCOL, ids_digest
 from tpsl.training.job import Job, PredictionConfig
-from tpsl.training.local import Local, LocalError, certificates_of
+from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import rows_at_once
@@ -110,11 +110,7 @@ def predict_as_label(
     place = place_of_scores(out, local_head=local_head)
     _require_what_may_be(setup, records, local_head)
     credentials = None if setup.insecure_loopback else certificates_of(setup.local, LABEL_PARTY).server()
-    address = setup.local.listen
-    if address is None:
-        raise LocalError(
-            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
-        )
+    address = listen_address(setup.local)
     predictor = setup.model.predictor(local_head=local_head)
     own = setup.model.embedder(LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
     scoring = Scoring(predictor, own, setup.class_names, len(setup.model.members))
@@ -154,11 +150,7 @@ def predict_as_feature(
     if returned.returns != "nothing" and out is None:
         raise PredictionError(f"the label party returns {returned}: name a file for them with --out")
     credentials = None if setup.insecure_loopback else certificates_of(setup.local, party).channel()
-    address = setup.local.connect
-    if address is None:
-        raise LocalError(
-            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
-        )
+    address = connect_address(setup.local)
     records = records.numbered() if numbered else records
     embedder, networks = setup.model.embedder(party), len(setup.model.members)
     role = PredictingFeatureParty(

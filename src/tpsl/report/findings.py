@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tpsl.files import for_json, write_atomically
+from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.training.run_folder import RunError, RunFolder
 
 Finding = Literal["attacks", "audit", "replay", "examination"]
@@ -36,7 +36,7 @@ def read_finding(run: Path, finding: Finding) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_plain(path))
         if not isinstance(content, dict) or any(key not in content for key in _NEEDED[finding]):
             raise ValueError(f"it is no mapping with {', '.join(_NEEDED[finding])}")
         if finding == "attacks" and not all(
@@ -44,7 +44,7 @@ def read_finding(run: Path, finding: Finding) -> dict[str, Any] | None:
             for attack in content["attacks"].values()
         ):
             raise ValueError("an attack has no AUC")
-    except (ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise RunError(f"{path}: is damaged ({error})") from error
     return content
 

@@ -15,11 +15,12 @@ from tpsl.report.run_view import RunView
 from tpsl.report.statements import own_statement
 from tpsl.report.words import records_text, spent_text
 from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import LedgerTotal, Vault
 from tpsl.vault.ledger import Ledger
 
 
-def read_handed_over(path: Path, party: str, name: str | None = None, *, vault: Path | None = None) -> RunView:
+def read_handed_view(path: Path, party: str, name: str | None = None, *, vault: Path | None = None) -> RunView:
     """Return what the label party can hand over of a run.
 
     Guarantee: two runs that differ in nothing but true labels, and in what follows from these, give the same view.
@@ -34,6 +35,7 @@ def read_handed_over(path: Path, party: str, name: str | None = None, *, vault: 
     total = _stated_total(ledger, records)
     promise = promise_of(job, ledger.classes, total=total, records=records)
     view = job_view(path, job, party, promise, ledger.classes, name)
+    view["program"] = run.program(LABEL_PARTY)
     view["train_records"], view["spent_by"] = records, "ledger" if total is not None else "run"
     view["updated"] = max((entry.time for entry in ledger.entries if entry.is_release), default=None)
     found = own_statement(run, place, [entry.hash for entry in ledger.entries])

@@ -110,6 +110,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         feature_parties=list(feature_party_names(job.data)),
         crossed=None if job.hands_over or party == LABEL_PARTY else _sent_width(job, party),
         versions=versions_of(RunFolder(path), party, feature_party_names(job.data)),
+        program=RunFolder(path).program(party),
         origin=origin_of(RunFolder(path), party),
         promise=promise,
         features_words=FEATURES_STAY_TEXT if job.hands_over else FEATURES_TEXT,

@@ -10,8 +10,6 @@ from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tpsl.files import for_json
 from tpsl.report.run_view import RunView, SumOverVaults
 from tpsl.report.words import records_text, rounded_up
@@ -189,10 +187,7 @@ def _read_state(vault: Path, version: tuple[object, ...]) -> _VaultState | None:
     if not Vault.exists(vault):
         return None
     with Vault.open(vault) as opened:
-        _, index_of, histories = opened.holdings()
-        counts = np.bincount(index_of, minlength=len(histories)).tolist()
-        ways = [(history, count) for history, count in zip(histories, counts, strict=True) if count]
-        return _VaultState(opened.ledger(), opened.counts_people, ways)
+        return _VaultState(opened.ledger(), opened.counts_people, opened.ways_out())
 
 
 def _total_of(run: RunFolder, vault: _VaultState, released: set[str]) -> LedgerTotal | None:

@@ -51,29 +51,6 @@ _HTML, _SCRIPT, _JSON, _TEXT = (
 )
 
 
-class LivePage:
-    """The service; `serve` answers until `stop`, which another thread calls."""
-
-    def __init__(self, watched: WatchedFolder, port: int = 0) -> None:
-        self._server = _Server(watched, port)
-
-    @property
-    def url(self) -> str:
-        """The address of the page; anyone who knows it can read all that the page shows."""
-        return f"http://{ADDRESS}:{self._server.server_port}/{self._server.secret}/"
-
-    def serve(self) -> None:
-        """Answer requests until `stop` is called, or until an interruption, which goes on to the caller."""
-        try:
-            self._server.serve_forever(poll_interval=0.1)
-        finally:
-            self._server.server_close()
-
-    def stop(self) -> None:
-        """End `serve`."""
-        self._server.shutdown()
-
-
 def list_page(data: dict[str, Any], version: str) -> str:
     """Return the page of a list of runs, which keeps itself up to date from this version on."""
     elements = "\n".join(f'<script src="assets/{name}"></script>' for name in _LIST_SCRIPTS)
@@ -87,10 +64,12 @@ def list_page(data: dict[str, Any], version: str) -> str:
     )
 
 
-class _Server(ThreadingHTTPServer):
+class LivePage(ThreadingHTTPServer):
+    """The service; `serve` answers until `shutdown`, which another thread calls."""
+
     daemon_threads = True
 
-    def __init__(self, watched: WatchedFolder, port: int) -> None:
+    def __init__(self, watched: WatchedFolder, port: int = 0) -> None:
         self.watched, self.secret = watched, secrets.token_urlsafe(16)
         self._assets = {name: asset(name).encode() for name in (*_LIST_SCRIPTS, *_CHART_SCRIPTS)}
         self._encoded: tuple[str, bytes] = ("", b"")
@@ -99,6 +78,18 @@ class _Server(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no such port"
             raise ValueError(f"the page cannot be served on {ADDRESS}:{port} ({reason})") from error
+
+    @property
+    def url(self) -> str:
+        """The address of the page; anyone who knows it can read all that the page shows."""
+        return f"http://{ADDRESS}:{self.server_port}/{self.secret}/"
+
+    def serve(self) -> None:
+        """Answer requests until `shutdown` is called, or until an interruption, which goes on to the caller."""
+        try:
+            self.serve_forever(poll_interval=0.1)
+        finally:
+            self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of readers that went away; anything else is a defect and shows."""
@@ -161,7 +152,7 @@ class _Content:
 
 
 class _Answer(BaseHTTPRequestHandler):
-    server: _Server
+    server: LivePage
     protocol_version = "HTTP/1.0"  # A connection for each request: none outlives the service.
     server_version, sys_version = "tpsl", ""
     timeout = 30  # seconds for a reader that opens a connection and says nothing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.report.feature_view import read_feature_run
-from tpsl.report.handed_view import read_handed_over
+from tpsl.report.handed_view import read_handed_view
 from tpsl.report.label_view import read_run
 from tpsl.report.run_view import RunView
 from tpsl.training.run_folder import RunError, RunFolder
@@ -27,7 +27,7 @@ def read_view(path: Path, party: str, name: str | None = None, *, vault: Path | 
     run = RunFolder(path)
     party = _named(run, party)
     if run.label.is_dir() and not run.party(party).is_dir() and party in feature_party_names(run.job().data):
-        return read_handed_over(path, party, name, vault=vault)
+        return read_handed_view(path, party, name, vault=vault)
     return read_feature_run(path, party, name)
 
 

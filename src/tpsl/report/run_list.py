@@ -58,6 +58,7 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": view["seconds"],
         "of_epochs": view["epochs"],
         "step": view["step"],
+        "program": view["program"],
         "starts_from": view["origin"] and view["origin"]["run"],
         "job": job,
         **(_running(run) if view["state"] != "finished" else {}),

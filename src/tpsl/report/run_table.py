@@ -40,18 +40,19 @@ def summary(view: RunView) -> dict[str, Any]:
 
 
 def summary_table(views: Sequence[RunView]) -> Table:
-    """Return the ε spent in all, test AUC, attack AUC, its closed form and whether a run is private.
+    """Return the ε spent in all, test AUC, attack AUC, its ceiling and whether a run is private, as the page does.
 
-    The attack is the one of `Promise.attack`: the shortest distance where gradients crossed.
+    The attack is the one of `Promise.attack`: the shortest distance where gradients crossed. Its ceiling is what the
+    run's own ε allows whoever scores by what was released alone.
 
     No number is cut off at 80 columns, and names are shown as they are, never read as markup.
     """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     table.add_column("Run", overflow="fold", min_width=16)
-    table.add_column("Claimed\nε", justify="right")
+    table.add_column("ε", justify="right")
     table.add_column("Test AUC", justify="right", no_wrap=True)
     table.add_column("Attack AUC", justify="right", no_wrap=True)
-    table.add_column("Closed\nform", justify="right", no_wrap=True)
+    table.add_column("Ceiling", justify="right", no_wrap=True)
     table.add_column("Private")
     for view in views:
         numbers = summary(view)
@@ -62,7 +63,7 @@ def summary_table(views: Sequence[RunView]) -> Table:
                 _with_interval(*(numbers[f"{what}_auc{end}"] for end in ("", "_low", "_high")))
                 for what in ("test", "attack")
             ),
-            Text(auc_text(numbers["attack_closed_form"])),
+            Text(auc_text(numbers["ceiling"])),
             Text(privacy_text(view), style="" if privacy_text(view) == "yes" else "bold red"),
         )
     return table

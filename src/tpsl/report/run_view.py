@@ -115,6 +115,8 @@ class RunView(TypedDict):
     """Numbers that stand for one record's features and cross the border, of the reader's own; None where none cross."""
     versions: dict[str, str]
     """Of the feature parties' halves, as far as the reader knows them (`tpsl.training.versions`)."""
+    program: str | None
+    """Which version of tpsl has trained it; None until it is finished."""
     origin: OriginView | None
     """None for a run whose weights came from the job's seed."""
     promise: Promise

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tpsl.files import read_plain
 from tpsl.report.run_view import StatementView
 from tpsl.report.words import spent_text
 from tpsl.training.run_folder import RunFolder
@@ -30,9 +31,7 @@ def newest_statement(folders: Iterable[Path], heads: Sequence[str] | None = None
     files = {file for folder in folders if folder.is_dir() for file in folder.glob("statement-*.json")}
     for file in sorted(files, key=lambda file: file.name, reverse=True):  # their names begin with the time
         try:
-            if file.stat().st_size > _LARGEST:
-                continue
-            content = check(json.loads(file.read_bytes())).content
+            content = check(json.loads(read_plain(file, _LARGEST))).content
             require_statement(content)
         except (OSError, ValueError, RecursionError):
             continue

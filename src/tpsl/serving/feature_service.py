@@ -71,10 +71,6 @@ class FeatureService:
         await self._door.close(GRACE_SECONDS)
         await self._client.close()
 
-    async def reload(self) -> None:
-        """Read the run folder again."""
-        await self.versions.reload_and_tell()
-
     async def _health(self, body: bytes) -> Answer:
         return Answer.of({"status": "serving", "label_party": self._client.is_healthy})
 
@@ -111,5 +107,5 @@ class FeatureService:
 
     async def _share(self, model: FeatureModel, records: Records) -> Array:
         share: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
-        self._batcher.submit(model, model.half.encode(records), share)
+        self._batcher.submit(model.half, model.half.encode(records), share)
         return await share

@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError
 
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, MOST_SHARES, SERVICE, message_options
+from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, MOST_SHARES, SERVICE
 from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import as_sentence
-from tpsl.transport.network import Options, require_loopback
+from tpsl.transport.network import Options, message_options, require_loopback
 from tpsl.transport.scoring_pb2 import HealthCheckResponse, Outcome, ScoreAnswer, ScoreRequest, Share
 
 _CALLS_AT_ONCE = 2
@@ -48,7 +48,7 @@ class LabelClient:
         if credentials is None:
             require_loopback(address)
         options: Options = [
-            *message_options(),
+            *message_options(MOST_MESSAGE_BYTES),
             ("grpc.initial_reconnect_backoff_ms", _FIRST_PAUSE_MS),
             ("grpc.max_reconnect_backoff_ms", _LONGEST_PAUSE_MS),
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if credentials else ("grpc.enable_http_proxy", 0),

@@ -68,10 +68,6 @@ class LabelService:
         self._gathering.close()
         await asyncio.gather(self._port.close(GRACE_SECONDS), self._door.close(GRACE_SECONDS))
 
-    async def reload(self) -> None:
-        """Read the run folder again."""
-        await self.versions.reload_and_tell()
-
     async def _health(self, body: bytes) -> Answer:
         return Answer.of({"status": "serving"})
 

@@ -69,10 +69,6 @@ class FeatureModel:
         model = TrainedModel.open(path)
         return cls(model.version(party), TableHalf.load(model, party))
 
-    def compute(self, arrays: Arrays) -> Array:
-        """Return the shares of encoded records, float32 `[n, width]`."""
-        return self.half.compute(arrays)
-
 
 @dataclass(frozen=True)
 class LabelModel:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from tpsl.progress import Notice
+from tpsl.serving.versions import Versions
 
 GRACE_SECONDS = 10.0
 """How long requests that are under way may take once a service is told to end."""
@@ -33,8 +34,9 @@ class Service(Protocol):
     async def close(self) -> None:
         """Take no more requests and answer those under way."""
 
-    async def reload(self) -> None:
-        """Read the model again; an error is told, not raised."""
+    @property
+    def versions(self) -> Versions[Any]:
+        """The models that it holds."""
 
 
 def run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
@@ -52,7 +54,7 @@ async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signal
             told.set_result(number)
 
     def reload() -> None:
-        task = loop.create_task(service.reload())
+        task = loop.create_task(service.versions.reload_and_tell())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 

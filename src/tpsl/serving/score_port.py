@@ -27,7 +27,7 @@ from tpsl.serving.running import PortTaken
 from tpsl.transport.credentials import CertificateError, peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door
 from tpsl.transport.frames import as_sentence
-from tpsl.transport.network import Options, require_loopback
+from tpsl.transport.network import message_options, require_loopback, server_options
 from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.scoring_pb2 import (
     HealthCheckRequest,
@@ -48,24 +48,8 @@ MOST_SHARES = 64
 
 _STREAMS_PER_CONNECTION = 256
 _MOST_CALLS = 16 * MOST_CALLS_PER_PARTY
-_HANDSHAKE_MS = 5_000
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def message_options() -> Options:
-    """Return the gRPC options of either end of scoring: small messages, nothing compressed, dead peers noticed."""
-    return [
-        ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.default_compression_algorithm", 0),
-        ("grpc.compression_enabled_algorithms_bitset", 1),
-        ("grpc.enable_retries", 0),
-    ]
 
 
 class ScorePort:
@@ -81,12 +65,9 @@ class ScorePort:
         self._gathering, self._credentials = gathering, credentials
         self._metrics, self._notice = metrics, notice
         self._calls: Counter[str] = Counter()
-        options: Options = [
-            *message_options(),
-            ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-            ("grpc.http2.max_ping_strikes", 0),
-            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        options = [
+            *message_options(MOST_MESSAGE_BYTES),
+            *server_options(_STREAMS_PER_CONNECTION, ADMISSION_SECONDS),
         ]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
         self._server.add_generic_rpc_handlers(

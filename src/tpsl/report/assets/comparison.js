@@ -39,6 +39,7 @@ const tpslComparison = (() => {
       ["Epochs", (run) => count(run.epochs)],
       ["Records/s", (run) => count(run.samples_per_second)],
       ["Duration", (run) => duration(run.seconds)],
+      ["Trained by", (run) => run.program ?? MISSING],
     ];
     return all.map(([name, text]) => [name, ...runs.map(text)]).filter(([, ...texts]) => texts.some((text) => text !== MISSING));
   };

@@ -35,7 +35,7 @@ const tpslReport = (() => {
     const label = party === "label";
     // [name, whether it is a number, whether it is one of the columns on demand]
     const columns = [["Run"], ["ε", 1], ...(label ? [["Test AUC", 1], ["Attack AUC", 1]] : []), ["Ceiling", 1],
-      ["Mechanism", 0, 1], ["Private", 0, 1], ...(label ? [["Cost in AUC", 1, 1]] : []), ["Formula", 1, 1], ...(label ? [["Audited ε\u00a0≥", 1, 1]] : []), ["Records/s", 1, 1]];
+      ["Mechanism", 0, 1], ["Private", 0, 1], ...(label ? [["Cost in AUC", 1, 1]] : []), ["Closed form", 1, 1], ...(label ? [["Audited ε\u00a0≥", 1, 1]] : []), ["Records/s", 1, 1]];
     const styleOf = ([, isNumber, onDemand]) => [isNumber ? "number" : "", onDemand ? "more" : ""].join(" ").trim() || null;
     const row = (run, index) => {
       const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.[run.promise.attack];
@@ -71,7 +71,7 @@ const tpslReport = (() => {
         glance();
         byId("more-columns").focus();
       } }, state.allColumns ? "Fewer columns" : "More columns"),
-      make("p", { class: "small" }, `${label ? "Attack AUC and formula" : "Formula"}: ${[...new Set(runs.map((run) => run.promise.attack))].map((attack) => figures.ATTACKERS[attack]).join("; ")}.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by what was released alone.`));
+      make("p", { class: "small" }, `${label ? "Attack AUC and closed form" : "Closed form"}: ${[...new Set(runs.map((run) => run.promise.attack))].map((attack) => figures.ATTACKERS[attack]).join("; ")}.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by what was released alone.`));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
@@ -84,7 +84,7 @@ const tpslReport = (() => {
       : party === "label" ? "none yet: tpsl vault statement VAULT --certs FOLDER" : "none here: ask the label party for one";
     byId("strip").replaceChildren(facts([["Parties", ["label", ...run.feature_parties].join(", ")], ["Data", run.data],
       ["Records", records.map(([number, of]) => `${figures.count(number)} ${of}`).join(", ")],
-      ["ε of the whole vault", run.ledger?.epsilon_text], ["Last written (UTC)", day(run.updated)], ["Page made by", state.data.program], ["Signed statement", stated]]));
+      ["ε of the whole vault", run.ledger?.epsilon_text], ["Last written (UTC)", day(run.updated)], ["Trained by", run.program], ["Page made by", state.data.program], ["Signed statement", stated]]));
   };
 
   const versions = () => {
