@@ -52,11 +52,11 @@ proto: $(READY)
 	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/*_pb2.py
 	$(BIN)/ruff format --quiet src/tpsl/transport/*_pb2.py src/tpsl/transport/*_pb2.pyi
 
-# pip would compile what it installs on one processor, for a minute; some packages bring files that nobody can compile.
+# pip would compile what it installs on one processor, for a minute; some packages bring files that nobody can compile, and tests of their own.
 $(READY): pyproject.toml research/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]' -e research
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src research >/dev/null || true
 	touch $@
 
 clean:
