@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -123,6 +124,19 @@ def test_what_is_wrong_with_a_half_is_one_sentence_that_names_it(half: nn.Module
     bottom = Bottoms([half], 8, "the bottom half of left, networks:half,")
     with pytest.raises(ExtensionError, match=f"^the bottom half of left, networks:half, {reason}"):
         bottom(torch.ones(5, 3))
+
+
+def drawn_elsewhere(batch: torch.Tensor) -> torch.Tensor:
+    """Draw from PyTorch's generator in another thread, and in this one from a generator of its own."""
+    thread = Thread(target=torch.rand, args=(1,))
+    thread.start()
+    thread.join()
+    return batch + torch.rand(batch.shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_what_another_thread_draws_is_no_reason() -> None:
+    """Parties that run as threads of one process make their networks, which draws, while others train."""
+    assert Bottoms([Half(drawn_elsewhere)], 8)(torch.ones(5, 3)).shape == (5, 8)
 
 
 def test_dropout_that_does_nothing_in_prediction_is_no_reason() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from threading import RLock
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tpsl.registry import ExtensionError
+
+_seeding = RLock()
 
 
 def make_members(factory: Callable[[], Any], seeds: Sequence[int], what: str) -> list[nn.Module]:
@@ -38,9 +41,9 @@ def make_members(factory: Callable[[], Any], seeds: Sequence[int], what: str) ->
 
 
 def seeded(factory: Callable[[], Any], seed: int) -> Any:
-    """Return what the factory makes while PyTorch's generators start from this seed."""
+    """Return what the factory makes while PyTorch's generators, which all threads share, start from this seed."""
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(gpus):
+    with _seeding, torch.random.fork_rng(gpus):
         torch.manual_seed(seed)
         return factory()
 

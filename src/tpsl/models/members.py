@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpsl.models.compiling import compiled, obstacle_to_compiling
 from tpsl.models.computing import computing, products_on
@@ -83,11 +84,12 @@ class Members(nn.Module):
 
     @torch.no_grad()
     def _copies_draw(self, inputs: Sequence[Sequence[Tensor]]) -> bool:
-        """Whether copies of the members draw, too: it may have been another thread that did."""
-        copies, before = deepcopy(self.members), _generator_states()
-        for half, given in zip(copies, inputs, strict=True):
-            half(*given)
-        return not all(map(torch.equal, before, _generator_states()))
+        """Whether copies of the members draw in this thread: it may have been another one that did."""
+        draws = _Draws()  # type: ignore[no-untyped-call]
+        with draws:
+            for half, given in zip(deepcopy(self.members), inputs, strict=True):
+                half(*given)
+        return draws.seen
 
     def _output(self, half: Callable[..., Any], given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
         try:
@@ -160,6 +162,19 @@ def _each_in_memory_of_its_own(module: nn.Module, state: dict[str, Any], prefix:
         memory = tensor.untyped_storage().data_ptr()
         state[name] = tensor.clone() if memory in seen else tensor.contiguous()
         seen.add(memory)
+
+
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notices what this thread draws from PyTorch's own generators."""
+
+    seen = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        self.seen |= torch.Tag.nondeterministic_seeded in func.tags and given.get("generator") is None
+        return func(*args, **given)
 
 
 def _generator_states() -> list[Tensor]:
