@@ -260,6 +260,7 @@ def test_measures_do_not_depend_on_the_size_of_a_block(classes: int, monkeypatch
 
     whole = measured()
     monkeypatch.setattr(metrics, "_AT_ONCE", 7)
+    monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 10)
     assert measured() == pytest.approx(whole, abs=1e-12)
     labels[71] = classes
     for measure in (log_loss, accuracy, calibration_error):
@@ -267,12 +268,14 @@ def test_measures_do_not_depend_on_the_size_of_a_block(classes: int, monkeypatch
             measure(predicted, labels)
 
 
-def test_measures_of_two_classes_take_the_memory_of_a_few_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 14)
+@pytest.mark.parametrize("digits", [7, 2, 0])
+def test_measures_of_two_classes_take_no_memory_for_each_record(digits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 12)
+    monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 1 << 14)
 
     def peak(count: int) -> int:
         generator = np.random.default_rng(1)
-        labels, predicted = generator.integers(0, 2, count), generator.random(count, np.float32)
+        labels, predicted = generator.integers(0, 2, count), generator.random(count, np.float32).round(digits)
         return peak_bytes(lambda: evaluate(predicted, labels))
 
-    assert peak(400_000) - peak(100_000) < 12 * 300_000
+    assert peak(400_000) - peak(100_000) < 2 * 300_000  # the largest piece of many is a little larger

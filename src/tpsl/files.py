@@ -168,13 +168,24 @@ def read_plain(path: Path, most: int = _MOST_BYTES) -> bytes:
 
     For what is found in a folder: whatever somebody has put there, reading it does not wait and fills no memory.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    with _open_plain(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return content
+
+
+def require_plain(path: Path) -> None:
+    """Raise an `OSError` if no file can be read there, or it is a pipe or a device: reading one may never end."""
+    _open_plain(path).close()
+
+
+def _open_plain(path: Path) -> IO[bytes]:
+    file: IO[bytes] = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
 def read_yaml(path: Path, error: type[ValueError]) -> Any:

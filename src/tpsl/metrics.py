@@ -1,15 +1,16 @@
 """Measures of a prediction: AUC with its confidence interval, log loss, calibration error. NumPy alone.
 
 Used for the test set (label party) and for attacks, so that every AUC in the program means the same thing. Of two
-classes, a measure takes the memory of a copy or two of the predictions, and of a block of records.
+classes, a measure takes the memory of a few blocks of records, however many there are and wherever they lie.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ Floats = npt.NDArray[np.floating]
 
 _AT_ONCE = 1 << 18
 """Records of a block."""
+_SORTED_AT_ONCE = 1 << 19
+_SAMPLE = 64
+"""Scores looked at for each piece that is sorted: pieces are of about one size."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,14 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95
 
     Raises ValueError if a class is missing or a score is NaN: an AUC does not exist then.
     """
-    values, is_positive = _floats(scores), np.asarray(positive, dtype=bool)
+    values, is_positive = _floats(scores), np.asarray(positive)
     if values.shape != is_positive.shape or values.ndim != 1:
         raise ValueError(f"scores {values.shape} and labels {is_positive.shape} do not fit together")
-    if np.isnan(values).any():
-        raise ValueError(f"score {int(np.isnan(values).argmax())} is NaN")
-    if not 0 < is_positive.sum() < len(is_positive):
-        positives = int(is_positive.sum())
+    for block in blocks(len(values)):
+        if (bad := np.isnan(values[block])).any():
+            raise ValueError(f"score {block.start + int(bad.argmax())} is NaN")
+    positives = _positives(is_positive)
+    if not 0 < positives < len(values):
         raise ValueError(
             f"an AUC needs both classes, got {positives} positives and {len(values) - positives} negatives"
         )
@@ -55,37 +60,111 @@ def _with_interval(area: float, variance: float, confidence: float) -> AUC:
     return AUC(area, max(0.0, area - margin), min(1.0, area + margin))
 
 
-def auc_with_variance(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def auc_with_variance(scores: Floats, positive: npt.NDArray[Any]) -> tuple[float, float]:
     """Return an AUC, ties counted half, and the variance of it by DeLong, DeLong and Clarke-Pearson (1988)."""
-    of_positives, of_negatives = scores[positive], scores[~positive]
-    of_positives.sort()
-    of_negatives.sort()
-    area, above = _mean_and_squares(_shares_below(of_positives, of_negatives))
-    _, below = _mean_and_squares(_shares_below(of_negatives, of_positives))
+    positives = _positives(positive)
+    negatives, won = len(scores) - positives, 0
+    of_positives, of_negatives = Spread(), Spread()
+    positives_below = negatives_below = 0
+    for _, here, positives_here in by_score(len(scores), lambda block: (scores[block], positive[block].astype(bool))):
+        negatives_here = here - positives_here
+        # Twice as many as lie below each score, equal ones counted half: whole numbers.
+        positives_twice = 2 * (positives_below + positives_here.cumsum()) - positives_here
+        negatives_twice = 2 * (negatives_below + negatives_here.cumsum()) - negatives_here
+        won += int(positives_here @ negatives_twice)
+        of_positives.add(negatives_twice / (2 * negatives), positives_here)
+        of_negatives.add(positives_twice / (2 * positives), negatives_here)
+        positives_below += int(positives_here.sum())
+        negatives_below += int(negatives_here.sum())
+    area = won / (2 * positives * negatives)
     # The variance of one number cannot be estimated; the largest one with this mean and values in [0, 1] stands in.
-    largest = area * (1.0 - area)
-    counted = ((above, len(of_positives)), (below, len(of_negatives)))
-    return area, sum(squares / (count - 1) / count if count > 1 else largest for squares, count in counted)
+    largest, spreads = area * (1.0 - area), (of_positives, of_negatives)
+    return area, sum(each.variance / each.count if each.count > 1 else largest for each in spreads)
 
 
-def _mean_and_squares(blocks: Iterable[Floats]) -> tuple[float, float]:
-    """Return the mean of numbers that come in blocks, and the sum of their squared distances from it.
+def _positives(positive: npt.NDArray[Any]) -> int:
+    return sum(int(np.count_nonzero(positive[block])) for block in blocks(len(positive)))
+
+
+class Spread:
+    """The mean of numbers that come in blocks, and their squared distances from it.
 
     Blocks are joined as Chan, Golub and LeVeque do ("Algorithms for computing the sample variance", 1983).
     """
-    count, mean, squares = 0, 0.0, 0.0
-    for block in blocks:
-        own, share = float(block.mean()), len(block) / (count + len(block))
-        squares += float(np.square(block - own).sum()) + (own - mean) ** 2 * count * share
-        mean += (own - mean) * share
-        count += len(block)
-    return mean, squares
+
+    def __init__(self) -> None:
+        self.count, self.mean, self._squares = 0, 0.0, 0.0
+
+    def add(self, values: Floats, times: npt.NDArray[np.int64] | None = None) -> None:
+        """Add numbers, each of them once or so many `times`."""
+        count = len(values) if times is None else int(times.sum())
+        if not count:
+            return
+        own, share = float(np.average(values, weights=times)), count / (self.count + count)
+        squares = np.square(values - own)
+        self._squares += float(squares.sum() if times is None else squares @ times)
+        self._squares += (own - self.mean) ** 2 * self.count * share
+        self.mean += (own - self.mean) * share
+        self.count += count
+
+    @property
+    def variance(self) -> float:
+        """The variance of the population that the numbers, two at least, were drawn from."""
+        return self._squares / (self.count - 1)
 
 
-def _shares_below(values: Floats, others: Floats) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield what `_share_below` returns, block by block."""
-    for block in _slices(len(values)):
-        yield _share_below(values[block], others)
+BlockOf = Callable[[slice], tuple[Floats, npt.NDArray[Any]]]
+"""The scores of a block of records, and something of each that is added up."""
+
+
+def by_score(count: int, block_of: BlockOf) -> Iterator[tuple[Floats, npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """Yield the different scores in ascending order, piece by piece: of each how many have it, and the sum over them.
+
+    Blocks are asked for once for each half million records. That costs less than to sort them up to a hundred million,
+    and nobody needs the memory to sort them all.
+    """
+    below: Any = None
+    for cut in [*_cuts(count, block_of), None]:
+        scores, addends = [], []
+        times: Any = 0
+        total: Any = 0
+        for block in blocks(count):
+            found, added = block_of(block)
+            if below is not None or cut is not None:
+                chosen = np.ones(len(found), np.bool_) if below is None else found > below
+                if cut is not None:
+                    equal = found == cut
+                    times, total = times + np.count_nonzero(equal), total + added[equal].sum()
+                    chosen &= found < cut
+                found, added = found[chosen], added[chosen]
+            scores.append(found)
+            addends.append(added)
+        if sum(map(len, scores)):
+            different = _summed(np.concatenate(scores), np.concatenate(addends))
+            for block in blocks(len(different[0])):
+                yield different[0][block], different[1][block], different[2][block]
+        if cut is not None:
+            yield np.array([cut]), np.array([times]), np.array([total])
+        below = cut
+
+
+def _cuts(count: int, block_of: BlockOf) -> list[Any]:
+    """Return different scores, ascending, between which about as many lie as are sorted at once."""
+    pieces = -(-count // _SORTED_AT_ONCE)
+    if pieces == 1:
+        return []
+    apart = -(-_SORTED_AT_ONCE // _SAMPLE)
+    sample = np.sort(np.concatenate([block_of(block)[0][::apart] for block in blocks(count)]))
+    return list(np.unique(sample[np.linspace(0, len(sample), pieces, endpoint=False)[1:].astype(np.intp)]))
+
+
+def _summed(scores: Floats, addends: npt.NDArray[Any]) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Return the different scores, ascending, how often each comes, and the sums of what belongs to it."""
+    order = np.argsort(scores)
+    ranked = scores[order]
+    begins = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
+    dtype = np.int64 if addends.dtype == np.bool_ else None
+    return ranked[begins], np.diff(begins, append=len(ranked)), np.add.reduceat(addends[order], begins, dtype=dtype)
 
 
 def _share_below(values: Floats, others: Floats) -> npt.NDArray[np.float64]:
@@ -143,18 +222,22 @@ def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 
 
     Two classes: |mean predicted - observed rate| of class 1. More classes: confidence against accuracy.
     """
-    predicted = np.empty(len(probabilities), _floats(probabilities).dtype)
-    hit = np.empty(len(probabilities), np.bool_)
-    for block, by_class, truth in _blocks(probabilities, labels):
-        if np.ndim(probabilities) == 1:
-            predicted[block], hit[block] = by_class[:, 1], truth == 1
-        else:
-            predicted[block], hit[block] = by_class.max(axis=1), by_class.argmax(axis=1) == truth
-    gaps, ranked = np.zeros(bins), np.sort(predicted)
-    for block in _slices(len(predicted)):
-        bin_of = _bins_among(ranked, predicted[block], bins)
-        gaps += np.bincount(bin_of, predicted[block], bins) - np.bincount(bin_of, hit[block], bins)
-    return float(np.abs(gaps).sum() / len(predicted))
+    two = np.ndim(probabilities) == 1
+    for _ in _blocks(probabilities, labels):
+        pass  # a record that cannot be measured is named
+
+    def predicted_and_hit(block: slice) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        p, truth = _floats(probabilities[block]), labels_of[block]
+        return (p, truth == 1) if two else (p.max(axis=1), p.argmax(axis=1) == truth)
+
+    count, below, gaps, labels_of = len(probabilities), 0, np.zeros(bins), np.asarray(labels)
+    for predicted, here, hits in by_score(count, predicted_and_hit):
+        upto = below + here.cumsum()
+        # A bin of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
+        bin_of = ((2 * upto - here) / (2.0 * count) * bins).astype(np.intp)
+        gaps += np.bincount(bin_of, predicted.astype(np.float64) * here - hits, bins)
+        below = int(upto[-1])
+    return float(np.abs(gaps).sum() / count)
 
 
 def rank_bins(predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
@@ -162,14 +245,9 @@ def rank_bins(predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
 
     Bins of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
     """
-    return _bins_among(np.sort(predicted), predicted, bins)
-
-
-def _bins_among(ranked: Floats, predicted: Floats, bins: int) -> npt.NDArray[np.intp]:
-    """Return the bin of each of some predictions among all, which are sorted."""
     order, bin_of = np.argsort(predicted, kind="stable"), np.empty(len(predicted), dtype=np.intp)
     # Looked up in their order, which is far faster than in any other.
-    bin_of[order] = _share_below(predicted[order], ranked) * bins
+    bin_of[order] = _share_below(predicted[order], predicted[order]) * bins
     return bin_of
 
 
@@ -179,7 +257,8 @@ def _floats(values: npt.ArrayLike) -> Floats:
     return found if found.dtype.kind == "f" else found.astype(np.float64)
 
 
-def _slices(count: int) -> Iterator[slice]:
+def blocks(count: int) -> Iterator[slice]:
+    """Yield all records in blocks of bounded size."""
     for start in range(0, count, _AT_ONCE):
         yield slice(start, start + _AT_ONCE)
 
@@ -191,7 +270,7 @@ def _blocks(
     p, truth = np.asarray(probabilities), np.asarray(labels)
     if len(p) != len(truth) or not len(p):
         raise ValueError(f"probabilities {p.shape} and labels {truth.shape} do not fit together")
-    for block in _slices(len(p)):
+    for block in blocks(len(p)):
         yield block, *_checked(p[block], truth[block], block.start)
 
 

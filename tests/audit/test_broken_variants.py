@@ -158,10 +158,10 @@ def estimates(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
 def verdict(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
     exact = evaluate.noisy_validation
 
-    def by_true_labels(mechanism: Any, draws: Any, probabilities: Any) -> Any:
+    def by_true_labels(mechanism: Any, draws: Any, probabilities: Any, rows: Any) -> Any:
         held_out = truth.labels[Schedule(STOPPING, truth.train, truth.test).held_out]
         likelihood = float(np.log(np.where(held_out == 1, probabilities, 1 - probabilities)).sum())
-        return replace(exact(mechanism, draws, probabilities), validation_log_likelihood=likelihood)
+        return replace(exact(mechanism, draws, probabilities, rows), validation_log_likelihood=likelihood)
 
     monkeypatch.setattr(evaluate, "noisy_validation", by_true_labels)
 

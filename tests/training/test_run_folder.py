@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.peak_memory import peak_bytes
 
 from tpsl.training.job import Job, make_job
 from tpsl.training.own_parts import OwnParts
@@ -225,3 +228,32 @@ def test_a_run_goes_on_with_the_own_parts_it_was_begun_with(tmp_path: Path) -> N
     (run.party("feature") / "own_parts.json").write_text("{}}")
     with pytest.raises(RunError, match=r"own_parts\.json: is damaged"):
         run.own_parts("feature")
+
+
+def test_predictions_are_kept_and_read_without_a_copy_in_memory(tmp_path: Path) -> None:
+    run, records = RunFolder(tmp_path), 1 << 20
+    validation = np.empty(0, np.float32)
+    test = np.memmap(tmp_path / "test", np.float32, "w+", shape=records)
+    test[:] = np.random.default_rng(0).random(records, np.float32)
+    kept: dict[str, np.ndarray] = {}
+    assert peak_bytes(lambda: run.write_predictions(3, validation, test)) < records
+    assert peak_bytes(lambda: kept.update(run.predictions(3))) < records
+    assert np.array_equal(kept["test"], test) and kept["validation"].shape == (0,)
+    assert [file.name for file in (tmp_path / "label" / "predictions").iterdir()] == ["epoch-0003.safetensors"]
+    run.write_predictions(3, validation, np.zeros((5, 3), np.float32))
+    assert run.predictions(3)["test"].shape == (5, 3)
+    assert np.array_equal(kept["test"], test)  # what was replaced stays what it was
+
+
+def test_predictions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    run, path = RunFolder(tmp_path), tmp_path / "label" / "predictions" / "epoch-0001.safetensors"
+    with pytest.raises(RunError, match=r"epoch-0001\.safetensors: cannot be read \(No such file"):
+        run.predictions(1)
+    run.write_predictions(1, np.ones(3, np.float32), np.ones(4, np.float32))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RunError, match=r"epoch-0001\.safetensors: is damaged"):
+        run.predictions(1)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=r"epoch-0001\.safetensors: cannot be read \(it is no plain file"):
+        run.predictions(1)

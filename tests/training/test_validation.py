@@ -2,11 +2,15 @@
 
 import itertools
 import math
+from dataclasses import astuple
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.peak_memory import peak_bytes
 
 from tpsl import metrics
+from tpsl.data import arrays
 from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, optimized_unary, randomized_response
 from tpsl.mechanisms import subset_selection as subset
 from tpsl.training.validation import corrected_auc, noisy_validation, record_log_likelihoods
@@ -106,6 +110,42 @@ def test_many_classes_have_no_auc_but_a_loss() -> None:
     found = noisy_validation(mechanism, [outcomes], p)
     assert math.isnan(found.validation_auc)
     assert abs(found.validation_loss + math.log(0.8)) < 5 * found.validation_loss_se
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Blocks of a few thousand records, and every column in a file."""
+    monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 12)
+    monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 1 << 14)
+    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
+
+
+def some(records: int, mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(3)
+    p = generator.dirichlet(np.ones(mechanism.classes), records).astype(np.float32)
+    outcomes = mechanism.release(generator.integers(0, mechanism.classes, records), 4).outcomes
+    return (p[:, 1] if mechanism.classes == 2 else p), outcomes
+
+
+@pytest.mark.parametrize("mechanism", [randomized_response(1.0), laplace(1.0), laplace(1.0, 3)], ids=str)
+def test_blocks_and_rows_say_what_all_records_say(mechanism: Mechanism, request: pytest.FixtureRequest) -> None:
+    p, outcomes = some(50_000, mechanism)
+    rows = np.random.default_rng(5).permutation(len(p))
+    shuffled = np.empty_like(outcomes)
+    shuffled[rows] = outcomes
+    whole = noisy_validation(mechanism, [outcomes, outcomes], p)
+    request.getfixturevalue("small_blocks")
+    by_blocks = noisy_validation(mechanism, [shuffled, shuffled], p, rows)
+    assert astuple(by_blocks) == pytest.approx(astuple(whole), rel=1e-9, nan_ok=True)
+
+
+def test_a_validation_takes_no_memory_for_each_record(small_blocks: None) -> None:
+    def peak(records: int) -> int:
+        p, outcomes = some(records, randomized_response(1.0))
+        return peak_bytes(lambda: noisy_validation(randomized_response(1.0), [outcomes], p))
+
+    assert peak(400_000) - peak(100_000) < 2 * 300_000
 
 
 def test_a_record_speaks_by_the_probability_of_its_noisy_label() -> None:

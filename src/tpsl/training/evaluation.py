@@ -35,10 +35,13 @@ TEST_METRICS = tuple(field.name for field in fields(TestMetrics))
 
 def evaluate_known(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:
     """Return the metrics of the records whose label is known; all are NaN if none is."""
-    known = labels != NO_LABEL
-    if not known.any():
+    unknown = sum(int(np.count_nonzero(labels[block] == NO_LABEL)) for block in metrics.blocks(len(labels)))
+    if unknown == len(labels):
         return TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
-    return evaluate(probabilities, labels) if known.all() else evaluate(probabilities[known], labels[known])
+    if unknown:
+        known = labels != NO_LABEL
+        probabilities, labels = probabilities[known], labels[known]
+    return evaluate(probabilities, labels)
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:
@@ -46,7 +49,7 @@ def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int6
     area = metrics.AUC(math.nan, math.nan, math.nan)
     if labels.min() < labels.max():
         if probabilities.ndim == 1:
-            area = metrics.auc(probabilities, labels == 1)
+            area = metrics.auc(probabilities, labels)
         else:
             area = metrics.macro_auc(probabilities, labels)
     return TestMetrics(

@@ -43,7 +43,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load, save
+import torch
+from safetensors import safe_open
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
@@ -53,6 +54,8 @@ from tpsl.files import (
     open_private,
     read_plain,
     remove_drafts,
+    replaced,
+    require_plain,
     shortened,
     sync_deferred,
     sync_folder,
@@ -64,6 +67,7 @@ from tpsl.training.origin import Origin
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.result import FeatureResult, TrainResult
+from tpsl.training.tensor_file import write_tensors
 from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
@@ -407,14 +411,17 @@ class RunFolder:
         """Keep what the network says of held-out and test records after an epoch; computed from noisy labels alone."""
         folder = self.label / "predictions"
         make_private_folder(folder)
-        tensors = {"validation": np.ascontiguousarray(validation), "test": np.ascontiguousarray(test)}
-        write_atomically(folder / f"epoch-{epoch:04d}.safetensors", save(tensors))
+        tensors = {"validation": torch.from_numpy(validation), "test": torch.from_numpy(test)}
+        with replaced(folder / f"epoch-{epoch:04d}.safetensors", validation.nbytes + test.nbytes) as draft:
+            write_tensors(draft, tensors)
 
     def predictions(self, epoch: int) -> dict[str, npt.NDArray[np.float32]]:
-        """Return the probabilities of the `validation` and `test` records after an epoch."""
+        """Return the probabilities of the `validation` and `test` records after an epoch; they stay in their file."""
         path = self.label / "predictions" / f"epoch-{epoch:04d}.safetensors"
         try:
-            return load(read_plain(path, path.stat().st_size))
+            require_plain(path)
+            with safe_open(path, "pt") as file:
+                return {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         except OSError as error:
             raise RunError(f"{path}: cannot be read ({error.strerror})") from error
         except Exception as error:  # safetensors raises its own errors for damaged bytes

@@ -150,6 +150,8 @@ def _write(file: IO[bytes], placed: list[_Placed]) -> list[Piece]:
 
 def _contents(tensor: Tensor) -> Iterator[memoryview]:
     """Yield the bytes of a tensor, in parts of bounded size."""
+    if not tensor.numel():  # PyTorch may give it a stride that no bytes have
+        return
     for part in tensor.detach().reshape(-1).view(torch.uint8).split(_AT_ONCE):  # type: ignore[no-untyped-call]
         yield part.cpu().numpy().data
 

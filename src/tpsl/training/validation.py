@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.long_columns import Rows, empty
 from tpsl.mechanisms import Mechanism
+from tpsl.metrics import Spread, blocks, by_score
 from tpsl.perturb import LogitGradient
 
 Floats = npt.NDArray[np.float64]
@@ -36,22 +38,32 @@ class Validation:
 
 
 def noisy_validation(
-    mechanism: Mechanism, draws: Sequence[npt.NDArray[Any]], probabilities: npt.NDArray[np.floating]
+    mechanism: Mechanism,
+    draws: Sequence[npt.NDArray[Any]],
+    probabilities: npt.NDArray[np.floating],
+    rows: Rows | None = None,
 ) -> Validation:
     """Return what the outcomes of a mechanism say of probabilities, of class 1 (`[n]`) or of each class (`[n, k]`).
 
     With t̂ the debiased noisy label, `E[t̂_j] = 1` for the true class j and 0 for the others, the loss is the mean of
     `-Σ_j t̂_j ln p_j`. The log-likelihood is `ln Σ_j P(t|j)·p_j`: its expectation is greatest for the true
-    probabilities, too, and it varies less.
+    probabilities, too, and it varies less. `rows` says which outcomes belong to the probabilities, if not all in order.
+    Memory is that of a few blocks of records.
     """
-    p, by_class = clipped(probabilities)
-    debiased = debiased_labels(mechanism, draws)
-    losses = -(debiased * np.log(by_class)).sum(axis=1)
+    losses, likelihood, two = Spread(), 0.0, probabilities.ndim == 1
+    estimates = empty(len(probabilities) if two else 0, np.float64)
+    for block in blocks(len(probabilities)):
+        outcomes = [draw[block if rows is None else rows[block]] for draw in draws]
+        debiased = debiased_labels(mechanism, outcomes)
+        losses.add(-(debiased * np.log(clipped(probabilities[block])[1])).sum(axis=1))
+        likelihood += float(record_log_likelihoods(mechanism, outcomes, probabilities[block]).sum())
+        if two:
+            estimates[block] = debiased[:, 1]
     return Validation(
-        validation_loss=float(losses.mean()),
-        validation_loss_se=float(losses.std(ddof=1) / math.sqrt(len(losses))) if len(losses) > 1 else math.nan,
-        validation_log_likelihood=float(record_log_likelihoods(mechanism, draws, p).sum()),
-        validation_auc=corrected_auc(p, debiased[:, 1]) if p.ndim == 1 else math.nan,
+        validation_loss=losses.mean,
+        validation_loss_se=math.sqrt(losses.variance / losses.count) if losses.count > 1 else math.nan,
+        validation_log_likelihood=likelihood,
+        validation_auc=corrected_auc(probabilities, estimates) if two else math.nan,
     )
 
 
@@ -77,14 +89,21 @@ def clipped(probabilities: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
     return p, np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
 
 
-def corrected_auc(scores: Floats, debiased: Floats) -> float:
+def corrected_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> float:
     """Return `Σ_{i≠j} t̂_i(1-t̂_j)·[s_i > s_j] / Σ_{i≠j} t̂_i(1-t̂_j)`, ties counted half.
 
     Noise of different records is independent, so above and below the line stand unbiased estimates of the same sums
     over true labels. For randomised response this is the AUC against flipped labels, corrected for the flips. NaN if
     the noise is so large that no positive pairs are seen.
     """
-    return auc_with_parts(scores, debiased)[0]
+    with_itself = sum(float(t @ (1 - t)) for t in (debiased[block] for block in blocks(len(debiased))))
+    won = positives = negatives = 0.0
+    for _, here, positive in by_score(len(scores), lambda block: (scores[block], debiased[block])):
+        negative = here - positive
+        won += float(positive @ (negatives + negative.cumsum() - negative / 2))
+        positives, negatives = positives + float(positive.sum()), negatives + float(negative.sum())
+    pairs = positives * negatives - with_itself
+    return (won - with_itself / 2) / pairs if pairs > 0 else math.nan
 
 
 def auc_with_parts(scores: Floats, debiased: Floats) -> tuple[float, Floats]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tpsl.data.arrays import RowStack
 from tpsl.data.long_columns import COLUMNS
+from tpsl.metrics import blocks
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
 from tpsl.training.validation import noisy_validation
@@ -46,7 +47,7 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
 
     `facts` go beside it into the metrics.
     """
-    if not np.isfinite(probabilities).all():
+    if not all(np.isfinite(probabilities[block]).all() for block in blocks(len(probabilities))):
         raise BadMessage(f"after step {role.done:,}: the predictions {NOT_FINITE}")
     judges = role.schedule.held_out
     validation, test = probabilities[: len(judges)], probabilities[len(judges) :]
@@ -55,7 +56,7 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
     if len(judges):
         noisy = role.noisy()
         judging = role.schedule.among_labelled(judges)
-        found = asdict(noisy_validation(noisy.mechanism, [draw[judging] for draw in noisy.draws], validation))
+        found = asdict(noisy_validation(noisy.mechanism, noisy.draws, validation, judging))
     role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **facts, **found}])
     role.observer.event("epoch", epoch=epoch, **found)
     role.after_epoch()
