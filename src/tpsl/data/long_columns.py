@@ -22,24 +22,26 @@ Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1 << 20
+_TEXTS_AT_ONCE = 1 << 17
 COLUMNS = 16
 """Columns that a party has at a time."""
 
 
-def empty(rows: int, dtype: npt.DTypeLike) -> Column:
-    """Return a column to be filled."""
-    size = rows * np.dtype(dtype).itemsize
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Column:
+    """Return a column, or several of one type, to be filled."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not _is_large(size):
-        return np.empty(rows, dtype)
+        return np.empty(shape, dtype)
     with _nameless() as file, naming_what_does_not_fit(arrays.cache_folder(), size):
         os.posix_fallocate(file.fileno(), 0, size)  # else a full disk would be noticed as a bus error
-        return np.ndarray(rows, dtype, mmap.mmap(file.fileno(), size))
+        return np.ndarray(shape, dtype, mmap.mmap(file.fileno(), size))
 
 
-def parts(rows: int) -> Iterator[slice]:
+def parts(rows: int, at_once: int | None = None) -> Iterator[slice]:
     """Yield all rows in parts of bounded size."""
-    for start in range(0, rows, _ROWS_AT_ONCE):
-        yield slice(start, min(start + _ROWS_AT_ONCE, rows))
+    size = at_once or _ROWS_AT_ONCE
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
 
 
 def taken(values: Column, rows: Rows) -> Column:
@@ -161,7 +163,7 @@ class TextStack:
 def taken_texts(values: Any, rows: Rows) -> Any:
     """Return the texts at these rows, in this order."""
     found = TextStack()
-    for part in parts(len(rows)):
+    for part in parts(len(rows), _TEXTS_AT_ONCE):
         found.add(values.take(pa.array(rows[part])).cast(pa.string()))
     return found.finish()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,7 +64,7 @@ class LabelParty:
     def _evidence_of(self, outcomes: npt.NDArray[np.unsignedinteger]) -> Tensor:
         """Return the evidence of all outcomes of a draw, which may lie on disk."""
         shape = self.logit_gradient.evidence(outcomes[:1]).shape[1:]
-        found = empty(len(outcomes) * math.prod(shape), np.float32).reshape(len(outcomes), *shape)
+        found = empty((len(outcomes), *shape), np.float32)
         for part in parts(len(outcomes)):
             found[part] = self.logit_gradient.evidence(outcomes[part]).numpy()
         return torch.from_numpy(found)

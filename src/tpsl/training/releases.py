@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data.long_columns import parts, taken, taken_texts
+from tpsl.data.long_columns import empty, parts, taken, taken_texts
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
@@ -61,7 +61,7 @@ def release_labels(
     with Vault.open(vault_path) as vault:
         report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
         notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed)
+        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
 
 
 def labelled_ids(job: Job, records: LabelRecords) -> Any:
@@ -120,7 +120,7 @@ def noisy_test_labels(
         _store_test_labels(vault, side, notice)
         report = vault.release(mechanism, ids=ids, policy=policy)
         notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids), vault.total(ids)
+        return vault.noisy_labels(mechanism, ids, room=empty), vault.total(ids)
 
 
 def noisy_labels_of(
@@ -136,7 +136,7 @@ def noisy_labels_of(
             )
         report = vault.release(mechanism, ids=ids, policy=policy)
         notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids), vault.total(ids)
+        return vault.noisy_labels(mechanism, ids, room=empty), vault.total(ids)
 
 
 def _what_was_released(report: ReleaseReport) -> str:

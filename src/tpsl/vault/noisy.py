@@ -1,5 +1,6 @@
 """`NoisyLabels`: what training may see of the labels."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,8 @@ from tpsl.vault.budget import times
 
 VAULT_ONLY = object()
 """What the vault shows when it makes `NoisyLabels`."""
+Room = Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
+"""What gives room for an array of a shape and type, as `numpy.empty` does; what is large may lie in a file."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

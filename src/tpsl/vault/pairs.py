@@ -13,7 +13,7 @@ from tpsl.vault.nameless import PartedFile
 
 Words = npt.NDArray[np.uint64]
 
-_IN_MEMORY = 1 << 21
+_IN_MEMORY = 1 << 19
 _PART_BITS = 8
 
 
@@ -42,7 +42,7 @@ class Pairs:
         self._pending.append(np.stack([keys, values.astype(np.uint64)], axis=1))
         self.count += len(keys)
         self._pending_count += len(keys)
-        if self._pending_count > _IN_MEMORY:
+        if self._pending_count >= _IN_MEMORY:
             self._flush()
 
     def parts(self) -> Iterator[Words]:

@@ -20,7 +20,7 @@ from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Series
-from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels
+from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels, Room
 from tpsl.vault.planned import Planned
 from tpsl.vault.texts import TextDigest
 
@@ -81,13 +81,15 @@ def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series:
     _missing(connection, wanted, series, compose)
 
 
-def noisy_labels(connection: sqlite3.Connection, planned: Planned, records: int, found: Iterable[Found]) -> NoisyLabels:
+def noisy_labels(
+    connection: sqlite3.Connection, planned: Planned, records: int, found: Iterable[Found], room: Room
+) -> NoisyLabels:
     """Read the stored outcomes of this many records, each of which was found in the vault, in the order of their rows.
 
-    Memory is that of the outcomes, and of a piece.
+    Memory is that of a piece, and the room for the outcomes.
     """
     mechanism, draws = planned.mechanism, planned.draws
-    outcomes = np.empty((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
+    outcomes = room((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     missing, first_missing = 0, (records, -1)
     for rows, positions in found:
         for at in _read_outcomes(connection, planned, rows, positions, outcomes):

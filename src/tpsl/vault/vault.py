@@ -40,7 +40,7 @@ from tpsl.vault.incoming import Incoming
 from tpsl.vault.key import named_key
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.lookalikes import Lookalikes
-from tpsl.vault.noisy import NoisyLabels
+from tpsl.vault.noisy import NoisyLabels, Room
 from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
@@ -279,7 +279,13 @@ class Vault:
             )
 
     def noisy_labels(
-        self, mechanism: Mechanism, ids: Sequence[Any] | npt.NDArray[Any], *, draws: int = 1, seed: int | None = None
+        self,
+        mechanism: Mechanism,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        *,
+        draws: int = 1,
+        seed: int | None = None,
+        room: Room = np.empty,
     ) -> NoisyLabels:
         """The released noisy labels of these records, in the order of `ids`; the same ones at every call.
 
@@ -287,7 +293,7 @@ class Vault:
         """
         planned = self._planned(mechanism, draws, seed)
         with storage.reading(self._connection, self.path):
-            return releasing.noisy_labels(self._connection, planned, len(ids), self._known(ids))
+            return releasing.noisy_labels(self._connection, planned, len(ids), self._known(ids), room)
 
     def released(
         self, mechanism: Mechanism, *, draws: int = 1, seed: int | None = None
@@ -553,15 +559,17 @@ class Vault:
 
     def _known(self, ids: Sequence[Any] | npt.NDArray[Any]) -> Iterator[Found]:
         """All of these ids, piece by piece; after the last an error that counts the unknown ones, if there are any."""
-        unknown = np.ones(len(ids), np.bool_)
+        unknown = len(ids)
         for rows, positions in self._find(ids):
-            unknown[rows] = False
+            unknown -= len(rows)
             yield rows, positions
-        if unknown.any():
-            first = ids_as_text(ids[int(unknown.argmax()) :][:1])[0]
-            count = int(unknown.sum())
+        if unknown:
+            is_known = np.zeros(len(ids), np.bool_)
+            for rows, _ in self._find(ids):
+                is_known[rows] = True
+            first = ids_as_text(ids[int(is_known.argmin()) :][:1])[0]
             raise VaultError(
-                f"vault {self.path} does not know {count} of the {len(ids)} records (the first is {first!r})"
+                f"vault {self.path} does not know {unknown} of the {len(ids)} records (the first is {first!r})"
             )
 
     def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
