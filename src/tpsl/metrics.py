@@ -151,7 +151,7 @@ def by_score(count: int, block_of: BlockOf) -> Iterator[tuple[Floats, npt.NDArra
 def _cuts(count: int, block_of: BlockOf) -> list[Any]:
     """Return different scores, ascending, between which about as many lie as are sorted at once."""
     pieces = -(-count // _SORTED_AT_ONCE)
-    if pieces == 1:
+    if pieces <= 1:
         return []
     apart = -(-_SORTED_AT_ONCE // _SAMPLE)
     sample = np.sort(np.concatenate([block_of(block)[0][::apart] for block in blocks(count)]))

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_TEXTS_AT_ONCE = 1 << 20
+_TEXTS_AT_ONCE = 1 << 16
 
 
 class TextsDigest:
