@@ -119,16 +119,16 @@ def _being_made(folder: Path) -> Iterator[None]:
 def connect(folder: Path) -> sqlite3.Connection:
     """Open the database file of the vault in `folder`, which must exist; an encrypted one with the key of the process.
 
-    An empty file will be encrypted if the process has a key. Whether it can be opened or not, the draft that a killed
-    `replacing` has left is removed.
+    An empty file will be encrypted if the process has a key. Whether it can be opened, and is there, or not, the draft
+    that a killed `replacing` has left is removed.
     """
     file = folder / DATABASE
     if not folder.exists():
         raise VaultError(f"there is no vault at {folder}: no such folder")
+    _remove_draft(folder)
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
     require_local(folder)
-    _remove_draft(folder)
     with sqlite_errors(folder):
         key = named_key()
         if key is None:
