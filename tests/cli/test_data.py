@@ -151,3 +151,14 @@ def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monke
     assert found["passed"] and found["classes"] == {"0": 20, "1": 20}
     alone = tpsl("data", "check", "job.yaml", "--local", "left.yaml")
     assert "label: its data is not here" in alone.stdout
+
+
+def test_check_says_where_it_has_looked_for_data_that_is_not_here(tpsl: Any, tmp_path: Path) -> None:
+    (tmp_path / "days" / "monday").mkdir(parents=True)
+    (tmp_path / "label.csv").write_text("id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
+    features = "features: [{path: days/mon*, numeric: [size]}]"
+    (tmp_path / "job.yaml").write_text(f"data: {{source: table, {features}, label: {{path: label.csv}}}}\n")
+    told = " ".join(tpsl("data", "check", tmp_path / "job.yaml").stdout.split())
+    days = tmp_path / "days"
+    sentence = f"{days}/mon*: the pattern matches no file, only a folder {days}/monday; {days}/mon*/* is the files in"
+    assert f"feature: its data is not here, and was not checked ({sentence}" in told

@@ -103,6 +103,20 @@ def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Pat
     assert learned.json()["epsilon"] == 1.0 and "who has made these labels is not checked" in learned.stderr
 
 
+def test_before_there_are_certificates_the_local_file_of_init_is_told_what_to_do(
+    tpsl: Any, office: Path, certs: Path
+) -> None:
+    Path("feature.yaml").write_text("party: feature\ndata: feature.parquet\ncertificates: certs/feature\n")
+    learning = ("learn", "job.yaml", "--labels", "given", "--local", "feature.yaml", "--out", "run")
+    tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--json").json()
+    unsigned = tpsl(*learning).error()
+    assert "the label party signs with --certs (`tpsl certs` makes certificates)" in unsigned
+    assert "certs/feature" in unsigned and "without `certificates` in the local file" in unsigned
+    signed = ("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--certs", certs / "label", "--json")
+    assert tpsl(*signed).json()
+    assert "certs/feature/ca.pem: cannot be read (No such file or directory); `tpsl certs`" in tpsl(*learning).error()
+
+
 def test_what_is_not_permitted_is_not_released(tpsl: Any, office: Path) -> None:
     refused = tpsl("vault", "hand-over", "vault", "--epsilon", 2, "--max-epsilon", 1, "--out", "given")
     assert "ε = 2" in refused.error() and not Path("given").exists()

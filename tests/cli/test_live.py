@@ -138,6 +138,16 @@ def test_a_plain_log_is_lines_without_control_characters() -> None:
     assert lines[-1].endswith(" · waiting for bank (�]0;title� for [red]you[/red])")
 
 
+def test_the_first_step_ends_what_was_prepared() -> None:
+    live, _ = log()
+    with live:
+        live.watch("airport", "connected")
+        live.progress(78, 78, "fitting the wide part")
+        assert live.state.line() == "fitting the wide part 78/78"
+        live.at_step(1, 10, 5)
+        assert live.state.line().startswith("step 1/10 · ")
+
+
 def test_the_same_news_is_told_once() -> None:
     live, written = log()
     with live:

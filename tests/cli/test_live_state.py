@@ -126,6 +126,28 @@ def test_nobody_is_waited_for_while_data_are_read() -> None:
     assert state.line() == "waiting for airport (not here yet)"
 
 
+def test_what_is_prepared_has_a_time_left_by_its_own_speed(state: LiveState, clock: Clock) -> None:
+    state.prepare(1, 2, "reading airport.csv")
+    assert state.line() == "reading airport.csv 1/2"
+    state.prepare(0, 0, "fitting the wide part")
+    assert state.line() == "fitting the wide part"
+    clock.now += 30  # a library is loaded
+    state.prepare(1, 78, "fitting the wide part")
+    clock.now += 0.5
+    state.prepare(2, 78, "fitting the wide part")
+    clock.now += 9.5
+    state.prepare(6, 78, "fitting the wide part")
+    assert state.line() == "fitting the wide part 6/78 · about 2 min left"
+    clock.now += 10
+    state.prepare(78, 78, "fitting the wide part")
+    assert state.line() == "fitting the wide part 78/78"
+    state.prepare(0, 0, "fitting the wide part")  # of another party
+    assert state.line() == "fitting the wide part"
+    state.wait("airport")
+    clock.now += 2
+    assert state.line() == "waiting for airport (2 s)"
+
+
 def test_a_peer_that_has_said_goodbye_is_not_waited_for(state: LiveState) -> None:
     state.preparing = None
     for name in list(state.peers):

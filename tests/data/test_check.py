@@ -130,9 +130,12 @@ def test_a_party_whose_file_is_not_here_is_left_out(tmp_path: Path) -> None:
     }
     found = check_data(TableData.model_validate(content))
     assert found.not_here == ["label"] and found.passed and not found.classes
+    assert found.looked_for == {"label": f"{tmp_path}/label.csv: there is no such file"}
     (tmp_path / "feature.csv").unlink()
-    with pytest.raises(DataError, match="nothing to check: the data of label, feature is not here"):
+    with pytest.raises(DataError, match="nothing to check: the data of label, feature is not here") as refused:
         check_data(TableData.model_validate(content))
+    sentences = [f"{tmp_path}/{party}.csv: there is no such file" for party in ("label", "feature")]
+    assert str(refused.value).endswith("; ".join(sentences))
 
 
 def test_times_and_units_are_checked_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,19 @@ def test_a_folder_without_a_transcript_says_how_to_get_one(tmp_path: Path, text:
         Transcript(tmp_path)
     with pytest.raises(ValueError, match="holds no trajectory; record one with --record-transcript"):
         Trajectory(tmp_path)
+
+
+@pytest.mark.parametrize("written", [2, 0, "1", None])
+def test_a_recording_of_another_format_is_one_sentence(tmp_path: Path, written: object) -> None:
+    record(tmp_path, recorded_steps())
+    TrajectoryWriter(tmp_path, top_half(0)).close()
+    for name, reader in (("transcript", Transcript), ("trajectory", Trajectory)):
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": written}))
+        with pytest.raises(ValueError) as refused:
+            reader(tmp_path)
+        sentence = f"{tmp_path}: its {name} has format {written!r}; this version of tpsl reads format 1"
+        assert str(refused.value) == sentence
 
 
 def top_half(seed: int) -> Tops:

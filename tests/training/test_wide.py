@@ -114,6 +114,8 @@ def test_a_finished_run_predicts_what_it_predicted_and_records_it_never_saw(tmp_
     agreed, told = job(NATURAL, validation=0.1), list[tuple[int, int, str]]()
     train(agreed, tmp_path / "run", watching=Watching(progress=lambda *now: told.append(now)))
     assert told.count((78, 78, "fitting the wide part")) == 2, "both parties say how far they are"
+    fitting = told.index((0, 0, "fitting the wide part"))
+    assert told[fitting - 1] == (0, 0, "preparing the wide part"), "nothing else is shown after the release"
     data = load(agreed.data)
     found = predict(tmp_path / "run", data, data.test)
     np.testing.assert_array_equal(found, RunFolder(tmp_path / "run").predictions(1)["test"])

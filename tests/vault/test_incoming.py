@@ -202,6 +202,51 @@ def test_what_has_entered_is_not_taken_for_the_same_when_anything_has_happened_s
         create(folder, files)
 
 
+# The process kills itself when all is in the vault, and all that was read is removed: nobody was told.
+KILLED_BEFORE_THE_REPORT = """
+import os, signal
+from pathlib import Path
+from tpsl.vault import Incoming, LabelTable, Vault
+
+tables = [LabelTable(path=Path(files), id="id", label="y", unit="user")]
+with Incoming(Path(place), 2, tables) as incoming:
+    incoming.read(1)
+    Vault.create(place, batches=incoming)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_vault_that_holds_just_the_records_of_these_files_is_said_to(
+    folder: Path, files: Path, tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    worker = fork(KILLED_BEFORE_THE_REPORT, tmp_path, place=str(folder), files=str(files))
+    assert worker.status(60) == -signal.SIGKILL, worker.stderr.read_text()
+    just_these = r"already holds a vault, with just the records of these files: nothing is left to do$"
+    with pytest.raises(VaultError, match=just_these):
+        create(folder, files)
+    with pytest.raises(VaultError, match=r"already holds a vault$"):
+        create(folder, files / "part-1.parquet")
+    more = tmp_path / "more.csv"
+    more.write_text("id,y,user\nlate,0,u0\n")
+    with Vault.open(folder) as vault, Incoming(folder, 2, [table(more)]) as incoming:
+        incoming.read(1)
+        vault.add(incoming)
+    for given in (files, more):  # neither is all that the vault holds
+        with pytest.raises(VaultError, match=r"already holds a vault$"):
+            create(folder, given)
+
+
+def test_a_vault_with_other_records_too_is_not_taken_for_one_of_the_files_that_were_added_last(
+    folder: Path, files: Path, tmp_path: Path, fork: Callable[..., Any]
+) -> None:
+    create(folder, files / "part-0.parquet").close()
+    added = str(files / "part-1.parquet")
+    worker = fork(KILLED_WHEN_DONE, tmp_path, place=str(folder), files=added, cleared=0)
+    assert worker.status(60) == -signal.SIGKILL, worker.stderr.read_text()
+    with pytest.raises(VaultError, match=r"already holds a vault$"):
+        create(folder, added)
+
+
 def test_a_reading_process_that_is_killed_is_told_and_what_was_read_stays(
     folder: Path, tmp_path: Path, forks: object
 ) -> None:

@@ -164,10 +164,10 @@ def test_a_draft_that_is_being_written_is_left_alone(vault: Vault, folder: Path)
     assert not draft.exists()
 
 
-# A child of this process kills itself after the first page of a copy, then after the second.
+# A child of this process kills itself after the first page of a copy, then after the second, and so on to the last.
 KILLED_WHILE_COPYING = """
 import os, signal
-from tpsl.vault import Vault
+from tpsl.vault import Vault, VaultError
 from tpsl.vault.database import driver_of
 
 def copy_pages(number):
@@ -177,7 +177,7 @@ def copy_pages(number):
     class Killing(driver.Connection):
         def backup(self, target):
             def look(status, left, total):
-                if left and total - left == number:
+                if total - left == number:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             super().backup(target, pages=1, progress=look)
@@ -195,6 +195,11 @@ with Vault.open(place) as vault:
         if os.waitpid(child, 0)[1] != signal.SIGKILL:
             break
         assert not Vault.exists(copy), "half a copy is none"
+        if number % 2:
+            try:
+                Vault.open(copy)
+            except VaultError:
+                assert os.listdir(copy) == [], "it leaves nothing that can be read"
 with Vault.open(copy) as copied:
     assert (copied.verify(), copied.head()) == ([], head)
 print(number)

@@ -61,7 +61,8 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
         if party.columns:
             yield _columns(party)
     for name in found.not_here:
-        yield f"{name}: its data is not here, and was not checked"
+        reason = f" ({found.looked_for[name]})" if name in found.looked_for else ""
+        yield f"{name}: its data is not here, and was not checked{reason}"
     if not (found.parties or found.not_here):
         yield "the data of this job come with tpsl: there is nothing to check"
     if found.classes:

@@ -95,7 +95,7 @@ class Live:
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Note how far the role is."""
-        self.state.progress = (done, total, records)
+        self.state.preparing, self.state.progress = None, (done, total, records)
         for logger in self.loggers:
             logger.at_step(done, total, records)
 
@@ -127,7 +127,7 @@ class Live:
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
         """Show what is done before the first step, such as reading a file."""
-        self.state.preparing = f"{note} {done:,}" + (f"/{total:,}" if total else "")
+        self.state.prepare(done, total or 0, note)
 
     def notice(self, text: str) -> None:
         """Tell the user something."""

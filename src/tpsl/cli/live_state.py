@@ -57,14 +57,29 @@ class LiveState:
     """The peer the role waits for, and since when."""
     test_auc: float | None = None
     peers: dict[str, Peer] = field(init=False)
+    _preparation: tuple[tuple[str, int], int, float] = (("", 0), 0, 0.0)
+    """What is prepared and how much there is of it, how much was done when that was first told, and when that was."""
     _traffics: list[Traffic] = field(default_factory=list)
     _samples: deque[_Sample] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.peers = {name: Peer() for name in self.names}
 
+    def prepare(self, done: int, total: int, note: str) -> None:
+        """Note what is done before the first step, and how much of it."""
+        what, first, since = self._preparation
+        now = time.monotonic()
+        if what != (note, total) or done <= first:
+            self._preparation = what, first, since = (note, total), done, now
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        is_measured = first < done < total and now - since >= _NOTABLE_WAIT
+        left = time_left((total - done) * (now - since) / (done - first) if is_measured else None)
+        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), left)))
+
     def wait(self, peer: str | None) -> None:
         """Note that the role waits for a peer (None: computes) from now on."""
+        if peer is not None:
+            self.preparing = None
         self.computing_or_waiting = (peer, time.monotonic())
 
     def peer_is(self, name: str, event: str, state: str) -> bool:

@@ -28,7 +28,7 @@ from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import recent_times, record_ids, times
-from tpsl.tables.locations import is_there
+from tpsl.tables.locations import is_there, why_there_is_none
 from tpsl.tables.reading import Block
 
 LABEL = "label"
@@ -75,6 +75,8 @@ class DataReport:
     findings: list[Finding] = field(default_factory=list)
     not_here: list[str] = field(default_factory=list)
     """Parties whose data is not at hand."""
+    looked_for: dict[str, str] = field(default_factory=dict)
+    """Of those that have files: where these were looked for, and what is there instead, in a sentence."""
     common_ids: dict[str, int] = field(default_factory=dict)
     """Of feature parties whose ids are not those of the label party: how many ids both have."""
 
@@ -139,11 +141,13 @@ def check_data(
                 found |= _FileCheck(party, file, report, label, view).run(progress)
             else:
                 report.not_here.append(party)
+                report.looked_for[party] = why_there_is_none(file.path)
     for party, records in found.items():
         if party != LABEL and LABEL in found and alignments is None:
             _compare_ids(party, records, found[LABEL], report)
     if report.not_here and not (report.parties or report.findings):
-        raise DataError(f"there is nothing to check: the data of {', '.join(report.not_here)} is not here")
+        sentences = "; ".join([f"the data of {', '.join(report.not_here)} is not here", *report.looked_for.values()])
+        raise DataError(f"there is nothing to check: {sentences}")
     return report
 
 

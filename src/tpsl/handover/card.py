@@ -133,7 +133,11 @@ def _checked_signature(document: Any, authority: Path | None) -> tuple[dict[str,
     """Return the content, and who has signed it if the authority says so."""
     if isinstance(document, dict) and document.keys() == {"content"} and isinstance(document["content"], dict):
         if authority is not None:
-            raise CardError("nobody has signed it: the label party signs with --certs")
+            raise CardError(
+                f"nobody has signed it, and the authority in {authority.parent} is to say who has: the label party "
+                "signs with --certs (`tpsl certs` makes certificates); without --certs here, and without "
+                "`certificates` in the local file, labels are taken from anybody"
+            )
         return document["content"], None
     checked = check(document, authority)
     return checked.content, checked.signer["subject"] if checked.by_authority else None

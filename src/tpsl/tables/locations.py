@@ -93,9 +93,23 @@ def files_of(location: Location) -> list[StoredFile]:
     except FileNotFoundError:
         found = []
     if not found:
-        what = "the folder has no files" if _is_folder(location) else "there is no such file"
-        raise DataError(f"{location}: {what}")
+        raise DataError(why_there_is_none(location))
     return found
+
+
+def why_there_is_none(location: Location) -> str:
+    """Return a sentence on a location without files: what is there instead."""
+    if _is_folder(location):
+        return f"{location}: the folder has no files"
+    try:
+        with _reachable(location):
+            folders = sorted(info.path for info in _matching(*_opened(location)) if not info.is_file)
+    except FileNotFoundError:
+        folders = []
+    if not folders:
+        return f"{location}: there is no such file"
+    count = "a folder" if len(folders) == 1 else f"{len(folders):,} folders, the first of them"
+    return f"{location}: the pattern matches no file, only {count} {folders[0]}; {location}/* is the files in there"
 
 
 def _is_folder(location: Location) -> bool:
@@ -106,18 +120,13 @@ def _found(location: Location) -> list[StoredFile]:
     with _reachable(location):
         filesystem, path = _opened(location)
         (there,) = filesystem.get_file_info([path])
-        wild = _WILD.search(path)
         if there.is_file:
             infos = [there]
         elif there.type.name == "Directory":
-            infos = [info for info in _listed(filesystem, path, recursive=True) if not _is_hidden(info.path, path)]
-        elif wild is not None:
-            above, pattern = path[: wild.start()].rpartition("/")[0], re.compile(_as_expression(path))
-            deeper = "/" in path[wild.start() :]
-            listed = _listed(filesystem, above or ".", deeper)
-            infos = [info for info in listed if pattern.fullmatch(info.path if above else info.path.removeprefix("./"))]
+            listed = _listed(filesystem, path, recursive=True)
+            infos = [info for info in listed if info.is_file and not _is_hidden(info.path, path)]
         else:
-            return []
+            infos = [info for info in _matching(filesystem, path) if info.is_file]
     is_local = isinstance(location, Path)
     prefix = "" if isinstance(location, Path) else f"{location.text.partition(':')[0]}://"
     return [
@@ -131,6 +140,16 @@ def _found(location: Location) -> list[StoredFile]:
         )
         for info in sorted(infos, key=lambda info: str(info.path))
     ]
+
+
+def _matching(filesystem: Any, path: str) -> list[Any]:
+    """Return the files and folders that a pattern matches; none if it is no pattern."""
+    wild = _WILD.search(path)
+    if wild is None:
+        return []
+    above, pattern = path[: wild.start()].rpartition("/")[0], re.compile(_as_expression(path))
+    listed = _listed(filesystem, above or ".", recursive="/" in path[wild.start() :])
+    return [info for info in listed if pattern.fullmatch(info.path if above else info.path.removeprefix("./"))]
 
 
 def _opened(location: Location) -> tuple[Any, str]:
@@ -157,8 +176,8 @@ def _opened(location: Location) -> tuple[Any, str]:
 def _listed(filesystem: Any, folder: str, recursive: bool) -> list[Any]:
     from pyarrow import fs
 
-    selector = fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
-    return [info for info in filesystem.get_file_info(selector) if info.is_file]
+    found: list[Any] = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return found
 
 
 def _is_hidden(path: str, folder: str) -> bool:

@@ -10,20 +10,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, read_plain, write_atomically
+from tpsl.files import (
+    make_private_folder,
+    naming_what_does_not_fit,
+    open_private,
+    read_plain,
+    shortened,
+    write_atomically,
+)
 
+_FORMAT = 1
 _FIRST = "members.0."
+Described = TypeVar("Described")
 Float32s = npt.NDArray[np.float32]
 
 
@@ -82,7 +91,7 @@ class TranscriptWriter(_Recording):
 
     def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
         make_private_folder(folder)
-        write_atomically(folder / "transcript.json", json.dumps({"format": 1, "width": width}).encode())
+        write_atomically(folder / "transcript.json", json.dumps({"format": _FORMAT, "width": width}).encode())
         super().__init__(
             _Column(folder / "sizes.i64", "<i8", 1, steps_before),
             _Column(folder / "rows.i64", "<i8", 1, records_before),
@@ -103,7 +112,7 @@ class TrajectoryWriter(_Recording):
     def __init__(self, folder: Path, top: nn.Module, steps_before: int = 0) -> None:
         make_private_folder(folder)
         layout = [[name, list(p.shape)] for name, p in top.named_parameters()]
-        write_atomically(folder / "trajectory.json", json.dumps({"format": 1, "layout": layout}).encode())
+        write_atomically(folder / "trajectory.json", json.dumps({"format": _FORMAT, "layout": layout}).encode())
         self._top, width = top, sum(p.numel() for p in top.parameters())
         super().__init__(_Column(folder / "trajectory.f32", "<f4", width, steps_before))
 
@@ -127,11 +136,7 @@ class Transcript:
     """A recorded transcript, read step by step from disk: memory stays that of one batch."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            width = int(json.loads(read_plain(folder / "transcript.json"))["width"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{folder}: holds no transcript; record one with --record-transcript") from error
-        self.width = width
+        self.width = width = _described(folder, "transcript", "width", int)
         self._sizes = _mapped(folder / "sizes.i64", "<i8", ())
         self._rows = _mapped(folder / "rows.i64", "<i8", ())
         self._embeddings = _mapped(folder / "embeddings.f32", "<f4", (width,))
@@ -162,10 +167,7 @@ class Trajectory:
     """The label party's top half before each step, as a white-box attacker is granted it."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            layout = json.loads(read_plain(folder / "trajectory.json"))["layout"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{folder}: holds no trajectory; record one with --record-transcript") from error
+        layout = _described(folder, "trajectory", "layout", list)
         self._layout = [(name, tuple(shape)) for name, shape in layout]
         width = sum(int(np.prod(shape)) for _, shape in self._layout)
         self._weights = _mapped(folder / "trajectory.f32", "<f4", (width,))
@@ -181,6 +183,19 @@ class Trajectory:
         with torch.no_grad():
             for name, part in first.items():
                 held[name].copy_(part)
+
+
+def _described(folder: Path, what: str, key: str, kind: Callable[[Any], Described]) -> Described:
+    """Return what a recording says of itself; none, or one of another format, is a `ValueError` of one sentence."""
+    try:
+        description = json.loads(read_plain(folder / f"{what}.json"))
+        written = description["format"]
+        if written == _FORMAT:
+            return kind(description[key])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder}: holds no {what}; record one with --record-transcript") from error
+    told = shortened(repr(written))
+    raise ValueError(f"{folder}: its {what} has format {told}; this version of tpsl reads format {_FORMAT}")
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -133,6 +133,9 @@ def _read(path: Path, *, secret: bool = False) -> bytes:
             if secret and not is_kept_secret(os.fstat(file.fileno()), os.geteuid()):
                 raise CertificateError(f"{path}: others on this machine can read this key; run: chmod 600 {path}")
             return file.read()
+    except FileNotFoundError as error:
+        hint = "`tpsl certs` makes certificates for a first try"
+        raise CertificateError(f"{path}: cannot be read ({error.strerror}); {hint}") from error
     except OSError as error:
         raise CertificateError(f"{path}: cannot be read ({error.strerror})") from error
 

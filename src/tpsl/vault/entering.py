@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tpsl.vault import adding, ledger
 from tpsl.vault.adding import Added
+from tpsl.vault.blocks import count_records
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.portions import portions_of
 from tpsl.vault.tables import Batch
@@ -42,8 +43,18 @@ def entered(connection: sqlite3.Connection, files: Incoming) -> Added | None:
 
     None if there was no such command, or if anything has happened to the vault since.
     """
-    is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'last_files'").fetchone()
-    if not is_there or not files.goes_on:
+    return _entered_last(connection, files) if files.goes_on else None
+
+
+def is_made_of(connection: sqlite3.Connection, files: Incoming) -> bool:
+    """Whether the vault has the records of these files and no others, and nothing has happened to it since."""
+    added = _entered_last(connection, files)
+    return added is not None and added.new == count_records(connection)
+
+
+def _entered_last(connection: sqlite3.Connection, files: Incoming) -> Added | None:
+    """What was added when these files entered, if that is the last that has happened to the vault."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'last_files'").fetchone():
         return None
     _, head = ledger.read_last(connection)
     query = "SELECT added FROM last_files WHERE digest = ? AND head = ?"

@@ -52,7 +52,7 @@ _PART = re.compile(r"[0-9a-f]{64}\.arrow|\.[0-9a-f]{64}\.arrow\.[0-9]+\.new")
 """Names of parts and of their drafts."""
 _NAMED_FAULTS = 8
 """How many faults of files an error tells; of more it says how many there are."""
-_Reading = tuple[LabelTable, Callable[[], None]]
+Reading = tuple[LabelTable, Callable[[], None]]
 """A file, and what ends when it is read."""
 
 
@@ -123,10 +123,13 @@ class Incoming:
 
         What was read stays. `processes` is how many read at a time; 0: one for each core.
         """
-        missing, faults = self.missing(), list[VaultError]()
-        done = self._size - sum(self._sizes[table.path] for table in missing)
+        missing = self.missing()
         processes = min(processes or os.cpu_count() or 1, len(missing))
-        readings = self._side_by_side(missing, processes) if processes > 1 else self._in_turn(missing, done)
+        self.read_by(self._side_by_side(missing, processes) if processes > 1 else self._in_turn(missing))
+
+    def read_by(self, readings: Iterable[Reading]) -> None:
+        """Have the files that are missing read by these; what is wrong with any of them is one `VaultError`."""
+        done, faults = self._bytes_read(), list[VaultError]()
         for table, read in readings:
             try:
                 read()
@@ -141,16 +144,20 @@ class Incoming:
         if faults:
             raise _one_error(faults)
 
+    def _bytes_read(self) -> int:
+        return self._size - sum(self._sizes[table.path] for table in self.missing())
+
     def _tell(self, before: int, read: int, _: int, note: str) -> None:
         """Tell that bytes of a file were read, and all of the files before it."""
         self._progress(before + read, self._size, note)
 
-    def _in_turn(self, missing: list[LabelTable], done: int) -> Iterator[_Reading]:
+    def _in_turn(self, missing: list[LabelTable]) -> Iterator[Reading]:
+        done = self._bytes_read()
         for table in missing:
             yield table, partial(self.put, table, replace(table, progress=partial(self._tell, done)))
             done += self._sizes[table.path]
 
-    def _side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[_Reading]:
+    def _side_by_side(self, missing: list[LabelTable], processes: int) -> Iterator[Reading]:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_reading)

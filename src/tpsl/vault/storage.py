@@ -22,7 +22,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from tpsl.files import DiskFull, draft_of, make_private_folder, naming_what_does_not_fit, replaced
+from tpsl.files import (
+    DiskFull,
+    draft_of,
+    make_private_folder,
+    naming_what_does_not_fit,
+    open_durably,
+    open_private,
+    replaced,
+)
 from tpsl.vault import blocks, id_index, lookalikes, witness
 from tpsl.vault.database import driver_of, is_encrypted, may_be_encrypted, open_database, sqlcipher
 from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
@@ -88,7 +96,7 @@ def require_free(folder: Path) -> None:
 def create_file(folder: Path) -> bool:
     """Make the folder and an empty database file, owner only; return whether the folder is new."""
     new = not folder.exists()
-    try:
+    with _being_made(folder):
         require_free(folder)
         make_private_folder(folder)
         folder.chmod(0o700)
@@ -96,25 +104,31 @@ def create_file(folder: Path) -> bool:
         if not file.exists():
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         file.chmod(0o600)
+    return new
+
+
+@contextmanager
+def _being_made(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         kind = VaultFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else VaultError
         raise kind(f"no vault can be created at {folder}: {error.strerror}") from error
-    return new
 
 
 def connect(folder: Path) -> sqlite3.Connection:
     """Open the database file of the vault in `folder`, which must exist; an encrypted one with the key of the process.
 
-    An empty file will be encrypted if the process has a key. Whether it can be opened or not, the draft that a killed
-    `replacing` has left is removed.
+    An empty file will be encrypted if the process has a key. Whether it can be opened, and is there, or not, the draft
+    that a killed `replacing` has left is removed.
     """
     file = folder / DATABASE
     if not folder.exists():
         raise VaultError(f"there is no vault at {folder}: no such folder")
+    _remove_draft(folder)
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
     require_local(folder)
-    _remove_draft(folder)
     with sqlite_errors(folder):
         key = named_key()
         if key is None:
@@ -184,25 +198,32 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
     """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing.
 
-    The copy of an encrypted vault has the same key. What a killed process has left of a copy is taken over.
+    The copy of an encrypted vault has the same key. It is a draft until all of it is on the disk; that of a process
+    which was killed is written anew.
     """
+    require_local(copy)
     names = {entry.name for entry in copy.iterdir()} if copy.is_dir() else set()
-    if (copy.exists() and not copy.is_dir()) or names - {DATABASE, DATABASE + "-journal"}:
+    if (copy.exists() and not copy.is_dir()) or names - {draft_of(copy / DATABASE).name}:
         raise _is_taken(copy)
-    create_file(copy)
-    key = named_key() if is_encrypted(connection) else None
-    with sqlite_errors(folder):
-        target = open_database(copy / DATABASE, key, driver_of(connection))
-        if target is None:
-            raise _is_taken(copy)
-        with closing(target):
-            if not is_blank(target):
+    with sqlite_errors(folder), _being_made(copy):
+        make_private_folder(copy)
+        copy.chmod(0o700)
+        with replacing(copy) as draft:
+            if (copy / DATABASE).exists():  # another process was faster
                 raise _is_taken(copy)
-            try:
-                connection.backup(target)
-            except BaseException:
-                (copy / DATABASE).unlink(missing_ok=True)
-                raise
+            _copy_to(draft, connection)
+
+
+def _copy_to(draft: Path, connection: sqlite3.Connection) -> None:
+    """Copy a database to a file, durably; without a journal, since a draft that is not whole is given up."""
+    open_private(draft, "wb").close()
+    target = open_database(draft, named_key() if is_encrypted(connection) else None, driver_of(connection))
+    assert target is not None, "an empty file can be opened with any key"
+    with closing(target):
+        target.execute("PRAGMA journal_mode = OFF")
+        connection.backup(target)
+    with open_durably(draft, "ab"):
+        pass
 
 
 def _is_taken(copy: Path) -> VaultError:

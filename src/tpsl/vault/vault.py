@@ -588,5 +588,7 @@ class Vault:
 
 def _require_made_of(connection: sqlite3.Connection, path: Path, batches: Iterable[Batch] | Incoming) -> None:
     """Raise a `VaultError` unless a process that was killed then has made the vault of these files."""
-    if not isinstance(batches, Incoming) or entering.entered(connection, batches) is None:
+    if not isinstance(batches, Incoming) or not entering.is_made_of(connection, batches):
         raise VaultError(f"{path} already holds a vault")
+    if not batches.goes_on:
+        raise VaultError(f"{path} already holds a vault, with just the records of these files: nothing is left to do")

@@ -52,6 +52,7 @@ async def label(role: LabelRole) -> None:
         return
     noisy = role.noisy()
     if role.workers.is_first:
+        role.setup.watching.progress(0, 0, "preparing the wide part")
         estimates = label_estimates(noisy)
         for part, positions in enumerate(role.schedule.trained_parts()):
             found = estimates[role.schedule.among_labelled(positions), None]
