@@ -314,7 +314,7 @@ class TcpProxy:
     def close(self) -> None:
         """End the proxy, and with it its connections."""
         self._commands.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self._answers.close()
 
     def _command(self, line: str) -> None:
