@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ports import free_port
 
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
@@ -44,12 +45,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for party in ("label", "feature"):
         issue(folder / "authority", folder / "certs" / party, party, label=party == "label")
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 RECORDS = [{"colour": "red", "size": number} for number in range(8)]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.ports import free_port
 
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused, run_alone
 from tpsl.transport.credentials import Certificates
@@ -159,8 +160,7 @@ def test_a_party_that_does_not_come_is_missing(net: Net) -> None:
 
 
 def test_a_label_party_that_does_not_listen_is_missing(net: Net) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     client = net.client(port, patience=Patience(silence=2, wait=0.5))
     with pytest.raises(
         PeerMissing, match=rf"^the label party at 127\.0\.0\.1:{port} could not be reached within 0\.5 s: .*refused"
@@ -187,8 +187,7 @@ def test_a_connection_that_is_reset_says_nothing_about_the_certificate(net: Net)
 
 
 def test_a_feature_party_may_come_first(net: Net) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     client = net.client(port)
     assert net.sees("label", "onnection refused")
     server = net.server(address=f"127.0.0.1:{port}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from tpsl.data.dataset import load
 from tpsl.prediction.model import TrainedModel
@@ -82,8 +82,7 @@ class Office:
     def __init__(self, folder: Path, certificates: Path) -> None:
         self.folder, self.certificates = folder, certificates
         self.pool = ThreadPoolExecutor(2)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
 
     def search(self, party: str, job: Job, space: Any = SPACE) -> JointSearch:
         place = {"listen": self.address} if party == "label" else {"connect": self.address}
