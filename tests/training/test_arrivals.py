@@ -355,7 +355,7 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
     with pytest.raises(LabelsMissing, match=r"^12 of the 12 labels of step 2 are not in the vault"):
         local = Local(listen=address, vault=vault, wait=1.5)
         serve(job(), local, tmp_path / "label", watching=Watching(label_waits), insecure_loopback=True)
-    other.join(30)
+    other.join(60)
     assert errors == ["label stopped the job: labels did not arrive in time"]
     assert "labels: 12 of 12 of step 2 are missing" in label_waits.said
 

@@ -146,8 +146,8 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     inputs = load(job.data).feature_parties["feature"]
     assert halves.embedder("feature").embed(inputs).equal(whole.embedder("feature").embed(inputs))
     # Both again: nothing to do, and nobody has to be there.
-    assert office.feature(job).result(20) == members
-    assert office.label(job).result(20).as_dict() == result.as_dict()
+    assert office.feature(job).result(60) == members
+    assert office.label(job).result(60).as_dict() == result.as_dict()
 
 
 def test_a_configuration_that_diverges_is_none_of_the_committee_at_either_side(
