@@ -15,7 +15,6 @@ import os
 import pickle
 import runpy
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from typing import Any
 
 import pytest
 from _pytest.assertion import rewrite
+from tests.ports import free_port
 
 FLAGS = (
     "--headless=new",
@@ -314,7 +314,7 @@ class TcpProxy:
     def close(self) -> None:
         """End the proxy, and with it its connections."""
         self._commands.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self._answers.close()
 
     def _command(self, line: str) -> None:
@@ -432,9 +432,7 @@ def in_workers(forks: ForkServerContext) -> InWorkers:
     """
 
     def run(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         what = {"path": task.__code__.co_filename, "task": task.__name__, "arguments": arguments}
         with tempfile.TemporaryDirectory() as answers:
             started = []

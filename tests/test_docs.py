@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import torch
 import typer
 import yaml
 from markdown_it import MarkdownIt
+from tests.ports import free_port
 
 from tpsl.cli.keys import all_keys
 from tpsl.cli.main import app, main
@@ -248,11 +248,7 @@ def require_lines(expected: str, printed: str, *, any_number: bool) -> None:
 @pytest.fixture
 def free_ports() -> dict[str, str]:
     """Ports that pages name, and free ones in their place."""
-    with contextlib.ExitStack() as stack:
-        taken = {port: stack.enter_context(socket.socket()) for port in ("7443", "8080", "8081")}
-        for each in taken.values():
-            each.bind(("127.0.0.1", 0))
-        return {port: str(each.getsockname()[1]) for port, each in taken.items()}
+    return {port: str(free_port()) for port in ("7443", "8080", "8081")}
 
 
 def name(page: Path) -> str:

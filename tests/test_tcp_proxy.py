@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).parent / "tcp_proxy.py"
-SOON = 10.0
+SOON = 60.0
 A_WHILE = 0.3
 
 Pair = tuple[socket.socket, socket.socket]
@@ -56,9 +56,9 @@ def exactly(end: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def silent(end: socket.socket) -> bool:
+def silent(end: socket.socket, seconds: float = A_WHILE) -> bool:
     """Neither data nor an end nor a reset comes for a while."""
-    end.settimeout(A_WHILE)
+    end.settimeout(seconds)
     try:
         end.recv(1)
         return False
@@ -160,7 +160,7 @@ def test_cut_resets_both_ends_and_lets_new_connections_through(target: Target) -
 
 def test_cut_drops_what_is_under_way(target: Target) -> None:
     near, far = target.pair()
-    target.proxy.delay(300)
+    target.proxy.delay(60_000)
     near.sendall(b"on its way")
     while target.proxy.count()["forward"] < 10:
         time.sleep(0.001)
@@ -182,12 +182,12 @@ def test_a_frozen_connection_takes_everything_and_passes_nothing(target: Target)
 
 def test_freeze_drops_what_is_under_way(target: Target) -> None:
     near, far = target.pair()
-    target.proxy.delay(100)
+    target.proxy.delay(2000)
     near.sendall(b"on its way")
     while target.proxy.count()["forward"] < 10:
         time.sleep(0.001)
     target.proxy.freeze()
-    assert silent(far)
+    assert silent(far, 2 + A_WHILE)
 
 
 def test_freeze_stops_in_the_middle_of_what_the_receiver_has_not_read(target: Target) -> None:
@@ -198,6 +198,7 @@ def test_freeze_stops_in_the_middle_of_what_the_receiver_has_not_read(target: Ta
         while True:
             sent += near.send(bytes(1 << 20))
             time.sleep(0.002)
+    assert far.recv(1, socket.MSG_PEEK)
     target.proxy.freeze()
     received = 0
     far.settimeout(A_WHILE)
@@ -252,7 +253,7 @@ def test_refuse_keeps_what_is_there_and_refuses_what_comes(target: Target) -> No
 def test_delay_holds_for_each_way_and_for_the_end(target: Target) -> None:
     near, far = target.pair()
     assert passes((near, far))
-    target.proxy.delay(100)
+    target.proxy.delay(1000)
     begun = time.monotonic()
     near.sendall(b"x")
     exactly(far, 1)
@@ -264,21 +265,21 @@ def test_delay_holds_for_each_way_and_for_the_end(target: Target) -> None:
     near.shutdown(socket.SHUT_WR)
     assert far.recv(1) == b""
     end = time.monotonic() - begun
-    assert 0.099 <= there < 0.5
-    assert 0.099 <= back < 0.5
-    assert 0.099 <= end < 0.5
+    assert 0.999 <= there < 2
+    assert 0.999 <= back < 2
+    assert 0.999 <= end < 2
 
 
 def test_delay_does_not_limit_bandwidth(target: Target) -> None:
     near, far = target.pair()
-    target.proxy.delay(200)
+    target.proxy.delay(1000)
     begun = time.monotonic()
     sender = threading.Thread(target=near.sendall, args=(bytes(1 << 26),))
     sender.start()
     exactly(far, 1 << 26)
     sender.join()
-    # Stop and wait with the 1 MiB that is under way without a delay would take 64 × 0.2 s.
-    assert 0.2 <= time.monotonic() - begun < 4.0
+    # Stop and wait with the 1 MiB that is under way without a delay would take 64 s.
+    assert 1.0 <= time.monotonic() - begun < 20
 
 
 def test_order_is_kept_when_the_delay_shrinks(target: Target) -> None:

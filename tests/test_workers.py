@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.ports import free_port
 
 from tpsl.workers import ALONE, PartyInterrupted, WorkerLost, Workers
 
@@ -113,9 +113,7 @@ workers.wait_for_all(give_up) if workers.is_first else workers.from_first("what 
 
 
 def test_a_worker_that_gives_up_waiting_ends_and_so_do_the_others(fork: Callable[..., Any], tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     started = [fork(GIVES_UP, tmp_path, described={**where, "RANK": number}) for number in ("0", "1")]
     assert all(process.status(within=60.0) for process in started)
     told = [process.stderr.read_text().splitlines()[-1] for process in started]

@@ -152,7 +152,7 @@ def sync_deferred(folder: Path) -> None:
 
 
 def _is_deferred(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in _deferred)
+    return any(path.is_relative_to(folder) for folder in tuple(_deferred))  # other threads change it meanwhile
 
 
 def _sync(path: Path) -> None:

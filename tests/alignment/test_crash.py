@@ -10,13 +10,13 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from tpsl.alignment.key_table import KeyTable
 from tpsl.data.aligned import UNKNOWN, Alignment
@@ -140,19 +140,6 @@ class Alignments:
         assert records[LABEL] == [each if each in known else None for each in records["party0"]]
         for party in parties.values():
             assert {each.name for each in party.folder.iterdir()} == {".lock", "alignment.json", "rows.npy"}
-
-
-def free_port() -> int:
-    """A port that no outgoing connection is given, so that it stays free while the label party is dead."""
-    for port in random.sample(range(20000, 32000), 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
 
 
 def test_killed_parties_go_on(tmp_path: Path, make_terms: Any, make_table: Any) -> None:

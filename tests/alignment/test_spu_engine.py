@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.ports import free_port
 
 from tpsl.alignment import spu_process
 from tpsl.alignment.errors import AlignmentError
@@ -92,9 +92,7 @@ def aligned(
     watching: Watching = UNWATCHED,
 ) -> Found:
     """Be both parties, in threads, over loopback; return what each has found, or why it has not."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     files = {name: Local.model_validate({"wait": 20.0, **own}) for name, own in locals_.items()}
 
     def be(party: str) -> AlignmentResult:

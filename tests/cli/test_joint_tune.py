@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.ports import free_port
 
 ROWS, NEW = 300, 40
 
@@ -36,8 +36,7 @@ def write_job(folder: Path) -> None:
 def test_two_programs_search_and_predict_with_the_committee(programs: Callable[..., Any], tmp_path: Path) -> None:
     write_tables(tmp_path)
     write_job(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
 
     def both(command: str, given: dict[str, tuple[str, ...]]) -> list[Any]:
         doors = {"label": ("--listen", address), "feature": ("--connect", address)}

@@ -29,7 +29,7 @@ def running(side: Literal["label", "feature"], *peers: str, host: str = "127.0.0
 def scrape(live: Live, accept: str = "text/plain") -> str:
     assert live.endpoint
     request = urllib.request.Request(f"http://127.0.0.1:{live.endpoint.port}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -121,9 +121,9 @@ def test_it_is_there_for_this_machine_only_and_gone_afterwards() -> None:
         scrape(live)
         # All of 127/8 is this machine: a server on every address would answer here.
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.2", port), timeout=5)
+            socket.create_connection(("127.0.0.2", port), timeout=60)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
+        socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
@@ -139,7 +139,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
 
 def answer(live: Live, *headers: str) -> str:
     assert live.endpoint
-    with socket.create_connection(("127.0.0.1", live.endpoint.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", live.endpoint.port), timeout=60) as connection:
         connection.sendall("\r\n".join(("GET /metrics HTTP/1.1", *headers, "", "")).encode())
         return connection.makefile("rb").read().decode()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ports import free_port
 
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
@@ -44,12 +45,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for party in ("label", "feature"):
         issue(folder / "authority", folder / "certs" / party, party, label=party == "label")
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 RECORDS = [{"colour": "red", "size": number} for number in range(8)]
@@ -129,7 +124,7 @@ def test_a_killed_label_party_costs_its_feature_party_no_request(site: Site) -> 
     assert told[0]["model"] == told[1]["model"]
     before = site.scores()
     label.signal(signal.SIGKILL)
-    assert label.process.status(20) == -signal.SIGKILL
+    assert label.process.status(60) == -signal.SIGKILL
     with ThreadPoolExecutor(4) as clients:
         asked: list[Future[Any]] = [clients.submit(site.scores) for _ in range(4)]
         time.sleep(0.3)
@@ -138,7 +133,7 @@ def test_a_killed_label_party_costs_its_feature_party_no_request(site: Site) -> 
         assert all(equal(answer.result(60), before) for answer in asked)
     # And the feature party's process may die and come back too.
     feature.signal(signal.SIGKILL)
-    assert feature.process.status(20) == -signal.SIGKILL
+    assert feature.process.status(60) == -signal.SIGKILL
     opened(site.feature())
     assert np.array_equal(site.scores(), before)
 
@@ -155,7 +150,7 @@ def test_a_service_is_replaced_without_a_gap(site: Site) -> None:
             asked = [clients.submit(site.scores) for _ in range(30)]
             old.signal(signal.SIGTERM)
             answered += sum(equal(answer.result(60), before) for answer in asked)
-        assert old.process.status(20) == 128 + signal.SIGTERM
+        assert old.process.status(60) == 128 + signal.SIGTERM
         opened(new)
     assert answered == 60
 
@@ -176,7 +171,7 @@ def test_a_hangup_reads_the_run_folder_again(site: Site) -> None:
     status, held = site.asked("/v1/models", {}, at_label=True)
     assert (status, held["changed"], held["models"][1]) == (200, False, old)
     feature.signal(signal.SIGINT), label.signal(signal.SIGINT)
-    assert (feature.process.status(20), label.process.status(20)) == (0, 0)
+    assert (feature.process.status(60), label.process.status(20)) == (0, 0)
 
 
 def test_what_cannot_be_served_is_one_sentence(site: Site, tpsl: Callable[..., Any], tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.ports import free_port
 
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
@@ -102,8 +102,7 @@ def test_two_programs_train_the_weights_of_one(office: Office) -> None:
     """Everything as in the README, but the data."""
     shutil.rmtree(office.folder / "certs")
     office.tpsl("certs", "job.yaml").result()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        office.port = str(free.getsockname()[1])
+    office.port = str(free_port())
     label = office.serve("--set", "local.metrics_port=0", installed=True)
     feature = office.join("feature", "--set", "local.metrics_port=0", "--record-transcript", installed=True)
     labels, features = label.result(), feature.result()

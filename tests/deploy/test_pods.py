@@ -15,7 +15,6 @@ import re
 import runpy
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.ports import free_port
 
 from tpsl.transport.certificates import party_folders
 from tpsl.vault import Vault
@@ -167,13 +167,6 @@ class Pod:
         return found
 
 
-def free_ports(count: int) -> list[str]:
-    """Return ports that nobody listens at, each another."""
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [str(port.getsockname()[1]) for port in taken]
-
-
 class Companies:
     """A bank with labels and a shop with features, each with a cluster of its own."""
 
@@ -182,7 +175,7 @@ class Companies:
         party_folders(folder / "certs", ["label", "shop"], 1)
         outside, inside = ("label.example", "scores.label.example"), "tpsl-0.tpsl.tpsl-{}.svc.cluster.local"
         names = dict.fromkeys((*outside, inside.format("label"), inside.format("feature")), "127.0.0.1")
-        door, *others = free_ports(9)
+        door, *others = (str(free_port()) for _ in range(9))
         self.key = folder / "vault-key" / "vault.key"
         self.key.parent.mkdir()
         make_key_file(self.key)

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from tests.ports import free_port
 
 from tpsl.transport.certificates import create_authority, issue
 
@@ -65,14 +66,6 @@ def assert_same_weights(one: Path, other: Path) -> None:
     assert expected.keys() == found.keys()
     for name, weights in expected.items():
         torch.testing.assert_close(found[name], weights, rtol=0, atol=1e-5)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 @pytest.mark.long

@@ -97,7 +97,7 @@ class Office:
         pool = ThreadPoolExecutor(1)
         future = pool.submit(predict_as_label, self.setup("label", **local), records, out, **options)
         future.add_done_callback(lambda _: self._listening.set())
-        assert self._listening.wait(20)
+        assert self._listening.wait(60)
         pool.shutdown(wait=False)
         return future
 

@@ -25,7 +25,7 @@ class Service:
         self._thread.start()
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             own = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=own)
@@ -53,7 +53,7 @@ class Service:
     def stop(self) -> None:
         """End it, if it still runs."""
         self.live.shutdown()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

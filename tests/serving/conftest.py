@@ -77,6 +77,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+async def happens(condition: Callable[[], bool]) -> None:
+    """Wait, for a minute at most, until a condition holds."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 @dataclass(frozen=True)
 class Reply:
     """What an HTTP door has answered."""
@@ -88,7 +95,7 @@ class Reply:
 
 def ask(port: int, path: str, content: Any = None) -> Reply:
     """POST content as JSON, or GET without any."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         if content is None:
             connection.request("GET", path)

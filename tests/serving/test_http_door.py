@@ -15,6 +15,8 @@ from tpsl.serving.http_door import MOST_BODY_BYTES, Answer, HttpDoor
 from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.running import PortTaken
 
+from .conftest import happens
+
 POST = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}"
 
 
@@ -23,6 +25,8 @@ class Opened:
     door: HttpDoor
     port: int
     metrics: ServiceMetrics
+    waiting: int = 0
+    """Requests that are `slow`."""
     cancelled: list[bytes] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -35,7 +39,7 @@ class Opened:
             await asyncio.sleep(0.01)
         answer = b""
         while answer.count(b"HTTP/1.1") < answers:
-            answer += await asyncio.wait_for(reader.read(65536), 5)
+            answer += await asyncio.wait_for(reader.read(65536), 60)
         writer.close()
         return answer.decode()
 
@@ -44,11 +48,14 @@ class Opened:
 async def opened() -> AsyncIterator[Opened]:
     async def echo(body: bytes) -> Answer:
         if body == b"slow":
+            found.waiting += 1
             try:
                 await found.go_on.wait()
             except asyncio.CancelledError:
                 found.cancelled.append(body)
                 raise
+            finally:
+                found.waiting -= 1
         if body == b"defect":
             raise KeyError("a secret")
         return Answer(body)
@@ -116,9 +123,9 @@ def test_a_client_that_leaves_ends_its_request() -> None:
         async with opened() as door:
             _, writer = await asyncio.open_connection("127.0.0.1", door.port)
             writer.write(POST.format(4, "slow").encode())
-            await asyncio.sleep(0.05)
+            await happens(lambda: door.waiting == 1)
             writer.transport.abort()
-            await asyncio.sleep(0.05)
+            await happens(lambda: door.waiting == 0)
             assert door.cancelled == [b"slow"]
 
     asyncio.run(main())
@@ -130,13 +137,13 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with opened() as door:
             held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(2)]
-            await asyncio.sleep(0.02)
+            await happens(lambda: door.door.connections == 2)
             reader, _ = await asyncio.open_connection("127.0.0.1", door.port)
             with pytest.raises(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
+                assert await asyncio.wait_for(reader.read(), 60) == b""
                 raise ConnectionResetError
             held[0][1].close()
-            await asyncio.sleep(0.05)
+            await happens(lambda: door.door.connections == 1)
             assert "200 OK" in await door.talk(POST.format(2, "ok"))
 
     asyncio.run(main())
@@ -156,8 +163,8 @@ def test_answers_that_nobody_reads_do_not_pile_up() -> None:
             answered = [line for line in door.metrics.exposition().decode().splitlines() if "seconds_count" in line]
             assert float(answered[0].split()[-1]) < asked / 2, "further requests wait until the client reads"
             for _ in range(asked):
-                await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
-                assert await asyncio.wait_for(reader.readexactly(size), 5) == b"a" * size
+                await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+                assert await asyncio.wait_for(reader.readexactly(size), 60) == b"a" * size
             writer.close()
 
     asyncio.run(main())
@@ -176,8 +183,7 @@ def test_clients_that_dawdle_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> N
             while not (reader.at_eof() or reader.exception()):
                 slow.write(next(letters).encode())
                 await asyncio.sleep(0.02)
-            await asyncio.sleep(0.5)
-            assert door.door.connections == 0
+            await happens(lambda: door.door.connections == 0)
 
     asyncio.run(main())
 
@@ -188,16 +194,16 @@ def test_what_was_asked_is_answered_before_the_door_closes() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
             writer.write(POST.format(4, "slow").encode())
             idle_reader, _ = await asyncio.open_connection("127.0.0.1", door.port)
-            await asyncio.sleep(0.05)
-            closing = asyncio.create_task(door.door.close(5.0))
-            await asyncio.sleep(0.02)
+            await happens(lambda: door.waiting == 1 and door.door.connections == 2)
+            closing = asyncio.create_task(door.door.close(60.0))
+            await happens(lambda: door.door.closing)
             with pytest.raises(OSError):
                 await asyncio.open_connection("127.0.0.1", door.port)
             door.go_on.set()
-            answer = (await asyncio.wait_for(reader.read(), 5)).decode()
+            answer = (await asyncio.wait_for(reader.read(), 60)).decode()
             assert answer.startswith("HTTP/1.1 200 OK")
             assert "Connection: close" in answer
-            assert await asyncio.wait_for(idle_reader.read(), 5) == b""
+            assert await asyncio.wait_for(idle_reader.read(), 60) == b""
             await closing
 
     asyncio.run(main())

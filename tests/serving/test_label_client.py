@@ -15,6 +15,8 @@ from tpsl.serving.label_client import LabelClient
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.transport.scoring_pb2 import Outcome, ScoreAnswer, ScoreRequest
 
+from .conftest import happens
+
 SHARE = np.ones((3, 2), np.float32)
 Answering = Callable[[ScoreRequest], Awaitable[bytes]]
 
@@ -24,7 +26,7 @@ def scores(*values: float) -> Outcome:
 
 
 @asynccontextmanager
-async def label_party(answer: Answering, deadline: float = 5.0) -> AsyncIterator[LabelClient]:
+async def label_party(answer: Answering, deadline: float = 60.0) -> AsyncIterator[LabelClient]:
     """A client of a label party that answers calls so."""
 
     async def handle(data: bytes, context: Any) -> bytes:
@@ -93,10 +95,12 @@ def test_scores_of_one_and_of_several_classes() -> None:
 @pytest.mark.parametrize("waits", [False, True])
 def test_shares_go_together_only_where_none_waits_for_other_parties(waits: bool) -> None:
     calls: list[tuple[str, list[str]]] = []
+    all_asked = asyncio.Event()
 
     async def answer(request: ScoreRequest) -> bytes:
         calls.append((request.version, [share.key for share in request.shares]))
-        await asyncio.sleep(0.2)
+        if len(calls) > 1:
+            await all_asked.wait()
         return ScoreAnswer(outcomes=[scores(0, 0, 1)] * len(request.shares), waits=waits).SerializeToString()
 
     async def main() -> None:
@@ -107,11 +111,13 @@ def test_shares_go_together_only_where_none_waits_for_other_parties(waits: bool)
             asked = []
             for version, key in zip(versions, keys, strict=True):
                 asked.append(asyncio.create_task(client.score(version, key, SHARE)))
-                if key in ("k0", "k1"):
-                    await asyncio.sleep(0.01)  # the others come at the same moment
+                if key in ("k0", "k1"):  # the others come at the same moment
+                    await happens(lambda: len(calls) == len(asked) + 1)
             left = asyncio.create_task(client.score("old", "left", SHARE))
             await asyncio.sleep(0.01)
+            await happens(lambda: len(calls) == (8 if waits else 3))
             left.cancel()
+            all_asked.set()
             assert all(np.array_equal(found, [0, 0, 1]) for found in await asyncio.gather(*asked))
             if waits:
                 assert sorted(calls[1:]) == [("new", ["k5"]), *(("old", [key]) for key in (*keys[:5], "left"))]

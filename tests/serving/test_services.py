@@ -33,6 +33,8 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.stages.statistic import STATISTIC_HEAD
 from tpsl.tuning.search import tune
 
+from .conftest import happens
+
 Serve = Callable[..., Any]
 RECORDS: list[dict[str, Any]] = [
     {
@@ -316,17 +318,17 @@ def test_own_records_that_wait_are_bounded_also_of_clients_that_have_gone(
     monkeypatch.setattr(gathering, "MOST_WAITING_BYTES", 3 * len(json.dumps(content)))
 
     async def main() -> None:
-        async with serve(served_runs / "joint", deadline=1.0) as served:
+        async with serve(served_runs / "joint", deadline=2.0) as served:
             for number in range(3):
                 _, writer = await asyncio.open_connection("127.0.0.1", served.label.http_port)
                 body = json.dumps({**content, "key": f"k{number}"})
                 head = f"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
                 writer.write(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
-                await asyncio.sleep(0.05)
+                await happens(lambda: f"k{number}" in served.label._gathering._requests)  # noqa: B023
                 writer.transport.abort()
             refused = await served.score("label", RECORDS, "k3")
             assert (refused.status, "too many bytes of label wait" in refused.content["error"]) == (503, True)
-            await asyncio.sleep(1.2)
+            await happens(lambda: not served.label._gathering._requests)
             assert (await served.score("label", RECORDS, "k4")).status == 504, "there is room again"
 
     asyncio.run(main())
@@ -343,7 +345,7 @@ def test_a_defect_at_the_label_party_is_told_to_nobody_else(
             monkeypatch.setattr(type(model.own.encoder), "encode", _defect)
             monkeypatch.setattr(FeatureService, "_share", _ones)
             asking = asyncio.create_task(served.ask("label", "/v1/score", {"key": "k", "records": RECORDS}))
-            await asyncio.sleep(0.1)
+            await happens(lambda: "k" in served.label._gathering._requests)
             replies = await asyncio.gather(*(served.score(party, RECORDS, "k") for party in ("shop", "bank")))
             for reply in replies:
                 assert (reply.status, reply.content["error"]) == (
@@ -366,17 +368,16 @@ async def _ones(self: Any, model: Any, records: Any) -> Any:
 
 def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, serve: Serve) -> None:
     async def main() -> None:
-        async with serve(served_runs / "joint", "shop", "bank", deadline=0.4) as served:
-            shop, label = await asyncio.gather(
+        async with serve(served_runs / "joint", "shop", "bank", deadline=2.0) as served:
+            asking = asyncio.gather(
                 served.score("shop", RECORDS, "k"), served.ask("label", "/v1/score", {"key": "l", "records": RECORDS})
             )
-            assert (shop.status, label.status) == (504, 504)
-            assert "nothing came from any feature party under the key 'l' within 0.4 s" in label.content["error"]
-            asking = asyncio.create_task(served.score("shop", RECORDS, "n"))
-            await asyncio.sleep(0.15)
-            fewer = await served.score("bank", RECORDS[:5], "n")
+            await happens(lambda: {"k", "l"} <= served.label._gathering._requests.keys())
+            fewer = await served.score("bank", RECORDS[:5], "k")
             assert (fewer.status, "has 32 records elsewhere, not 5" in fewer.content["error"]) == (400, True)
-            assert (await asking).status == 504
+            shop, label = await asking
+            assert (shop.status, label.status) == (504, 504)
+            assert "nothing came from any feature party under the key 'l' within 2 s" in label.content["error"]
 
     asyncio.run(main())
 
@@ -388,7 +389,7 @@ def test_requests_beyond_the_limit_are_refused_at_once(
     monkeypatch.setattr(http_door, "MOST_UNDER_WAY", 4)
 
     async def main() -> None:
-        async with serve(served_runs / "joint", "shop", "bank", deadline=1.0) as served:
+        async with serve(served_runs / "joint", "shop", "bank", deadline=2.0) as served:
             replies = await asyncio.gather(*(served.score("shop", RECORDS, f"k{n}") for n in range(8)))
             assert sorted(reply.status for reply in replies) == [503] * 4 + [504] * 4
             refused = next(reply for reply in replies if reply.status == 503)

@@ -7,7 +7,6 @@ there at which look is known; one test has two parties, a filling process and ki
 from __future__ import annotations
 
 import math
-import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ports import free_port
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
@@ -77,13 +77,6 @@ def add(vault: Path, positions: Any) -> None:
     labels = [int(reveal(data().labels)[rows[at]]) if at < RECORDS else 1 for at in positions]
     with Vault.open(vault) as opened:
         opened.add([(ids, labels, None)])
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture
@@ -345,9 +338,9 @@ def test_a_vault_that_does_not_fit_is_refused(tmp_path: Path, vault: Path) -> No
         train(job(), tmp_path / "run", vault=vault, data=data())
 
 
-def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault: Path, free_port: int) -> None:
+def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault: Path) -> None:
     add(vault, range(BATCH))
-    address = f"127.0.0.1:{free_port}"
+    address = f"127.0.0.1:{free_port()}"
     label_waits, errors = Waits(), []
 
     def feature() -> None:
@@ -362,7 +355,7 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
     with pytest.raises(LabelsMissing, match=r"^12 of the 12 labels of step 2 are not in the vault"):
         local = Local(listen=address, vault=vault, wait=1.5)
         serve(job(), local, tmp_path / "label", watching=Watching(label_waits), insecure_loopback=True)
-    other.join(30)
+    other.join(60)
     assert errors == ["label stopped the job: labels did not arrive in time"]
     assert "labels: 12 of 12 of step 2 are missing" in label_waits.said
 
@@ -389,10 +382,8 @@ else:
 """
 
 
-def test_two_parties_are_killed_while_they_wait(
-    tmp_path: Path, vault: Path, forks: ForkServerContext, free_port: int
-) -> None:
-    address, waiting = f"127.0.0.1:{free_port}", forks.Value("q", 0, lock=False)
+def test_two_parties_are_killed_while_they_wait(tmp_path: Path, vault: Path, forks: ForkServerContext) -> None:
+    address, waiting = f"127.0.0.1:{free_port()}", forks.Value("q", 0, lock=False)
     locals_of = {
         "label": Local(listen=address, vault=vault, vaults=tmp_path / "vaults", silence=0.5),
         "feature": Local(connect=address, silence=0.5),

@@ -6,7 +6,6 @@ imports to train, no command line and no data from elsewhere.
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pyarrow.parquet
 import pytest
 import torch
 import yaml
+from tests.ports import free_port
 from torch import nn
 
 from tpsl.attacks import run_attacks
@@ -371,14 +371,9 @@ else:
 """
 
 
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
 @pytest.mark.parametrize("name", ["plain", "all of it"])
 def test_processes_of_their_own_compute_the_same_bits(tmp_path: Path, tables: dict[str, Any], name: str) -> None:
-    agreed, vault, address = job(tables, **JOBS[name]), tmp_path / "vault", free_address()
+    agreed, vault, address = job(tables, **JOBS[name]), tmp_path / "vault", f"127.0.0.1:{free_port()}"
     train(agreed, tmp_path / "one", vault=vault, record_steps=10**9, device=DEVICE)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(agreed.model_dump(mode="json")))
     started = {

@@ -143,7 +143,7 @@ def over_a_network(agreed: Job, folder: Path, watching: Watching = UNWATCHED) ->
     local = Local(listen="127.0.0.1:0", vault=folder / "vault", silence=2.0, wait=20.0)
     with ThreadPoolExecutor(1) as threads:
         label = threads.submit(serve, agreed, local, folder / "label", watching=Watching(heard), insecure_loopback=True)
-        assert heard.opened.wait(20)
+        assert heard.opened.wait(60)
         here = Local(connect=heard.address, wait=20.0, silence=2.0)
         result = join(agreed, "feature", here, folder / "feature", watching=watching, insecure_loopback=True)
         return label.result(), result

@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -24,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
+from tests.ports import free_port
 
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
@@ -201,19 +201,6 @@ def check_vault(path: Path) -> None:
     with Vault.open(path) as vault:
         assert vault.verify() == []
         assert [entry.kind for entry in vault.ledger().entries] == ["created", "added", "released"]
-
-
-def free_port() -> int:
-    """A port that no outgoing connection is given, so that it stays free while the label party is dead."""
-    for port in random.Random(os.getpid()).sample(range(20000, 32000), 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
 
 
 STEPS = 12

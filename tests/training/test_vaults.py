@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.ports import free_port
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.sides import LabelSide
@@ -280,9 +280,7 @@ def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypat
 def test_a_finished_run_that_was_not_confirmed_releases_nothing_anew(tmp_path: Path) -> None:
     """With a wide part a feature party that comes back is sent the estimates again: those of the one release."""
     agreed = make_job(job().model_dump(mode="json", exclude_none=True), {"model": {"wide": True}}, "test")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     quiet: dict[str, Any] = {"watching": UNWATCHED, "insecure_loopback": True}
     sides = {"feature": tmp_path / "feature", "label": tmp_path / "label"}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.ports import free_port
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.training.job import Job, make_job
@@ -120,9 +120,7 @@ class Crew:
                 return
 
     def _started(self, workers: int) -> list[Any]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         started = []
         for number in range(workers):
             place = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(workers)}
@@ -149,7 +147,7 @@ class Site:
 
     def __init__(self, folder: Path, job: Job) -> None:
         folder.mkdir()
-        self.folder, self.log, self.port = folder, folder / "log.txt", free_ports(3)
+        self.folder, self.log, self.port = folder, folder / "log.txt", free_port(3)
         common = (job, folder, self.log)
         self.crews = {"label": Crew("label", *common, listen=f"127.0.0.1:{self.port}")}
         for name in feature_party_names(job.data):
@@ -186,19 +184,6 @@ class Site:
     def stop(self) -> None:
         for crew in self.crews.values():
             crew.stop()
-
-
-def free_ports(number: int) -> int:
-    """Return the first of n ports that no outgoing connection is given, so that they stay free between two starts."""
-    for port in random.Random(os.getpid()).sample(range(20000, 32000), 100):
-        with socket.socket() as one, socket.socket() as two:
-            try:
-                one.bind(("127.0.0.1", port))
-                two.bind(("127.0.0.1", port + number - 1))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free ports")
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

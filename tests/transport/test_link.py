@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -179,6 +180,13 @@ def test_a_message_that_is_sent_again_is_the_same_bytes(make_two: Callable[..., 
     assert len(first) > 16384
 
 
+@pytest.fixture
+def no_small_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is acknowledged but with a message, a heartbeat, or because the sender has to wait for it."""
+    monkeypatch.setattr("tpsl.transport.link._ACKNOWLEDGE_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("no_small_acknowledgements")
 def test_a_sender_waits_for_acknowledgements_and_no_longer(make_two: Callable[..., Two]) -> None:
     two = make_two()
     sent = 0
@@ -198,8 +206,8 @@ def test_a_sender_waits_for_acknowledgements_and_no_longer(make_two: Callable[..
     assert [receive(two.airport).part for _ in range(50)] == list(range(50))  # type: ignore[union-attr]
     sender.join(SOON)
     assert sent == 50
-    # Had each acknowledgement waited for a heartbeat it would have taken 25 times 3 s, for its delay 25 times 0.1 s.
-    assert time.monotonic() - begun < 2
+    # Had each acknowledgement waited for a heartbeat it would have taken 25 times 1 s.
+    assert time.monotonic() - begun < 12
 
 
 def test_a_full_inbox_stops_the_reader_and_is_not_taken_for_silence() -> None:
@@ -248,7 +256,7 @@ def test_a_peer_that_does_not_come_back_is_missing(make_two: Callable[..., Two])
     begun = time.monotonic()
     with pytest.raises(PeerMissing, match=sentence):
         receive(two.airport)
-    assert 0.1 < time.monotonic() - begun < 1
+    assert 0.1 < time.monotonic() - begun < SOON
     with pytest.raises(PeerMissing, match=sentence):
         send(two.airport, Bye())
     with pytest.raises(PeerMissing, match=sentence):
@@ -367,14 +375,22 @@ def test_a_replaced_connection_is_deaf_and_mute() -> None:
 
 def test_an_idle_connection_carries_heartbeats(make_two: Callable[..., Two]) -> None:
     two = make_two(Patience(silence=0.5))
-    two.connect()
-    time.sleep(1.05)
+    moments: dict[int, list[float]] = {}
+
+    def note() -> bool:
+        moments.setdefault(threading.get_ident(), []).append(time.monotonic())
+        return False
+
+    two.connect(lossy=note)
+    assert eventually(lambda: len(moments) == 2 and all(len(written) >= 10 for written in list(moments.values())))
+    for written in moments.values():  # A busy machine makes some of them late, and none early.
+        assert 0.09 < min(after - before for before, after in pairwise(written)) < 0.2
     for name in ("label", "airport"):
         (frames,) = two.written[name]
-        assert 8 <= len(frames) <= 11
         assert set(frames) == {heartbeat()}
 
 
+@pytest.mark.usefixtures("no_small_acknowledgements")
 def test_a_busy_connection_carries_no_more_than_its_messages(make_two: Callable[..., Two]) -> None:
     two = make_two()
     two.connect()
@@ -387,9 +403,10 @@ def test_a_busy_connection_carries_no_more_than_its_messages(make_two: Callable[
 
 
 def test_stopping_delivers_what_was_sent_the_reason_and_the_last_acknowledgement(
-    make_two: Callable[..., Two],
+    make_two: Callable[..., Two], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = make_two()
+    monkeypatch.setattr("tpsl.transport.link._LONGEST_BETWEEN_HEARTBEATS", 3600.0)
+    two = make_two(Patience(silence=3600.0))
     two.connect()
     send(two.airport, Bye())
     assert receive(two.label) == Bye()
@@ -397,7 +414,7 @@ def test_stopping_delivers_what_was_sent_the_reason_and_the_last_acknowledgement
     begun = time.monotonic()
     two.label.stop("no more", grace=SOON)
     two.airport.stop(None, grace=SOON)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < SOON
     assert [receive(two.airport), receive(two.airport)] == [Finished(1), Stop("no more")]
     two.join()
     assert not [news for news in two.seen if news[1].startswith("lost: this side")]
@@ -418,7 +435,7 @@ def test_stopping_waits_for_a_frozen_peer_only_for_its_grace() -> None:
     connection = link.attach(0)
     begun = time.monotonic()
     link.stop("no more", grace=0.3)
-    assert 0.2 < time.monotonic() - begun < 2
+    assert 0.2 < time.monotonic() - begun < SOON
     assert connection.lost_at is not None
 
 

@@ -9,7 +9,9 @@ import pytest
 from tpsl.models.computing import Computing, compute, computing
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.registry import use
-from tpsl.tuning.pool import Task, run_tasks
+from tpsl.training.job import make_job
+from tpsl.tuning import pool
+from tpsl.tuning.pool import Task, load_once, run_tasks
 
 
 def test_tasks_run_in_order_but_after_what_they_need() -> None:
@@ -56,3 +58,16 @@ def test_workers_compute_as_the_process_that_starts_them(tmp_path: Path) -> None
 
 def _write_how(path: Path) -> None:
     path.write_text(repr(computing()))
+
+
+class Overtaken(list[object]):
+    """What a process has loaded last, where another thread has loaded something else right after this one."""
+
+    def __setitem__(self, place: object, value: object) -> None:
+        super().__setitem__(slice(None), [("another job", "its records")])
+
+
+def test_a_search_has_its_own_records_also_when_another_thread_loads_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_loaded", Overtaken())
+    job = make_job({"data": {"source": "synthetic", "rows": 60}}, {}, "test")
+    assert len(load_once(job).labels) == 60

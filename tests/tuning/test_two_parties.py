@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from tpsl.data.dataset import load
 from tpsl.prediction.model import TrainedModel
@@ -82,8 +82,7 @@ class Office:
     def __init__(self, folder: Path, certificates: Path) -> None:
         self.folder, self.certificates = folder, certificates
         self.pool = ThreadPoolExecutor(2)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
 
     def search(self, party: str, job: Job, space: Any = SPACE) -> JointSearch:
         place = {"listen": self.address} if party == "label" else {"connect": self.address}
@@ -147,8 +146,8 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     inputs = load(job.data).feature_parties["feature"]
     assert halves.embedder("feature").embed(inputs).equal(whole.embedder("feature").embed(inputs))
     # Both again: nothing to do, and nobody has to be there.
-    assert office.feature(job).result(20) == members
-    assert office.label(job).result(20).as_dict() == result.as_dict()
+    assert office.feature(job).result(60) == members
+    assert office.label(job).result(60).as_dict() == result.as_dict()
 
 
 def test_a_configuration_that_diverges_is_none_of_the_committee_at_either_side(

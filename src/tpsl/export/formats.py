@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ RECORDS = "records"
 
 _LONGEST = 200  # characters of a reason that are shown
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_exporting = RLock()
 
 
 class ExportError(ValueError):
@@ -74,15 +76,18 @@ def _as_onnx(program: Any, inputs: list[str], output: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what PyTorch says of its own insides while it exports."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    """Keep to itself what PyTorch says of its own insides while it exports.
+
+    One thread at a time: what is kept quiet is the whole process, and the last to leave would keep it so.
+    """
+    with _exporting, warnings.catch_warnings():
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        warnings.simplefilter("ignore")
+        try:
             yield
-    finally:
-        logging.disable(before)
+        finally:
+            logging.disable(before)
 
 
 def _reason(what: str, error: BaseException) -> str:

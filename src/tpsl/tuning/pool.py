@@ -104,9 +104,11 @@ _loaded: list[tuple[object, Dataset]] = []
 def load_once(job: Job, own: Mapping[str, OwnParts] = MappingProxyType({})) -> Dataset:
     """Load the records of a job, or return what this process has loaded last: its tasks share their data."""
     wanted = (job.data, job.has_late_labels, dict(own))
-    if not _loaded or _loaded[0][0] != wanted:
-        _loaded[:] = [(wanted, load_records(job, own))]
-    return _loaded[0][1]
+    kept = _loaded[:]  # another thread may load something else meanwhile
+    if not kept or kept[0][0] != wanted:
+        kept = [(wanted, load_records(job, own))]
+        _loaded[:] = kept
+    return kept[0][1]
 
 
 def _take_ready(pending: list[Task], unfinished: Sequence[Task]) -> Task | None:

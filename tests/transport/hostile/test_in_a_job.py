@@ -96,7 +96,7 @@ class Table:
         run, where = self.folder / f"run-{wire}", Listening()
         with ThreadPoolExecutor(1) as thread:
             serving = thread.submit(serve, agreed, local, run, watching=Watching(where))
-            assert where.known.wait(20)
+            assert where.known.wait(60)
             with FeatureClient(
                 where.address,
                 "feature",
@@ -105,7 +105,7 @@ class Table:
                 credentials=Certificates.load(self.folder / "feature").channel(),
             ) as client:
                 run_alone(script(run_alone(client.gather())["label"]))
-            serving.result(20)
+            serving.result(60)
         return run
 
     def feature_against(self, script: Script) -> None:
@@ -130,7 +130,7 @@ class Table:
                     watching=UNWATCHED,
                 )
                 run_alone(script(run_alone(server.gather())["feature"]))
-                joining.result(20)
+                joining.result(60)
 
 
 @pytest.fixture(scope="module")
