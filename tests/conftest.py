@@ -553,6 +553,18 @@ PRIVACY: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificate folders of a label party and of feature parties, all of one authority; no test changes them."""
+    from tpsl.transport.certificates import create_authority, issue
+
+    folder = tmp_path_factory.mktemp("certificates")
+    create_authority(folder / "authority")
+    for party in ("label", "feature", "airport", "weather", "shop", "bank", "stranger"):
+        issue(folder / "authority", folder / party, party, label=party == "label")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with finished runs by the names in PRIVACY, and `stopped`, which was killed before its end.
 

@@ -180,16 +180,9 @@ def frontier(
     epsilons, heads = sorted(set(epsilon or (0.1, 0.5, 1.0, 2.0))), _chosen("head", head, _HEADS)
     wanted = cells(range(seeds), epsilons, heads, [METHODS[name] for name in _chosen("method", method, tuple(METHODS))])
     base = base_job(asked, settings.job.get("training", {}))
-    found: list[dict[str, Any]] = []
+    workers, device = processes or os.cpu_count() or 1, None if local.device == "cpu" else torch.device(local.device)
     with progress_bar(f"the frontier on {name}") as progress:
-        for found in run_frontier(
-            base,
-            out,
-            wanted,
-            workers=processes or os.cpu_count() or 1,
-            device=None if local.device == "cpu" else torch.device(local.device),
-            progress=progress,
-        ):
+        for found in run_frontier(base, out, wanted, workers=workers, device=device, progress=progress):
             files = [*write_tables(found, name, out).values()]
     figures = [out / "frontier.png", out / "frontier.svg"]
     frontier_figure(found, name, figures)

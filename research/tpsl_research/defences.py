@@ -21,9 +21,10 @@ from tpsl.data.split import Rows
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.placement import HERE, Placement
+from tpsl.models.seeds import seed_of
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
-from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top, weight_generator
+from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels
@@ -187,7 +188,7 @@ def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
             LogitGradient(noisy.mechanism, "linear"),
             noisy,
             defence,
-            weight_generator(seed, f"noise of {defence.name}"),
+            torch.Generator().manual_seed(seed_of("tpsl weights", seed, f"noise of {defence.name}")),
         )
 
     return build

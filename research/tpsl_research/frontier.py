@@ -20,11 +20,13 @@ from pathlib import Path
 
 import torch
 
+from tpsl.data.dataset import feature_party_names
 from tpsl.files import make_private_folder, shortened, write_atomically
 from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job
+from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.tuning.pool import Task, load_once, run_tasks
-from tpsl.tuning.shared_parts import is_pretrained, pretrain_once, pretraining_key
+from tpsl.tuning.shared_parts import pretrain_once, pretraining_key
 from tpsl_research.frontier_cells import Cell, Row
 from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
 from tpsl_research.frontier_runs import Workplace, as_one_result, compute, tested_with_judges
@@ -86,7 +88,7 @@ def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
         if job is not None:
             name = f"pre-training {pretraining_key(job)}"
             needs.add(name)
-            if name not in known and not is_pretrained(job, folder):
+            if name not in known and not _is_pretrained(job, folder):
                 task = Task(name, partial(_pretrain, job, folder, device))
                 pretraining.setdefault(cell.seed, []).append(task)
             known.add(name)
@@ -114,6 +116,11 @@ def _job_with_pretraining(cell: Cell, base: Job) -> Job | None:
     except ValueError:  # the cell's row says so
         return None
     return None if job.training.pretrain is None else job
+
+
+def _is_pretrained(job: Job, folder: Path) -> bool:
+    weights = folder / str(pretraining_key(job))
+    return all((weights / party / PRETRAINED).exists() for party in feature_party_names(job.data))
 
 
 def _pretrain(job: Job, folder: Path, device: torch.device | None) -> None:

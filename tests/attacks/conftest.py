@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 import torch
 
+from tpsl.attacks import AttackResult
 from tpsl.data.dataset import Dataset, load
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.transcript import Trajectory, Transcript
 
 SYNTHETIC = {"source": "synthetic", "rows": 7500, "numeric_fields": 3, "categorical_fields": 4, "signal": 2.0}
+NATURAL = {"source": "flights", "layout": "natural", "rows": 3000}
 SMALL = {"embedding_dim": 4, "bottom": [16], "top": [16]}
+
+SIGMAS = 4.9  # α = 1e-6
+
+
+def deviation(result: AttackResult) -> float:
+    return (result.auc_high - result.auc_low) / (2 * 1.96)
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.attacks import ATTACKS, Attack, AttackedRun, AttackError, AttackResult, KnownLabels, run_attacks
+from tpsl.attacks import ATTACKS, Attack, AttackedRun, AttackError, KnownLabels, run_attacks
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.registry import UnknownName
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 
-SIGMAS = 4.9  # α = 1e-6
-
-
-def deviation(result: AttackResult) -> float:
-    return (result.auc_high - result.auc_low) / (2 * 1.96)
-
+from .conftest import NATURAL, SIGMAS, SMALL, deviation
 
 PRIVACY = [
     {"mechanism": "laplace", "epsilon": 0.1, "estimator": "linear"},
@@ -133,36 +128,18 @@ def test_two_draws_are_counted_in_the_ceiling(recorded: Callable[..., Any]) -> N
     assert abs(report["likelihood"].auc - report["likelihood"].closed_form) < SIGMAS * deviation(report["likelihood"])
 
 
-def test_label_features_leave_no_white_box(tmp_path: Path) -> None:
-    content = {
-        "data": {"source": "flights", "layout": "natural", "rows": 1000},
-        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
-        "model": {"embedding_dim": 2, "bottom": [8], "top": []},
-    }
-    from tpsl.data.dataset import load
-
-    job = make_job(content, {}, "test")
-    data = load(job.data)
-    train(job, tmp_path / "run", record_steps=10**9, data=data)
-    report = run_attacks(tmp_path / "run", data.labels, features=data.feature_parties)
+def test_label_features_leave_no_white_box(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "discrete", "epsilon": 1.0}, data=NATURAL)
+    report = run_attacks(run.path, run.data.labels, features=run.data.feature_parties)
     assert set(report.not_run) == {name for name in ATTACKS if "weights" in ATTACKS.get(name).needs}
     with pytest.raises(AttackError, match="features of its own"):
-        run_attacks(tmp_path / "run", data.labels, which=["likelihood"])
+        run_attacks(run.path, run.data.labels, which=["likelihood"])
 
 
-def test_members_are_read_as_one_network_is(tmp_path: Path) -> None:
-    content = {
-        "data": {"source": "synthetic", "rows": 4000, "numeric_fields": 4, "categorical_fields": 2},
-        "privacy": {"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear", "noise_seed": 1},
-        "model": {"embedding_dim": 4, "bottom": [8], "top": [8], "members": 3},
-        "training": {"batch_size": 200, "epochs": 1, "averaging": 0.9},
-    }
-    from tpsl.data.dataset import load
-
-    job = make_job(content, {}, "test")
-    data = load(job.data)
-    train(job, tmp_path / "run", record_steps=10**9, data=data)
-    report = run_attacks(tmp_path / "run", data.labels, features=data.feature_parties)
+def test_members_are_read_as_one_network_is(recorded: Callable[..., Any]) -> None:
+    privacy = {"mechanism": "laplace", "epsilon": 1.0, "estimator": "linear"}
+    run = recorded(privacy, data={"rows": 4000}, model={**SMALL, "members": 3}, batch_size=200, averaging=0.9)
+    report = run_attacks(run.path, run.data.labels, features=run.data.feature_parties)
     assert not report.not_run
     for name in ("shortest_distance", "likelihood"):
         attack = report[name]

@@ -20,7 +20,7 @@ from tpsl.attacks.with_features import (
     with_bins,
 )
 from tpsl.data.config import SyntheticData
-from tpsl.data.dataset import load, load_label_party
+from tpsl.data.dataset import load_label_party
 from tpsl.data.features import Features, joined_features
 from tpsl.data.synthetic import World
 from tpsl.data.true_labels import reveal
@@ -30,13 +30,10 @@ from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.transcript import TranscriptStep
 
-SIGMAS = 4.9  # α = 1e-6
+from .conftest import NATURAL, SIGMAS, deviation
+
 TELLING = {"numeric_fields": 6, "categorical_fields": 1, "signal": 3.0, "positive_rate": 0.1}
 """Synthetic records whose features tell much; trained on them, a network scales its gradients by what they tell."""
-
-
-def deviation(result: AttackResult) -> float:
-    return (result.auc_high - result.auc_low) / (2 * 1.96)
 
 
 def ceiling_deviation(result: AttackResult) -> float:
@@ -143,21 +140,14 @@ def test_without_features_the_embeddings_predict(own: bool, tmp_path: Path) -> N
     assert report["norm"].ceiling > report.ceiling + 0.05
 
 
-def test_features_of_the_label_party_count(tmp_path: Path) -> None:
+def test_features_of_the_label_party_count(recorded: Callable[..., Any]) -> None:
     """Gradients depend on them too. Noisy labels cannot be read then, so they are drawn for the evaluation."""
-    content = {
-        "data": {"source": "flights", "layout": "natural", "rows": 3000},
-        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
-        "model": {"embedding_dim": 2, "bottom": [8], "top": []},
-    }
-    job = make_job(content, {}, "test")
-    data = load(job.data)
-    train(job, tmp_path / "run", record_steps=10**9, data=data)
-    report = run_attacks(tmp_path / "run", data.labels, features=data.feature_parties)
+    run = recorded({"mechanism": "discrete", "epsilon": 1.0}, data=NATURAL)
+    report = run_attacks(run.path, run.data.labels, features=run.data.feature_parties)
     assert report.predicted_from == ("an additive model of the features",)
     assert "features of its own" in report.not_run["noisy_label_with_features"]
     assert report["norm"].ceiling > report["no_transcript"].ceiling
-    assert math.isnan(run_attacks(tmp_path / "run", data.labels, which=["norm"], ceilings=False)["norm"].ceiling)
+    assert math.isnan(run_attacks(run.path, run.data.labels, which=["norm"], ceilings=False)["norm"].ceiling)
 
 
 def features(n: int) -> Features:

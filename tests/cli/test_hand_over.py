@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 
 JOB = {
@@ -18,15 +17,6 @@ JOB = {
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
     "training": {"batch_size": 128, "epochs": 2, "validation": 0.2, "patience": 1},
 }
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder / "authority")
-    for party in ("label", "feature"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 @pytest.fixture
@@ -40,9 +30,9 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs: Path) -> None:
+def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certificates: Path) -> None:
     """The feature party has no file of labels, no vault and no network, and ends with a network that predicts."""
-    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", certs / "label", "--out", "given")
+    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", certificates / "label", "--out", "given")
     made = tpsl(*given, "--json").json()
     content = made["content"]
     assert (content["records"], content["epsilon"], content["epsilon_per_record"]) == (600, 1.0, 1.0)
@@ -53,7 +43,7 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certs:
     assert again.facts()["labels"] == "600 noisy labels, discrete (ε = 1)"
     assert again.facts()["guarantee"] == "largest total of any record: ε = 1"
     (office / "label.parquet").unlink()
-    learning = ("learn", "job.yaml", "--labels", "given", "--certs", certs / "feature", "--out", "run")
+    learning = ("learn", "job.yaml", "--labels", "given", "--certs", certificates / "feature", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["epsilon"] == 1.0 and learned["validation_loss"] is not None and learned["test_auc"] is None
     scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
@@ -94,10 +84,10 @@ def test_only_records_that_the_feature_party_has_are_named(tpsl: Any, office: Pa
     assert not Path("none").exists()
 
 
-def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Path, certs: Path) -> None:
+def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Path, certificates: Path) -> None:
     made = tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given")
     assert "nobody has signed the card" in made.stderr
-    refused = tpsl("learn", "job.yaml", "--labels", "given", "--certs", certs / "feature", "--out", "run")
+    refused = tpsl("learn", "job.yaml", "--labels", "given", "--certs", certificates / "feature", "--out", "run")
     assert "card.json: nobody has signed it" in refused.error()
     learned = tpsl("learn", "job.yaml", "--labels", "given/labels.parquet", "--out", "run", "--json")
     assert learned.json()["epsilon"] == 1.0 and "who has made these labels is not checked" in learned.stderr

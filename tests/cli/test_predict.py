@@ -15,7 +15,6 @@ import pytest
 
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
-from tpsl.transport.certificates import create_authority, issue
 
 
 def write_tables(folder: Path, records: int, seed: int) -> None:
@@ -76,15 +75,6 @@ def test_what_is_missing_is_one_sentence(office: Path, tmp_path: Path, tpsl: Any
     assert column.startswith(f"error: {tmp_path / 'new.csv'}: there is no column 'device'")
     stranger = tpsl("predict", run, "--records", f"school={shop}", *out).error()
     assert stranger == "error: there is no party 'school' in the job, only label, shop"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder / "authority")
-    for party in ("label", "shop"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 def test_two_processes_score_as_one_does(

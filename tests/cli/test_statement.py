@@ -9,20 +9,10 @@ from typing import Any
 
 import pytest
 
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 from tpsl.vault.statement import digest_of_ids
 
 IDS = [f"r{row}" for row in range(40)]
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder / "authority")
-    for party in ("label", "feature"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 @pytest.fixture
@@ -34,8 +24,10 @@ def vault(tmp_path: Path, tpsl: Any) -> Path:
 
 
 @pytest.fixture
-def stated(tpsl: Any, vault: Path, certs: Path, tmp_path: Path) -> Path:
-    made = tpsl("vault", "statement", vault, "--certs", certs / "label", "--out", tmp_path / "out", "--json").json()
+def stated(tpsl: Any, vault: Path, certificates: Path, tmp_path: Path) -> Path:
+    made = tpsl(
+        "vault", "statement", vault, "--certs", certificates / "label", "--out", tmp_path / "out", "--json"
+    ).json()
     assert made["content"]["program"].startswith("tpsl ")
     assert Path(made["page"]).parent == Path(made["statement"]).parent == tmp_path / "out"
     return Path(made["statement"])
@@ -48,8 +40,8 @@ def changed(statement: Path, tmp_path: Path, **content: Any) -> Path:
     return tmp_path / "changed.json"
 
 
-def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certs: Path, vault: Path) -> None:
-    checked = tpsl("vault", "check-statement", stated, "--certs", certs / "feature", "--json")
+def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certificates: Path, vault: Path) -> None:
+    checked = tpsl("vault", "check-statement", stated, "--certs", certificates / "feature", "--json")
     found = checked.json()
     assert (found["valid"], found["by_authority"]) == (True, True)
     content = found["content"]
@@ -73,7 +65,7 @@ def test_a_statement_that_was_changed_does_not_hold(tpsl: Any, stated: Path, tmp
 
 
 def test_the_vault_must_have_the_history_that_was_stated(
-    tpsl: Any, stated: Path, vault: Path, certs: Path, tmp_path: Path
+    tpsl: Any, stated: Path, vault: Path, certificates: Path, tmp_path: Path
 ) -> None:
     against = ("vault", "check-statement", stated, "--vault")
     assert tpsl(*against, vault, "--json").json()["entries_since"] == 0
@@ -87,36 +79,38 @@ def test_the_vault_must_have_the_history_that_was_stated(
     connection.executescript("DROP TRIGGER outcomes_stay; DELETE FROM outcomes;")
     connection.close()
     assert "is not sound" in tpsl(*against, vault).error()
-    refused = tpsl("vault", "statement", vault, "--certs", certs / "label").error()
+    refused = tpsl("vault", "statement", vault, "--certs", certificates / "label").error()
     assert "is not sound, so nothing is stated about it" in refused
 
 
 def test_a_statement_is_contradicted_by_a_vault_that_says_otherwise(
-    tpsl: Any, vault: Path, certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tpsl: Any, vault: Path, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A label party with a program of its own states less than its ledger has, and signs it."""
     true = Vault.statement
     monkeypatch.setattr(Vault, "statement", lambda self: {**true(self), "epsilon_per_record": 0.1})
-    made = tpsl("vault", "statement", vault, "--certs", certs / "label", "--out", tmp_path, "--json").json()
+    made = tpsl("vault", "statement", vault, "--certs", certificates / "label", "--out", tmp_path, "--json").json()
     monkeypatch.undo()
-    check = ("vault", "check-statement", made["statement"], "--certs", certs / "label")
+    check = ("vault", "check-statement", made["statement"], "--certs", certificates / "label")
     assert tpsl(*check).status == 0  # a signature alone does not show it
     assert "contradicts it: epsilon_per_record is 0.5" in tpsl(*check, "--vault", vault).error()
 
 
-def test_only_the_label_party_states(tpsl: Any, vault: Path, certs: Path, tmp_path: Path) -> None:
-    sentence = tpsl("vault", "statement", vault, "--certs", certs / "feature", "--out", tmp_path / "none").error()
+def test_only_the_label_party_states(tpsl: Any, vault: Path, certificates: Path, tmp_path: Path) -> None:
+    sentence = tpsl(
+        "vault", "statement", vault, "--certs", certificates / "feature", "--out", tmp_path / "none"
+    ).error()
     assert "holds the certificate of 'feature', not of 'label'" in sentence
     assert not (tmp_path / "none").exists()
 
 
 def test_no_statement_is_written_over_another(
-    tpsl: Any, vault: Path, certs: Path, stated: Path, monkeypatch: pytest.MonkeyPatch
+    tpsl: Any, vault: Path, certificates: Path, stated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = stated.read_bytes()
     document = json.loads(before)
     monkeypatch.setattr("tpsl.transport.signing.sign", lambda content, folder: document)
-    again = tpsl("vault", "statement", vault, "--certs", certs / "label", "--out", stated.parent)
+    again = tpsl("vault", "statement", vault, "--certs", certificates / "label", "--out", stated.parent)
     assert "exists already" in again.error()
     assert stated.read_bytes() == before
 

@@ -18,7 +18,6 @@ import pytest
 import yaml
 from tests.ports import free_port
 
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 from tpsl.vault.place import vaults_in
 
@@ -81,16 +80,6 @@ class Office:
         (place,) = self.vaults()
         with Vault.open(place) as vault:
             return [entry.kind for entry in vault.ledger().entries].count("released")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificate folders as `tpsl certs` makes them, of the label party and of all feature parties here."""
-    folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder / "authority")
-    for party in ("label", "feature", "airport", "weather"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 @pytest.fixture

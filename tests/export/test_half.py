@@ -18,6 +18,7 @@ import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from tpsl.data.party_file import encode_file
 from tpsl.export import predict_script
@@ -25,7 +26,10 @@ from tpsl.export.card import feature_facts, label_facts
 from tpsl.export.formats import ExportError
 from tpsl.export.half import export_half
 from tpsl.prediction.model import TrainedModel
+from tpsl.registry import ExtensionError
 from tpsl.training.job import Job
+from tpsl.training.one_process import train
+from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.search import tune
@@ -47,6 +51,18 @@ assert not [name for name in sys.modules if name.startswith("tpsl.")]
 
 
 BOTTOM = "parts.0.bottom."
+
+
+class OwnBottom(nn.Module):
+    """Reads the numbers of a table and leaves out its categories."""
+
+    def __init__(self, numbers: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(numbers, width)
+
+    def forward(self, categories: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.linear(numbers)
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +217,20 @@ def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path
         assert both[0][same] == both[1][same]
     assert card["trained_by"] == f"tpsl {version('tpsl')}"
     assert f"| `trained by` | `{card['trained_by']}` |" in (exported / "shop" / "MODEL_CARD.md").read_text()
+
+
+def test_a_half_that_was_an_object_is_exported_if_it_is_given_again(
+    job_of_tables: Callable[..., Job], tmp_path: Path
+) -> None:
+    own = OwnParts(bottom=lambda width, inputs: OwnBottom(inputs.numeric.shape[1], width))
+    train(job_of_tables({"wide": False}), tmp_path / "run", own={"shop": own})
+    with pytest.raises(ExtensionError, match="was the Python object <lambda> when the run began: give it again"):
+        export_half(tmp_path / "run", "shop", tmp_path / "out")
+    files = export_half(tmp_path / "run", "shop", tmp_path / "out", own=own).card["files"]
+    assert set(files.values()) == {"written"}
+    exported = list(load_file(tmp_path / "out" / "half.safetensors").values())
+    for trained in load_file(tmp_path / "run" / "shop" / "bottom.safetensors").values():
+        assert any(torch.equal(trained, tensor) for tensor in exported)
 
 
 def test_what_cannot_be_exported_is_one_sentence(

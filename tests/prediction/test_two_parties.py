@@ -27,22 +27,12 @@ from tpsl.training.local import Local, LocalError, certificates_of
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import Refused, run_alone
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.messages import Start, TensorMessage
 
 PARTIES = ("shop", "bank", "label")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder / "authority")
-    for party in PARTIES:
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 @pytest.fixture(scope="module")

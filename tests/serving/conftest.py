@@ -18,7 +18,6 @@ from tpsl.serving.feature_service import FeatureOptions, FeatureService
 from tpsl.serving.label_service import LabelOptions, LabelService
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.credentials import Certificates
 
 SHOP = {"party": "shop", "categorical": ["colour"], "numeric": ["size"], "dates": ["bought"]}
@@ -65,15 +64,6 @@ def served_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("joint", [SHOP, BANK], {"categorical": ["kind"]}, "rounded")
     pretrain = {"method": "masked", "epochs": 1}
     run("local", [SHOP], {}, "nothing", head="local", pretrain=pretrain)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder / "authority")
-    for party in ("label", "shop", "bank", "stranger"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
     return folder
 
 

@@ -35,7 +35,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, steps
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import Channel, JobStopped, PeerMissing, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.credentials import Certificates
@@ -50,15 +49,6 @@ from tpsl.workers import WorkerLost, Workers
 LIMIT = 60.0
 ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"
 """States of a socket that this machine has not closed, as Linux writes them."""
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder / "authority")
-    for party in ("label", "feature"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.placement import Placement
+from tpsl.models.seeds import seed_of
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.registry import ExtensionError
-from tpsl.training.build import build_feature_party, build_label_party, weight_generator
+from tpsl.training.build import build_feature_party, build_label_party
 from tpsl.training.checkpoint import load_checkpoint, save_checkpoint
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
@@ -46,6 +47,10 @@ def noisy(tmp_path: Path) -> NoisyLabels:
     with Vault.create(tmp_path / "vault", batches=[(ids, truth, None)]) as vault:
         vault.release(mechanism)
         return vault.noisy_labels(mechanism, ids)
+
+
+def weight_generator(seed: int, half: str) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of("tpsl weights", seed, half))
 
 
 def same(a: torch.nn.Module, b: torch.nn.Module) -> bool:

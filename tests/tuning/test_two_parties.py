@@ -22,7 +22,6 @@ from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import Refused
 from tpsl.tuning import search
 from tpsl.tuning.candidates import Trial
@@ -44,15 +43,6 @@ def make(**privacy: Any) -> Job:
         "training": {"batch_size": 64, "epochs": 2, "validation": 0.2, "checkpoint_every": 3},
     }
     return make_job(content, {}, "test")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder / "authority")
-    for party in ("label", "feature"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
-    return folder
 
 
 @contextmanager

@@ -145,14 +145,10 @@ def run_attacks(
     bounds = Ceilings(run, labels)
     best = bounds.best_scores({attack.scored_by for attack in attacks}) if ceilings else {}
     on_steps = [attack for attack in attacks if attack.scored_by != "statistic"]
+    scored = [*on_steps, *(PreparedAttack(f"best score from {kind}", "", score) for kind, score in best.items())]
+    known_rows = None if attacker_knows is None else attacker_knows.rows
     results = evaluate_attacks(
-        run.steps(),
-        [*on_steps, *(PreparedAttack(f"best score from {kind}", "", score) for kind, score in best.items())],
-        labels,
-        leave_out=None if attacker_knows is None else attacker_knows.rows,
-        skip=skip,
-        progress=progress,
-        total=run.step_count,
+        run.steps(), scored, labels, leave_out=known_rows, skip=skip, progress=progress, total=run.step_count
     )
     found = {kind: Ceiling.estimated(r) for kind, r in zip(best, results[len(on_steps) :], strict=True)} | bounds.proved
     reached = [r.beside(found[r.scored_by]) if r.scored_by in found else r for r in results[: len(on_steps)]]

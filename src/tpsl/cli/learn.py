@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,7 @@ from tpsl.cli.verbosity import reasons, with_verbose
 
 if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
+    from tpsl.training.setup import RunSetup
 
 NETWORK, TUNED = "network", "tuned"
 COMMAND = with_ray(
@@ -66,13 +69,10 @@ def learn(
     if trains_on_ray(context, side):
         return
 
-    from tpsl.handover.learning import learn as run
-    from tpsl.learners.learning import AUTO, learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
     from tpsl.transport.credentials import AUTHORITY_FILE
-    from tpsl.tuning.alone import learn_auto, tune_alone
     from tpsl.workers import Workers
 
     workers = Workers.of_this_process(side.local.device)
@@ -91,20 +91,26 @@ def learn(
         setup = RunSetup(
             side.job, run_folder, own, device, watching=watching, start=start, workers=workers, shards_tables=shards
         )
-        if learner in (NETWORK, TUNED):
-            require_no_learner(setup.run, "choose another --out")
-        if learner == TUNED:
-            show_tuned(tune_alone(setup, side.party, side.local, labels, ca), side.out, json)
-            return
-        if learner == AUTO:
-            _show_learned(learn_auto(setup, side.party, side.local, labels, ca), side.party, json)
-            return
-        if learner != NETWORK:
-            _show_learned(learn_with(learner, setup, side.party, side.local, labels, ca), side.party, json)
-            return
-        result = run(setup, side.party, side.local, labels, ca)
+        show = _learned(learner, setup, side, labels, ca)
     if workers.is_first:
-        show_result(side.out, result, json)
+        show(json)
+
+
+def _learned(learner: str, setup: RunSetup, side: Side, labels: Path, ca: Path | None) -> Callable[[bool], None]:
+    """Have a learner learn; return what shows the result, as JSON if it is told so."""
+    from tpsl.handover.learning import learn as learn_network
+    from tpsl.learners.learning import AUTO, learn_with, require_no_learner
+    from tpsl.tuning.alone import learn_auto, tune_alone
+
+    given = setup, side.party, side.local, labels, ca
+    if learner in (NETWORK, TUNED):
+        require_no_learner(setup.run, "choose another --out")
+    if learner == NETWORK:
+        return partial(show_result, side.out, learn_network(*given))
+    if learner == TUNED:
+        return partial(show_tuned, tune_alone(*given), side.out)
+    result = learn_auto(*given) if learner == AUTO else learn_with(learner, *given)
+    return partial(_show_learned, result, side.party)
 
 
 def _require_known(learner: str) -> None:

@@ -19,49 +19,33 @@ if TYPE_CHECKING:
     from tpsl.cli.two_parties import Side
     from tpsl.on_ray.cluster import RayWorkers
 
-_PANEL = "Ray"
+_option = partial(typer.Option, rich_help_panel="Ray", show_default=False)
 _OPTIONS = {
     "ray": Annotated[
         bool | None,
-        typer.Option(
+        _option(
             "--ray",
             help="Run on a Ray cluster: the one at RAY_ADDRESS, or started on this machine, else one made for this.",
-            rich_help_panel=_PANEL,
-            show_default=False,
         ),
     ],
     "ray_workers": Annotated[
         int | None,
-        typer.Option(
+        _option(
             min=1,
             metavar="N",
             help="Processes of the cluster. Default: one for training, else as many as there is room for.",
-            rich_help_panel=_PANEL,
-            show_default=False,
         ),
     ],
     "ray_restarts": Annotated[
         int | None,
-        typer.Option(
+        _option(
             min=0,
             metavar="N",
             help="Training: how often all processes are started again after one was lost. Default: 3.",
-            rich_help_panel=_PANEL,
-            show_default=False,
         ),
     ],
-    "ray_cpus": Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="CPUs of each process. Default: 1.", rich_help_panel=_PANEL, show_default=False
-        ),
-    ],
-    "ray_gpus": Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="X", help="GPUs of each process. Default: 0.", rich_help_panel=_PANEL, show_default=False
-        ),
-    ],
+    "ray_cpus": Annotated[int | None, _option(min=1, metavar="N", help="CPUs of each process. Default: 1.")],
+    "ray_gpus": Annotated[float | None, _option(min=0, metavar="X", help="GPUs of each process. Default: 0.")],
 }
 _META = "tpsl.ray"
 _RESTARTS = 3

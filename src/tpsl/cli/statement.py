@@ -69,12 +69,13 @@ def check_statement(
     """
     from tpsl.report.statement_page import MEANING
     from tpsl.transport.credentials import AUTHORITY_FILE
-    from tpsl.transport.signing import SignatureInvalid, check
+    from tpsl.transport.signing import SignatureInvalid, check, read_document
     from tpsl.vault import VaultError
     from tpsl.vault.statement import require_statement
 
     try:
-        checked = check(_read(file), None if certs is None else certs / AUTHORITY_FILE)
+        document = read_document(file, "statement", _LARGEST_FILE)
+        checked = check(document, None if certs is None else certs / AUTHORITY_FILE)
         require_statement(checked.content)
         since = _entries_since(checked.content, vault) if vault is not None else None
     except (SignatureInvalid, VaultError) as error:
@@ -87,18 +88,6 @@ def check_statement(
         notice(sentence)
     found = {"file": str(file), "valid": True, "by_authority": checked.by_authority, "content": checked.content}
     answer(json, {**found, **({} if vault is None else {"entries_since": since})}, _stated(checked.content, since))
-
-
-def _read(file: Path) -> Any:
-    """A file that somebody else has written: not too large, not too deep, and JSON."""
-    with file.open("rb") as opened:
-        text = opened.read(_LARGEST_FILE + 1)
-    if len(text) > _LARGEST_FILE:
-        raise ValueError(f"{file}: is no statement: it has more than {_LARGEST_FILE:,} bytes")
-    try:
-        return jsonlib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: is no statement: it is not JSON") from error
 
 
 def _entries_since(content: dict[str, Any], path: Path) -> int:

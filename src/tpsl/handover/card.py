@@ -16,7 +16,7 @@ from typing import Any
 
 from tpsl.files import shortened, write_atomically
 from tpsl.mechanisms import Mechanism, from_spec
-from tpsl.transport.signing import SignatureInvalid, check, sign
+from tpsl.transport.signing import SignatureInvalid, check, read_document, sign
 from tpsl.vault import LedgerTotal
 from tpsl.vault.budget import times
 from tpsl.vault.ledger import as_json
@@ -108,25 +108,13 @@ def read_card(path: Path, classes: int, authority: Path | None) -> Card:
     Guarantee: the mechanism is that of the integers on the card, and ε and δ follow from them.
     """
     try:
-        content, signer = _checked_signature(_document(path), authority)
+        content, signer = _checked_signature(read_document(path, "card", _LARGEST_FILE), authority)
         _require_fields(content)
         return _card(content, classes, signer)
     except OSError as error:
         raise CardError(f"{path}: cannot be read ({error.strerror}); the card lies beside the labels") from error
     except (CardError, SignatureInvalid) as error:
         raise CardError(f"{path}: {error}") from error
-
-
-def _document(path: Path) -> Any:
-    """Return what a file says that somebody else has written: not too large, not too deep, and JSON."""
-    with path.open("rb") as file:
-        text = file.read(_LARGEST_FILE + 1)
-    if len(text) > _LARGEST_FILE:
-        raise CardError(f"it is no card: it has more than {_LARGEST_FILE:,} bytes")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CardError("it is no card: it is not JSON") from error
 
 
 def _checked_signature(document: Any, authority: Path | None) -> tuple[dict[str, Any], str | None]:

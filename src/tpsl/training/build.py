@@ -38,11 +38,6 @@ LabelPartyBuilder = Callable[
 NO_PARTS = OwnParts()
 
 
-def weight_generator(seed: int, half: str) -> torch.Generator:
-    """Return the generator of one half's initial weights: each half can be built without the others."""
-    return torch.Generator().manual_seed(seed_of("tpsl weights", seed, half))
-
-
 def build_feature_party(
     job: Job,
     party: str,
@@ -149,7 +144,10 @@ def _is_lazy(job: Job, party: str, rows: int) -> bool:
 
 
 def _weight_seeds(job: Job, half: str) -> list[int]:
-    """Return a seed for each member; the first member starts as a network without members does."""
+    """Return a seed for each member; the first member starts as a network without members does.
+
+    Each half can be built without the others.
+    """
     names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
     return [seed_of("tpsl weights", job.training.seed, name) for name in names]
 

@@ -72,6 +72,21 @@ def sign(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"content": signed, "signature": base64.b64encode(signature).decode(), "certificates": chain.decode()}
 
 
+def read_document(path: Path, what: str, most: int) -> Any:
+    """Return what a file says that somebody else has written: of at most `most` bytes, not too deep, and JSON.
+
+    Anything else is a `SignatureInvalid` that says that it is no `what`.
+    """
+    with path.open("rb") as file:
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise SignatureInvalid(f"is no {what}: it has more than {most:,} bytes")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SignatureInvalid(f"is no {what}: it is not JSON") from error
+
+
 def check(document: Any, authority: Path | None = None) -> Checked:
     """Return the content of a document that the label party has signed; raise `SignatureInvalid` for any other.
 

@@ -35,12 +35,6 @@ def pretraining_key(job: Job) -> str | None:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def is_pretrained(job: Job, folder: Path) -> bool:
-    """Whether `folder` holds the pre-trained weights of a job, or the job needs none."""
-    key = pretraining_key(job)
-    return key is None or all((folder / key / party / PRETRAINED).exists() for party in feature_party_names(job.data))
-
-
 def pretrain_once(job: Job, data: Dataset, folder: Path, device: torch.device | None = None) -> None:
     """Make sure that `folder` holds the pre-trained weights of a job, those a run of it would compute by itself."""
     for party in data.feature_parties:

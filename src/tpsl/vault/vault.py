@@ -53,6 +53,8 @@ from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import Holdings, LedgerTotal, Releases
 
+AnyIds = Sequence[Any] | npt.NDArray[Any]
+
 
 class Vault:
     """A folder of true labels and their releases, for the label party alone.
@@ -175,13 +177,10 @@ class Vault:
         with sqlite_errors(self.path):
             return count_records(self._connection)
 
-    def knows(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def knows(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
         """For each of these records, whether the vault has it, and so its label."""
         with storage.reading(self._connection, self.path):
-            known = np.zeros(len(ids), np.bool_)
-            for rows, _ in self._find(ids):
-                known[rows] = True
-            return known
+            return self._is_known(ids)
 
     @property
     def encrypted(self) -> bool:
@@ -207,7 +206,7 @@ class Vault:
         if state is not None:
             state.attest()
 
-    def require_units(self, ids: Sequence[Any] | npt.NDArray[Any], units: Any) -> None:
+    def require_units(self, ids: AnyIds, units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
         given = GivenIds(units, "unit", "the units")
         for start in range(0, len(given), CHUNK):
@@ -216,7 +215,7 @@ class Vault:
             for rows, positions in self._known(ids):
                 adding.require_units(self._connection, positions, given.take(rows))
 
-    def compare(self, ids: Sequence[Any] | npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Overlap:
+    def compare(self, ids: AnyIds, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
 
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
@@ -250,7 +249,7 @@ class Vault:
         mechanism: Mechanism,
         *,
         draws: int = 1,
-        ids: Sequence[Any] | npt.NDArray[Any] | None = None,
+        ids: AnyIds | None = None,
         compose: bool = False,
         seed: int | None = None,
         policy: ReleasePolicy = NO_LIMITS,
@@ -279,13 +278,7 @@ class Vault:
             )
 
     def noisy_labels(
-        self,
-        mechanism: Mechanism,
-        ids: Sequence[Any] | npt.NDArray[Any],
-        *,
-        draws: int = 1,
-        seed: int | None = None,
-        room: Room = np.empty,
+        self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty
     ) -> NoisyLabels:
         """The released noisy labels of these records, in the order of `ids`; the same ones at every call.
 
@@ -318,7 +311,7 @@ class Vault:
     def release_statistic(
         self,
         plan: StatisticPlan,
-        ids: Sequence[Any] | npt.NDArray[Any],
+        ids: AnyIds,
         blocks: Iterable[npt.NDArray[np.integer]],
         *,
         policy: ReleasePolicy = NO_LIMITS,
@@ -333,33 +326,26 @@ class Vault:
         release before are refused unless the policy permits composing; what it does not permit is an error before
         anything is drawn. A plan of several releases is asked for as a whole with the first one.
         """
-        planned = PlannedStatistic(plan, self.classes)
         with self._writing():
-            request = StatisticRequest(self._connection, planned, self._positions(ids))
+            request = self._statistic(plan, ids)
             return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
 
-    def noisy_statistics(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> list[NoisyStatistic]:
+    def noisy_statistics(self, plan: StatisticPlan, ids: AnyIds) -> list[NoisyStatistic]:
         """The statistics of these records that were released under this plan, oldest first; nothing is drawn."""
         with storage.reading(self._connection, self.path):
-            request = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
+            request = self._statistic(plan, ids)
             found = [entry for entry in request.candidates() if entry.details["width"] == plan.width]
             if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records under this plan")
             return [request.stored(entry) for entry in found]
 
-    def count_statistics(self, plan: StatisticPlan, ids: Sequence[Any] | npt.NDArray[Any]) -> int:
+    def count_statistics(self, plan: StatisticPlan, ids: AnyIds) -> int:
         """How many statistics of these records were released under this plan, of vectors of any width."""
         with storage.reading(self._connection, self.path):
-            request = StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), self._positions(ids))
-            return len(request.candidates())
+            return len(self._statistic(plan, ids).candidates())
 
     def check_statistic(
-        self,
-        plan: StatisticPlan,
-        ids: Sequence[Any] | npt.NDArray[Any],
-        *,
-        units: Any | None = None,
-        policy: ReleasePolicy,
+        self, plan: StatisticPlan, ids: AnyIds, *, units: Any | None = None, policy: ReleasePolicy
     ) -> None:
         """Raise what a statistic of these records would raise; nothing is drawn, and the vault need not know them yet.
 
@@ -374,18 +360,14 @@ class Vault:
             self._check(planned, ids, units, policy)
 
     def statistic_problems(
-        self,
-        plan: StatisticPlan,
-        ids: Sequence[Any] | npt.NDArray[Any],
-        blocks: Iterable[npt.NDArray[np.integer]],
+        self, plan: StatisticPlan, ids: AnyIds, blocks: Iterable[npt.NDArray[np.integer]]
     ) -> list[str]:
         """Test the noise of a released statistic against the true labels, which needs its vectors; a sentence each.
 
         Sound noise is accused with probability at most 1e-6.
         """
-        planned = PlannedStatistic(plan, self.classes)
         with storage.reading(self._connection, self.path):
-            request = StatisticRequest(self._connection, planned, self._positions(ids))
+            request = self._statistic(plan, ids)
             verifying.require_unchanged_labels(self._connection)
             sums, phi_digest = request.sum(blocks)
             found = [entry for entry in request.candidates() if entry.details["phi_digest"] == phi_digest]
@@ -393,7 +375,7 @@ class Vault:
                 raise VaultError(f"vault {self.path} has released no statistic of these records with these vectors")
             return noise_problems(plan.noise, request.stored(found[0]).values - sums, f"release {found[0].sequence}")
 
-    def true_labels_for_evaluation(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def true_labels_for_evaluation(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
 
         A vault gives out true labels here and nowhere else. Nothing computed from them may cross the border to the
@@ -426,7 +408,7 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return totals.ways_out(self._connection)
 
-    def positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def positions(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
         with storage.reading(self._connection, self.path):
             return by_row(self._find(ids), len(ids))
@@ -441,7 +423,7 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return ledger.read_last(self._connection)[1]
 
-    def total(self, ids: Sequence[Any] | npt.NDArray[Any] | None) -> LedgerTotal:
+    def total(self, ids: AnyIds | None) -> LedgerTotal:
         """The largest ε and δ that any of these records, or people, has spent over all releases; rounded up.
 
         None: of all records.
@@ -452,7 +434,7 @@ class Vault:
     def check_release(
         self,
         mechanism: Mechanism,
-        ids: Sequence[Any] | npt.NDArray[Any],
+        ids: AnyIds,
         *,
         draws: int = 1,
         seed: int | None = None,
@@ -553,30 +535,35 @@ class Vault:
             )
         return Planned(mechanism, draws, seed)
 
-    def _find(self, ids: Sequence[Any] | npt.NDArray[Any]) -> Iterator[Found]:
+    def _find(self, ids: AnyIds) -> Iterator[Found]:
         """Those of these ids that the vault knows, piece by piece."""
         return find_known(self._connection, self.path, GivenIds(ids))
 
-    def _known(self, ids: Sequence[Any] | npt.NDArray[Any]) -> Iterator[Found]:
+    def _is_known(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
+        """For each of these ids, whether the vault knows it."""
+        known = np.zeros(len(ids), np.bool_)
+        for rows, _ in self._find(ids):
+            known[rows] = True
+        return known
+
+    def _known(self, ids: AnyIds) -> Iterator[Found]:
         """All of these ids, piece by piece; after the last an error that counts the unknown ones, if there are any."""
         unknown = len(ids)
         for rows, positions in self._find(ids):
             unknown -= len(rows)
             yield rows, positions
         if unknown:
-            is_known = np.zeros(len(ids), np.bool_)
-            for rows, _ in self._find(ids):
-                is_known[rows] = True
-            first = ids_as_text(ids[int(is_known.argmin()) :][:1])[0]
+            first = ids_as_text(ids[int(self._is_known(ids).argmin()) :][:1])[0]
             raise VaultError(
                 f"vault {self.path} does not know {unknown} of the {len(ids)} records (the first is {first!r})"
             )
 
-    def _positions(self, ids: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The position of each of these ids, all of which the vault must know."""
-        return by_row(self._known(ids), len(ids))
+    def _statistic(self, plan: StatisticPlan, ids: AnyIds) -> StatisticRequest:
+        """The request for a statistic of these ids, all of which the vault must know."""
+        positions = by_row(self._known(ids), len(ids))
+        return StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), positions)
 
-    def _wanted(self, ids: Sequence[Any] | npt.NDArray[Any] | None) -> PositionSet:
+    def _wanted(self, ids: AnyIds | None) -> PositionSet:
         """The positions of these ids, all of which the vault must know; None: of all records."""
         if ids is None:
             return PositionSet.up_to(count_records(self._connection))
