@@ -1,6 +1,7 @@
 """The wide part finds effects and pairs in noisy labels, shrinks noise, and scores no record by its own label."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,3 +194,20 @@ def test_the_score_is_the_last_number() -> None:
     scored = with_scores(features, np.arange(5, dtype=np.float32))
     assert scored.numeric_fields == ("n0", "n1", SCORE_FIELD)
     np.testing.assert_array_equal(scored.numeric[:, -1], np.arange(5))
+
+
+@pytest.mark.parametrize(("rows", "folds"), [(2, 1), (1000, 5), (1001, 2), (3000, 2)])
+def test_what_all_fits_read_is_known_before(rows: int, folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide, "_MANY_RECORDS", 1000)
+    monkeypatch.setattr(wide, "MOST_RECORDS", 2000)
+    read: list[int] = []
+
+    def fit(features: Features, fitted: np.ndarray, *rest: Any) -> AdditiveModel:
+        read.append(len(fitted))
+        return fit_additive(features, np.resize(fitted, max(2, len(fitted))), np.zeros(max(2, len(fitted))))
+
+    monkeypatch.setattr("tpsl.party.backfitting.fit_additive", fit)
+    features = table(rows)
+    cross_fit(features, every(features), labels(log_odds(features)), 0)
+    assert len(read) == 1 + folds and read[0] == wide.fitted_records(rows) == min(rows, 2000)
+    assert sum(read) == wide.records_of_all_fits(rows)

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tpsl.party.wide import MOST_RECORDS
 from tpsl.planning.counts import Counts
 from tpsl.planning.phases import Line, Phases, TimeModel
 from tpsl.planning.rehearsal import Rehearsal
@@ -38,7 +40,7 @@ def as_if(rows: int, epochs: int = 2, begun: float = 100.0) -> Rehearsal:
             waits = TRUTH["waits"]
     after("finished", TRUTH["end"] + TRUTH["each row of the end"] * rows)
     seconds = stamps[-1].seconds + TRUTH["exit"] - begun
-    return Rehearsal(job(rows, epochs), counts, begun, seconds, {"label": stamps}, {"label": 0}, None)
+    return Rehearsal(job(rows, epochs), counts, begun, seconds, {"label": stamps}, {"label": 0}, {"label": 0}, None)
 
 
 def test_a_rehearsal_is_taken_apart() -> None:
@@ -59,9 +61,35 @@ def test_two_rehearsals_predict_a_third() -> None:
     assert predicted["steps"] == pytest.approx(3 * 3200 * TRUTH["step"])
 
 
+def test_the_wide_part_is_no_part_of_the_set_up() -> None:
+    plain = as_if(400)
+    assert Phases.of(plain).wide == 0.0
+    begun = plain.stamps["label"][0].seconds + 0.4
+    stamps = [
+        Stamp(STARTED, 0, begun - 0.4, 0.0),
+        Stamp("wide part", 0, begun, 0.0),
+        Stamp("step", 1, begun + 0.3, 0.0),
+    ]
+    found = Phases.of(replace(plain, stamps={**plain.stamps, "feature": stamps}))
+    assert found.wide == pytest.approx(0.3)
+    assert found.set_up == pytest.approx(TRUTH["set up"] + 400 * TRUTH["each row"] - 0.3)
+
+
+def test_the_wide_part_of_many_records_has_fewer_folds_and_that_of_more_than_can_be_fitted_takes_no_longer() -> None:
+    model = replace(TimeModel.of([as_if(200), as_if(800)]), wide=Line(1.0, 1e-6))
+
+    def seconds(rows: int) -> float:
+        counts = Counts.of(job(rows), rows)
+        return model.seconds(counts)["wide part"]
+
+    assert seconds(5_000_000) == pytest.approx(1 + 5 * 4)  # of which four fifths are trained on
+    assert seconds(10_000_000) == pytest.approx(1 + 2 * 8)
+    assert seconds(10**9) == seconds(10**8) == pytest.approx(1 + 2 * MOST_RECORDS / 1e6)
+
+
 def test_a_job_without_a_network_is_all_end() -> None:
     stamps = [Stamp(STARTED, 0, 12.0, 0.0), Stamp("finished", 0, 19.0, 0.0)]
-    found = Phases.of(Rehearsal(job(100), Counts.of(job(100), 100), 10.0, 10.0, {"label": stamps}, {}, None))
+    found = Phases.of(Rehearsal(job(100), Counts.of(job(100), 100), 10.0, 10.0, {"label": stamps}, {}, {}, None))
     assert (found.programs, found.end, found.step) == (3.0, 7.0, 0.0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.planning.phases import Phases, step_work
+from tpsl.planning.phases import Phases, TimeModel, step_work
 from tpsl.planning.rehearsal import Deployment, RehearsalFailed, rehearse
 from tpsl.planning.traffic import exchanges, total
 from tpsl.registry import use
@@ -52,6 +52,17 @@ def test_what_crosses_is_what_was_computed(training: dict[str, object], tmp_path
     assert all(seconds > 0 for seconds in step_work(found).values())
     steps = [stamp for stamp in found.stamps[found.trainer] if stamp.event == "step"]
     assert len(steps) == found.counts.steps == 2 * 22
+
+
+@pytest.mark.parametrize("exchange", ["gradients", "labels"])
+def test_the_time_of_the_wide_part_is_seen(exchange: str, tmp_path: Path) -> None:
+    planned = make_job(SMALL, {"model": {"wide": True}, "training": {"epochs": 1, "exchange": exchange}}, "a test")
+    found = rehearse(planned, Deployment(), tmp_path / "rehearsal")
+    assert 0 < Phases.of(found).wide < found.seconds
+    # Of so many records as were rehearsed, what is predicted is what they took.
+    predicted = TimeModel.of([found]).seconds(found.counts)
+    assert predicted["wide part"] == pytest.approx(Phases.of(found).wide)
+    assert all(found.own_bytes[party] > 0 for party in ("label", "feature"))
 
 
 def test_labels_are_handed_over_through_one_connection_however_many_workers_there_are() -> None:

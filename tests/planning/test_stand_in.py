@@ -57,7 +57,14 @@ def test_values_are_those_of_the_file_that_is_here(ending: str, tmp_path: Path) 
     features = table_features(data.feature_parties["airport"], "a test")
     # Three carriers, hour and weekday of one day; each field has two rows more, for what is missing or not known.
     assert features.embedding_rows == 3 + 1 + 1 + 3 * 2
-    assert field_counts(planned, {"airport": Local()}) == {"airport": 3 + len(features.numeric_fields)}
+    counts = field_counts(planned, {"airport": Local(), "label": Local()})
+    assert counts == {"airport": 3 + len(features.numeric_fields), "label": 0}
+
+
+def test_a_label_party_has_fields_of_its_own(tmp_path: Path) -> None:
+    label = {"path": str(tmp_path / "airline.csv"), "time": "day", "numeric": ["seats"]}
+    planned = stand_in(job(tmp_path, label=label), 200, tmp_path / "invented")
+    assert field_counts(planned, {"label": Local()}) == {"label": 1}
 
 
 def test_labels_are_invented_although_there_are_true_ones(tmp_path: Path) -> None:

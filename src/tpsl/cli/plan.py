@@ -157,7 +157,7 @@ def _compared(prediction: Prediction, ran: Rehearsal) -> Iterator[Comparison]:
     ):
         yield what, predicted, measured, _size
     for party, predicted in prediction.memory.items():
-        yield f"memory of {party}", predicted, ran.peak_bytes[party], _size
+        yield f"memory of {party}", predicted, ran.own_bytes[party], _size
 
 
 _NAMES = {"gradients": "split", "labels": "handed over"}
@@ -201,6 +201,7 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     reasons = {
         "programs": "start and end",
         "set-up": "by record",
+        **({"wide part": "by fitted record"} if found[0].job.model.wide else {}),
         "steps": f"{counts.steps:,} of " + " or ".join(f"{1000 * each.step:,.1f} ms" for each in found),
         "evaluations": f"{counts.epochs} of {counts.evaluated:,} records",
         "checkpoints": f"{counts.checkpoints:,}",

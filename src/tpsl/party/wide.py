@@ -53,7 +53,7 @@ def cross_fit(
     if len(rows) > MOST_RECORDS:
         drawn = subset_rows(len(rows), MOST_RECORDS, seed)
         rows, estimates = rows[drawn], estimates[drawn]
-    count = min(_FOLDS if len(rows) <= _MANY_RECORDS else _FOLDS_OF_MANY, max(len(rows) - 1, 1))
+    count = _folds(len(rows))
     steps = iter(range(1, (1 + count) * STEPS + 1))
 
     def step() -> None:
@@ -69,6 +69,20 @@ def cross_fit(
         without = fit_additive(features, rows[~inside], estimates[~inside], step)
         scores[rows[inside]] = without.scores(features, rows[inside])
     return model, scores
+
+
+def fitted_records(records: int) -> int:
+    """Return how many of n records the model is fitted on."""
+    return min(records, MOST_RECORDS)
+
+
+def records_of_all_fits(records: int) -> int:
+    """Return how many records all fits of n records read together: k folds, each without its own, as many as k fits."""
+    return fitted_records(records) * _folds(fitted_records(records))
+
+
+def _folds(fitted: int) -> int:
+    return min(_FOLDS if fitted <= _MANY_RECORDS else _FOLDS_OF_MANY, max(fitted - 1, 1))
 
 
 def with_scores(features: Features, scores: npt.NDArray[np.float32]) -> Features:

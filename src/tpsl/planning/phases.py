@@ -1,10 +1,10 @@
 """The time of a rehearsal, taken apart, and put together again for a job of another size:
 
-    time = programs + set-up(records) + steps · step + epochs · evaluation(records)
+    time = programs + set-up(records) + wide part(fitted records) + steps · step + epochs · evaluation(records)
                     + checkpoints · checkpoint + end(records)
 
 `programs`, `step` and `checkpoint` are means, the others lines a + b·n through rehearsals of different numbers n of
-records.
+records. The fitted records of the wide part are those of all its fits together.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from tpsl.party.wide import records_of_all_fits
 from tpsl.planning.counts import Counts
 from tpsl.planning.rehearsal import Rehearsal
 from tpsl.planning.stopwatch import STARTED, STEP, Stamp
@@ -22,6 +23,8 @@ _WARM_UP = 3
 """Steps that count as set-up: what the first ones load and compile is loaded and compiled once."""
 EVALUATION, CHECKPOINT, FINISHED = "epoch", "checkpoint", "finished"
 """The events that end an evaluation, a checkpoint and a party's part of the job."""
+WIDE_PART = "wide part"
+"""The event that begins its fit at a feature party; the next one comes after it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,9 @@ class Phases:
     programs: float
     """From the commands to when they are loaded, and from the last result to the end of the last process."""
     set_up: float
-    """From then to the first step: reading, encoding, the vault, the release, building the halves."""
+    """From then to the first step without the wide part: reading, encoding, the vault, the release, the halves."""
+    wide: float
+    """From where feature parties begin to fit their wide parts to what they do next."""
     step: float
     evaluation: float
     checkpoint: float
@@ -47,15 +52,16 @@ class Phases:
         programs = rehearsal.seconds - (finished - started)
         stamps = [stamp for stamp in stamps if stamp.event in (STEP, EVALUATION, CHECKPOINT) and stamp.step]
         if not stamps:
-            return cls(programs, 0.0, 0.0, 0.0, 0.0, finished - started)
-        step = _step_seconds(stamps)
+            return cls(programs, 0.0, 0.0, 0.0, 0.0, 0.0, finished - started)
+        step, wide = _step_seconds(stamps), _wide_seconds(rehearsal)
         warm = [stamp for stamp in stamps if stamp.event == STEP][:_WARM_UP][-1]
         evaluations = [
             after.seconds - before.seconds for before, after in pairwise(stamps) if after.event == EVALUATION
         ]
         return cls(
             programs,
-            set_up=max(0.0, warm.seconds - started - warm.step * step),
+            set_up=max(0.0, warm.seconds - started - warm.step * step - wide),
+            wide=wide,
             step=step,
             evaluation=fmean(evaluations) if evaluations else 0.0,
             checkpoint=_checkpoint_seconds(stamps, step),
@@ -91,6 +97,8 @@ class TimeModel:
 
     programs: float
     set_up: Line
+    wide: Line
+    """Of the records that all fits of the wide part read."""
     step: float
     evaluation: Line
     """Of the records that are predicted after an epoch."""
@@ -105,6 +113,7 @@ class TimeModel:
         return cls(
             fmean(phases.programs for _, phases in found),
             Line.through([(counts.rows, phases.set_up) for counts, phases in found]),
+            Line.through([(records_of_all_fits(counts.trained), phases.wide) for counts, phases in found]),
             longest.step,
             Line.through([(counts.evaluated, phases.evaluation) for counts, phases in found]),
             longest.checkpoint,
@@ -116,6 +125,7 @@ class TimeModel:
         return {
             "programs": self.programs,
             "set-up": self.set_up.at(counts.rows),
+            "wide part": self.wide.at(records_of_all_fits(counts.trained)),
             "steps": counts.steps * self.step,
             "evaluations": counts.epochs * self.evaluation.at(counts.evaluated),
             "checkpoints": counts.checkpoints * self.checkpoint,
@@ -139,6 +149,17 @@ def _step_seconds(stamps: Sequence[Stamp]) -> float:
     plain = [pair for pair in followed if pair[0].event == STEP and pair[1].step > _WARM_UP]
     counted = plain or followed
     return fmean(after.seconds - before.seconds for before, after in counted) if counted else 0.0
+
+
+def _wide_seconds(rehearsal: Rehearsal) -> float:
+    """Return the seconds of the wide part at the party that takes longest; 0 where there is none."""
+    fits = (
+        after.seconds - before.seconds
+        for stamps in rehearsal.stamps.values()
+        for before, after in pairwise(stamps)
+        if before.event == WIDE_PART
+    )
+    return max(fits, default=0.0)
 
 
 def _checkpoint_seconds(stamps: Sequence[Stamp], step: float) -> float:

@@ -133,7 +133,7 @@ def _rehearsed(job: Job, rows: int, deployment: Deployment, folder: Path, progre
 
 def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) -> Prediction:
     deployment, counts, model = assumed.deployment, Counts.of(job, assumed.rows), TimeModel.of(rehearsals)
-    parties, largest = feature_party_names(job.data), rehearsals[-1]
+    feature_parties, largest = feature_party_names(job.data), rehearsals[-1]
     crossing = exchanges(job, counts, deployment.pairs)
     to_label, from_label = (
         total(crossing, to_label=up, connections=deployment.connections(job)) for up in (True, False)
@@ -142,6 +142,7 @@ def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) 
     phases = replace(model, step=step).seconds(counts) | {
         "network": _other_transfers(crossing, assumed.network) + ROUND_TRIPS_OF_A_RUN * assumed.network.round_trip
     }
+    parties = (LABEL_PARTY, *feature_parties)
     fields = field_counts(largest.job, {party: deployment.local.get(party, Local()) for party in parties})
     return Prediction(
         job,
@@ -153,8 +154,8 @@ def _predicted(job: Job, assumed: Assumptions, rehearsals: Sequence[Rehearsal]) 
         to_label,
         from_label,
         crossing,
-        {party: peak_bytes(largest, party, counts.rows, fields.get(party, 0)) for party in (LABEL_PARTY, *parties)},
-        deployment.machines(len(parties)) * assumed.hour * sum(phases.values()) / 3600,
+        {party: peak_bytes(rehearsals, party, counts, fields[party]) for party in parties},
+        deployment.machines(len(feature_parties)) * assumed.hour * sum(phases.values()) / 3600,
         assumed.gigabyte * (to_label + from_label) / 1e9,
     )
 

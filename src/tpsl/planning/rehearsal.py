@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -86,7 +87,9 @@ class Rehearsal:
     stamps: Mapping[str, list[Stamp]]
     """What each party's stopwatch says."""
     peak_bytes: Mapping[str, int]
-    """The most memory that a process of each party had."""
+    """The most memory that a process of each party had, with the pages of files that it has mapped."""
+    own_bytes: Mapping[str, int]
+    """The same without those pages, which the system takes back when it needs them."""
     carried: tuple[int, int] | None
     """Bytes on the connections to the label party and from it, if they were counted."""
 
@@ -121,6 +124,7 @@ def rehearse(job: Job, deployment: Deployment, folder: Path, *, counted: bool = 
         max(process.ended for process in running) - begun,
         {process.party: stamps_in(commands.stamps(process.party)) for process in running},
         {process.party: process.peak_bytes or 0 for process in running},
+        {process.party: process.own_bytes for process in running},
         carried,
     )
 
@@ -191,6 +195,7 @@ class _Process:
     def __init__(self, party: str, words: list[str], folder: Path) -> None:
         self.party, self._said = party, folder / f"{party}.txt"
         self.ended = 0.0
+        self.own_bytes = 0
         self.peak_bytes: int | None = None
         """The most memory of one of its processes; None while it runs."""
         environment = {**os.environ, "TPSL_CACHE": str(folder / "cache")}
@@ -205,13 +210,15 @@ class _Process:
             )
 
     def look(self) -> None:
-        """Note its end; a failure is one of the rehearsal."""
+        """Note its memory and its end; a failure is one of the rehearsal."""
         if self.peak_bytes is not None:
             return
+        self.own_bytes = max(self.own_bytes, _own_bytes(self._process.pid))
         found, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if not found:
             return
         self.ended, self.peak_bytes = time.monotonic(), usage.ru_maxrss * _MEMORY_UNIT
+        self.own_bytes = self.own_bytes or self.peak_bytes
         self._process.returncode = os.waitstatus_to_exitcode(status)
         if self._process.returncode:
             raise RehearsalFailed(f"the rehearsal of {self.party} failed: {self._last_words()}")
@@ -227,6 +234,17 @@ class _Process:
         lines = self._said.read_text(encoding="utf-8", errors="replace").splitlines()
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (errors or [line for line in lines if line.strip()] or ["it ended without a word"])[-1]
+
+
+def _own_bytes(pid: int) -> int:
+    """Return what the largest of a process and its children has allocated now; 0 where the system does not say."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    own = re.search(r"^RssAnon:\s*(\d+) kB$", status, re.MULTILINE)
+    return max([1024 * int(own[1]) if own else 0, *(_own_bytes(int(child)) for child in children.split())])
 
 
 @contextmanager

@@ -66,11 +66,15 @@ def stand_in(job: Job, rows: int, folder: Path, progress: Progress = no_progress
 
 
 def field_counts(job: Job, local: Mapping[str, Local]) -> dict[str, int]:
-    """Return how many numbers each feature party holds of a record, where its records are a table."""
+    """Return how many numbers each of these parties holds of a record, where its records are a table."""
     found = {}
     for party, own in local.items():
-        side = load_feature_party(job.data, party, source=own.own_parts().source(party))
-        shapes = (getattr(side.features, name, np.empty((0, 0))).shape for name in ("categorical", "numeric"))
+        source = own.own_parts().source(party)
+        if party == LABEL_PARTY:
+            features: object = load_label_party(job.data, source=source).records.features
+        else:
+            features = load_feature_party(job.data, party, source=source).features
+        shapes = (getattr(features, name, np.empty((0, 0))).shape for name in ("categorical", "numeric"))
         found[party] = sum(shape[1] for shape in shapes)
     return found
 
