@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.transport.channel import Channel, PeerRestarted, Refused, run_alone
+from tpsl.transport.channel import Channel, JobStopped, PeerRestarted, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.frames import Limits
@@ -114,8 +114,23 @@ def test_all_workers_must_say_the_same(listen: Listen, connect: Connect) -> None
     sent(labels[0], Finished(3)), sent(labels[1], Finished(4))
     with pytest.raises(BadMessage, match=r"^the workers of airport do not say the same$"):
         run_alone(airport.receive())
-    sent(labels[0], Bye()), sent(labels[1], Stop("no more space"))
+    sent(labels[0], Bye())
+    links: dict[int, Any] = workers_of(airport)
+    while not links[0].has_news():  # what has come before a stop is still delivered
+        time.sleep(0.01)
+    sent(labels[1], Stop("no more space"))
     assert run_alone(airport.receive()) == Stop("no more space")
+
+
+def test_one_worker_of_the_label_party_stops_the_job_wherever_the_role_waits(listen: Listen, connect: Connect) -> None:
+    servers = [listen(terms(number, 2)) for number in range(2)]
+    label = gathered(connect(terms(), *servers))
+    with ThreadPoolExecutor(1) as role:
+        waiting = role.submit(run_alone, to_part(label, 0).receive())
+        sent(gathered(servers[1]), Stop("a bad message"))
+        with pytest.raises(JobStopped, match=r"^worker 1 of 2 of the label party stopped the job: a bad message$"):
+            waiting.result()
+    assert run_alone(to_part(label, 1).receive()) == Stop("a bad message")
 
 
 def test_workers_of_a_peer_share_one_window(listen: Listen, connect: Connect) -> None:

@@ -9,6 +9,7 @@ from tpsl.training.observer import Observer
 from tpsl.transport.channel import Channel, JobStopped
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Message, Stop, TensorMessage
+from tpsl.transport.peer_workers import sender_of
 
 Kind = TypeVar("Kind", bound=Message)
 
@@ -21,16 +22,16 @@ async def receive(channel: Channel, observer: Observer, *kinds: type[Kind], topi
     observer.waiting_for(channel.peer)
     message = await channel.receive()
     observer.waiting_for(None)
-    return checked_message(channel.peer, message, *kinds, topics=topics)
+    return checked_message(sender_of(channel), message, *kinds, topics=topics)
 
 
-def checked_message(peer: str, message: Message, *kinds: type[Kind], topics: Collection[str] = ()) -> Kind:
-    """Return a message of a peer if it is due, as `receive` says it."""
+def checked_message(sender: str, message: Message, *kinds: type[Kind], topics: Collection[str] = ()) -> Kind:
+    """Return a message if it is due, as `receive` says it."""
     if isinstance(message, Stop):
-        raise JobStopped(f"{peer} stopped the job: {message.reason}")
+        raise JobStopped(f"{sender} stopped the job: {message.reason}")
     topic = message.topic if isinstance(message, TensorMessage) else None
     if not isinstance(message, kinds) or (topic is not None and topic not in topics):
         expected = [*topics, *(kind.__name__ for kind in kinds if kind is not TensorMessage)]
         sent = type(message).__name__ if topic is None else topic
-        raise BadMessage(f"{peer} sent {sent}; expected was {' or '.join(expected)}")
+        raise BadMessage(f"{sender} sent {sent}; expected was {' or '.join(expected)}")
     return message

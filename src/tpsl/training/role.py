@@ -31,7 +31,7 @@ from tpsl.training.worker_labels import given_by_first
 from tpsl.transport.channel import Channel, PeerRestarted
 from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import Message, Rewind, TensorMessage
-from tpsl.transport.peer_workers import to_part
+from tpsl.transport.peer_workers import sender_of, to_part
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import LedgerTotal, NoisyLabels
 from tpsl.workers import PartyInterrupted
@@ -194,8 +194,9 @@ class FeatureRole(Role):
 
     async def tensor(self, topic: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
         """Return one part of what the label party sends, checked."""
-        message = await self.receive(TensorMessage, topic, to_part(self.channel, part))
-        return checked_tensor(message, self.channel.peer, step, part, shape)
+        worker = to_part(self.channel, part)
+        message = await self.receive(TensorMessage, topic, worker)
+        return checked_tensor(message, sender_of(worker), step, part, shape)
 
     async def send_part(self, topic: str, step: int, part: int, tensor: Tensor) -> None:
         """Send one part to the worker of the label party that has it."""
@@ -271,6 +272,7 @@ class LabelRole(Role):
         """Return one part of what every feature party sends, in the job's order, checked; `width` is of each party."""
         received = []
         for name, channel in self.channels.items():
-            message = await receive(to_part(channel, part), self.observer, TensorMessage, topics=(topic,))
-            received.append(checked_tensor(message, name, step, part, (rows, width(name))))
+            worker = to_part(channel, part)
+            message = await receive(worker, self.observer, TensorMessage, topics=(topic,))
+            received.append(checked_tensor(message, sender_of(worker), step, part, (rows, width(name))))
         return received

@@ -50,10 +50,12 @@ class FeatureClient(Endpoint):
         *,
         credentials: grpc.ChannelCredentials | None,
         expected: tuple[int, int] = (0, 1),
+        beside: dict[int, Link] | None = None,
     ) -> None:
         """Begin to connect. Without credentials only a loopback address is accepted.
 
-        `expected` is which worker of the label party listens there, and how many it has.
+        `expected` is which worker of the label party listens there, and how many it has; `beside` are the links to all
+        of them, by their numbers, which this one is put among.
         """
         super().__init__(address, agreement, terms, certified=credentials is not None)
         self._options: Options = [
@@ -64,6 +66,7 @@ class FeatureClient(Endpoint):
         self._credentials = credentials or grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
         self._address, self._party, self._expected = address, party, expected
         self._link: Link | None = None
+        self._beside = {} if beside is None else beside
         self._failure: Exception | None = None
         self._waiting_because = "connecting"
         self._closed_after_tls = 0
@@ -174,7 +177,7 @@ class FeatureClient(Endpoint):
         elif theirs.received:
             raise BadMessage("the label party sent a welcome to a new link on which it has received messages")
         else:
-            riding = Link(theirs.link, LABEL_PARTY, self._terms, theirs.worker)
+            riding = Link(theirs.link, LABEL_PARTY, self._terms, theirs.worker, self._beside)
         stream.connection = connection = riding.attach(theirs.received, theirs.streams)
         writing.put(connection)
         for number in range(1, theirs.streams):
@@ -184,7 +187,7 @@ class FeatureClient(Endpoint):
             further.start()
             self._further.append(further)
         with self._changed:
-            self._link = riding
+            self._link = self._beside[theirs.worker.number] = riding
             self._waiting_because = ""
             self._changed.notify_all()
         if old is not None and riding is not old:

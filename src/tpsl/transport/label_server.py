@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -110,26 +110,28 @@ class LabelServer(Endpoint):
         until = time.monotonic() + self._terms.patience.wait
         told: set[str] = set()
         with self._changed:
-            while missing := [party for party in wanted if not self._is_there(party)]:
-                for party in set(missing) - told:
+            while missing := {party: who for party in wanted if (who := self._absent(party)) is not None}:
+                for party in missing.keys() - told:
                     self._terms.watch(party, f"waiting: {self._absent_because[party]}")
                 told.update(missing)
                 left = until - time.monotonic()
                 if left <= 0:
-                    names = " and ".join(described(party) for party in missing)
-                    why = self._absent_because[missing[0]]
+                    names, why = " and ".join(missing.values()), self._absent_because[next(iter(missing))]
                     raise PeerMissing(f"{names} did not come within {self._terms.patience.wait:g} s ({why})")
                 self._changed.wait(left)
             return {party: one_channel(self._links[party]) for party in wanted}
 
-    def _is_there(self, party: str) -> bool:
+    def _absent(self, party: str) -> str | None:
+        """Return who of a party is waited for, the party or the first of its workers; None: all are there."""
         links = self._links[party]
         for link in links.values():
             if link.failure is not None:
                 raise link.failure
-            count = link.worker.count
-            return all(number in links for number in range(count) if self._terms.worker.meets(number, count))
-        return False
+            for number in range(link.worker.count):
+                if number not in links and self._terms.worker.meets(number, link.worker.count):
+                    return described(party, replace(link.worker, number=number))
+            return None
+        return described(party)
 
     def _end(self, reason: str | None, grace: float) -> None:
         links = [link for of_party in self._links.values() for link in list(of_party.values())]

@@ -11,7 +11,7 @@ import grpc
 from tpsl.transport.channel import Channel, PeerMissing
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.handshake import Agreement
-from tpsl.transport.link import Terms
+from tpsl.transport.link import Link, Terms
 from tpsl.transport.peer_workers import one_channel
 from tpsl.transport.peers import LABEL_PARTY
 
@@ -33,10 +33,17 @@ class LabelWorkers(ExitStack):
         """Begin to connect to the addresses of the label party's workers, which are given in order."""
         super().__init__()
         self._wait = terms.patience.wait
+        links: dict[int, Link] = {}
         self._clients = {
             number: self.enter_context(
                 FeatureClient(
-                    address, party, agreement, terms, credentials=credentials, expected=(number, len(addresses))
+                    address,
+                    party,
+                    agreement,
+                    terms,
+                    credentials=credentials,
+                    expected=(number, len(addresses)),
+                    beside=links,
                 )
             )
             for number, address in enumerate(addresses)

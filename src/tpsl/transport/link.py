@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from tpsl.transport import wire_pb2
-from tpsl.transport.channel import MESSAGE_OVERHEAD, PeerMissing, Traffic
+from tpsl.transport.channel import MESSAGE_OVERHEAD, JobStopped, PeerMissing, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.device_copies import CPU
 from tpsl.transport.frames import (
@@ -114,6 +114,8 @@ class Link:
         self.identity, self.peer, self.terms = identity, peer, terms
         self.worker = worker
         """Which worker of its party the peer is."""
+        self.described = described(peer, worker)
+        """How sentences name it."""
         self._beside = beside
         # Two of the largest messages fit in any case: one is under way while the next is made.
         largest = largest_frame(terms.limits, terms.dtype)
@@ -192,7 +194,7 @@ class Link:
             acknowledged = self._first_unacknowledged() - 1
             if not acknowledged <= peer_received <= self._sent:
                 raise BadMessage(
-                    f"{described(self.peer)} wants to go on after message {peer_received}; "
+                    f"{self.described} wants to go on after message {peer_received}; "
                     f"{self._sent} were sent and {acknowledged} acknowledged"
                 )
             self._acknowledge(peer_received)
@@ -219,6 +221,12 @@ class Link:
             self._outbox_shrank.notify_all()
             if self._connection is not None:
                 self._connection.wake_readers()
+
+    def fail_beside(self, error: Exception) -> None:
+        """End the links to the other workers of the peer: the role may be waiting at one of them. No lock is held."""
+        for other in tuple(self._beside.values()):
+            if other is not self:
+                other.fail(error)
 
     def stop(self, reason: str | None, grace: float) -> None:
         """Tell the peer why the job stops, if a reason is given, and wait until everything sent has arrived.
@@ -248,7 +256,7 @@ class Link:
         left = self._lost_at + self.terms.patience.wait - time.monotonic()
         if left <= 0:
             self.failure = PeerMissing(
-                f"{described(self.peer)} was lost ({self._lost_because}) "
+                f"{self.described} was lost ({self._lost_because}) "
                 f"and did not come back within {self.terms.patience.wait:g} s"
             )
             raise self.failure
@@ -296,7 +304,7 @@ class Connection:
         self._to_write, self._to_read = (_Turns(streams, link._lock) for _ in range(2))
         self._rest: Iterator[Callable[[], bytes]] = iter(())  # of the frame whose first pieces are written
         terms = link.terms
-        self._reader = FrameReader(terms.limits, terms.dtype, described(link.peer), terms.device, piece_bytes)
+        self._reader = FrameReader(terms.limits, terms.dtype, link.described, terms.device, piece_bytes)
         self._next_to_write = link._first_unacknowledged()
         self._acknowledged = link.received  # the handshake tells the peer
         self._unacknowledged_bytes = 0
@@ -315,8 +323,8 @@ class Connection:
     def incoming(self, data: bytes, stream: int = 0) -> bool:
         """Take a piece that was read from a stream, when it is its turn; waits while the inbox is full.
 
-        False: the connection is lost. A piece that no honest peer sends fails the whole link; what comes after it is
-        not looked at.
+        False: the connection is lost. A piece that no honest peer sends fails the links to all workers of the peer;
+        what comes after it is not looked at.
         """
         link = self._link
         self._wait_for_turn(stream)
@@ -331,10 +339,13 @@ class Connection:
                 if frame is not None and not self._taken(frame):
                     return False
                 self._to_read.pass_on()
-                return True
         except BadMessage as error:
             link.fail(error)
+            link.fail_beside(error)
             return True
+        if frame is not None and isinstance(frame.message, Stop):
+            link.fail_beside(JobStopped(f"{link.described} stopped the job: {frame.message.reason}"))
+        return True
 
     def lose(self, why: str) -> None:
         """Detach from the link: nothing more is written or taken. Ending the stream itself is up to its owner."""
@@ -420,7 +431,7 @@ class Connection:
         return due if self._acknowledge_at is None else min(due, self._acknowledge_at)
 
     def _check_heartbeat(self, kind: str | None, news: bool) -> None:
-        sender = described(self._link.peer)
+        sender = self._link.described
         if kind != "heartbeat":
             raise BadMessage(f"{sender} sent a {kind} after the handshake")
         self._idle_heartbeats += not news
@@ -432,8 +443,7 @@ class Connection:
         """Take what a whole frame says; False: the connection was lost meanwhile."""
         link = self._link
         if frame.acknowledged >= self._next_to_write:
-            sender = described(link.peer)
-            raise BadMessage(f"{sender} acknowledges message {frame.acknowledged}, which it was not sent")
+            raise BadMessage(f"{link.described} acknowledges message {frame.acknowledged}, which it was not sent")
         news = link._acknowledge(frame.acknowledged)
         if frame.message is None:
             self._check_heartbeat(frame.header.WhichOneof("body"), news)
@@ -444,7 +454,7 @@ class Connection:
         """Put a message into the inbox once there is room; one that is not taken counts as never received."""
         link = self._link
         if sequence != link.received + 1:
-            raise BadMessage(f"{described(link.peer)} sent message {sequence} where {link.received + 1} was due")
+            raise BadMessage(f"{link.described} sent message {sequence} where {link.received + 1} was due")
         # In the inbox numbers are float32, whatever they were on the wire.
         cost = (message.tensor.nbytes if isinstance(message, TensorMessage) else 0) + MESSAGE_OVERHEAD
         self._held = True

@@ -13,6 +13,7 @@ from tpsl.transport.channel import Channel, Traffic
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.link import Link
 from tpsl.transport.messages import Message, Stop, TensorMessage
+from tpsl.transport.peers import ONLY_WORKER
 
 _BETWEEN_LOOKS = 0.005
 
@@ -64,6 +65,12 @@ def one_channel(links: Mapping[int, Link]) -> Channel:
 def workers_of(peer: Channel) -> dict[int, Channel]:
     """Return the channels to the workers of a peer, by their numbers."""
     return dict(peer.links) if isinstance(peer, PeerWorkers) else {0: peer}
+
+
+def sender_of(channel: Channel) -> str:
+    """Return who sends through a channel, as sentences say it: the party and, of several workers, which one."""
+    worker = channel.worker if isinstance(channel, Link) else ONLY_WORKER
+    return f"{channel.peer} ({worker})" if worker.count > 1 else channel.peer
 
 
 async def receive_from_any(peer: Channel) -> tuple[int, Message]:

@@ -40,6 +40,7 @@ ONLY_WORKER = WorkerPlace()
 """That of a party with one worker, where nobody asks when it was started."""
 
 
-def described(peer: str) -> str:
-    """Return a party's name as sentences use it."""
-    return "the label party" if peer == LABEL_PARTY else f"feature party {peer!r}"
+def described(peer: str, worker: WorkerPlace = ONLY_WORKER) -> str:
+    """Return a party's name as sentences use it and, of several workers, which one is meant."""
+    party = "the label party" if peer == LABEL_PARTY else f"feature party {peer!r}"
+    return f"{worker} of {party}" if worker.count > 1 else party

@@ -23,6 +23,7 @@ from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Finished, Message
+from tpsl.transport.peers import ONLY_WORKER, WorkerPlace
 
 LIMITS = Limits(rows=512, width=256, topics=("embeddings", "gradients"))
 AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
@@ -115,14 +116,22 @@ class Raw:
         assert self.ending() == "OK"
         return header.refusal.reason
 
-    def shake_hands(self, party: str = "airport", streams: int = 1) -> tuple[bytes, bytes]:
-        """Do the handshake as an honest party; return what was sent, and keep the ticket for further streams."""
+    def shake_hands(
+        self,
+        party: str = "airport",
+        streams: int = 1,
+        worker: WorkerPlace = ONLY_WORKER,
+        link: bytes = b"",
+        received: int = 0,
+    ) -> tuple[bytes, bytes]:
+        """Do the handshake as an honest party; return what was sent, and keep the link and the ticket it was given."""
         handshake = FeatureHandshake(party, AGREED)
         hello = handshake.hello()
         self.write(hello)
-        proof = handshake.proof(next(self.call), LinkPosition(b"", 0, streams))
+        proof = handshake.proof(next(self.call), LinkPosition(link, received, streams, worker=worker))
         self.write(proof)
-        self.ticket = handshake.welcomed(next(self.call)).ticket
+        welcome = handshake.welcomed(next(self.call))
+        self.link, self.ticket = welcome.link, welcome.ticket
         return hello, proof
 
     def close(self) -> None:
@@ -141,10 +150,15 @@ class Scene:
         self.folder = folder
         self.open = contextlib.ExitStack()
         self.seen: list[tuple[str, str]] = []
-        self.server = self.serving(
-            Certificates.load(folder / "label").server(),
+        self.server = self.serving_both()
+
+    def serving_both(self, **terms: Any) -> LabelServer:
+        """Start a server for airport and bank."""
+        return self.serving(
+            Certificates.load(self.folder / "label").server(),
             parties=("airport", "bank"),
             watch=lambda peer, state: self.seen.append((peer, state)),
+            **terms,
         )
 
     def serving(
@@ -153,6 +167,7 @@ class Scene:
         parties: tuple[str, ...] = ("airport",),
         watch: Callable[[str, str], None] = lambda peer, state: None,
         patience: Patience = PATIENCE,
+        most_workers: int = 1,
     ) -> LabelServer:
         """Start a server of the right program."""
         return self.open.enter_context(
@@ -160,7 +175,14 @@ class Scene:
                 "127.0.0.1:0",
                 parties,
                 AGREED,
-                Terms(replace(LIMITS, window=WINDOW), "float32", patience, watch, streams=STREAMS),
+                Terms(
+                    replace(LIMITS, window=WINDOW),
+                    "float32",
+                    patience,
+                    watch,
+                    streams=STREAMS,
+                    most_workers=most_workers,
+                ),
                 credentials=credentials,
             )
         )
@@ -175,10 +197,14 @@ class Scene:
         return raw
 
     def client(
-        self, port: int, party: str = "airport", credentials: grpc.ChannelCredentials | None = None
+        self,
+        port: int,
+        party: str = "airport",
+        credentials: grpc.ChannelCredentials | None = None,
+        worker: WorkerPlace = ONLY_WORKER,
     ) -> FeatureClient:
         credentials = credentials or Certificates.load(self.folder / party).channel()
-        terms = Terms(LIMITS, "float32", PATIENCE, lambda *news: None)
+        terms = Terms(LIMITS, "float32", PATIENCE, lambda *news: None, worker=worker)
         return self.open.enter_context(
             FeatureClient(f"127.0.0.1:{port}", party, AGREED, terms, credentials=credentials)
         )

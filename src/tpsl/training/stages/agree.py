@@ -42,12 +42,20 @@ async def label(role: LabelRole) -> None:
     for channel in peers:
         common &= {0, *(await _position(role, channel)).checkpoints}
     role.wait_until_ready(peers)
-    division = lcm(role.workers.count, *map(worker_count, role.channels.values()))
-    role.done, role.schedule.division = role.workers.from_first([max(common), division])
-    if division != role.schedule.division:
-        raise PartyInterrupted("a peer was restarted with another number of workers")
+    counts = {name: worker_count(channel) for name, channel in role.channels.items()}
+    role.done, told_first = role.workers.from_first([max(common), counts])
+    for name, count in counts.items():
+        if told_first.get(name) != count:
+            raise PartyInterrupted(
+                f"{name} has come with {count} workers, and to worker 0 of this party with {told_first.get(name)}"
+            )
+    role.schedule.division = division = lcm(role.workers.count, *counts.values())
     if division > MOST_PARTS:
-        raise BadMessage(f"a batch cannot be divided among {division:,} workers; the most are {MOST_PARTS:,}")
+        largest = max(counts, key=lambda name: counts[name])
+        raise BadMessage(
+            f"a batch cannot be divided among {division:,} workers, of which {largest} has {counts[largest]}; "
+            f"the most are {MOST_PARTS:,}"
+        )
     await _send_all(peers, Start(role.rounds, role.done, division))
 
 

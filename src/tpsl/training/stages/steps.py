@@ -26,7 +26,7 @@ from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
 from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import TensorMessage
-from tpsl.transport.peer_workers import to_part
+from tpsl.transport.peer_workers import sender_of, to_part
 from tpsl.transport.rounding import rounded, wire_bytes
 
 EMBEDDINGS = "embeddings"
@@ -170,7 +170,7 @@ class _UnderWay:
         for part, positions in role.share(role.schedule.parts(step)):
             message = self._early.popleft() if self._early else await self._gradients()
             shape = (len(positions), role.party.bottom.width)
-            gradients = checked_tensor(message, role.channel.peer, step, part, shape)
+            gradients = checked_tensor(message, sender_of(to_part(role.channel, part)), step, part, shape)
             role.party.backward(gradients, records)
             if self._is_kept(step):
                 own.append(positions)

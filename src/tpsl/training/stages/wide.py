@@ -32,7 +32,7 @@ from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.schedule import Schedule
 from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import TensorMessage
-from tpsl.transport.peer_workers import to_part
+from tpsl.transport.peer_workers import sender_of, to_part
 from tpsl.vault import NoisyLabels
 
 ESTIMATES = "estimates"
@@ -81,7 +81,7 @@ async def _fit_on_estimates(role: FeatureRole) -> None:
     channel, received = to_part(role.channel, 0), []
     for part, positions in enumerate(role.schedule.trained_parts()):
         message = await role.receive(TensorMessage, ESTIMATES, channel)
-        received.append(checked_tensor(message, channel.peer, 0, part, (len(positions), 1)))
+        received.append(checked_tensor(message, sender_of(channel), 0, part, (len(positions), 1)))
     estimates = torch.cat(received)[:, 0].cpu().numpy()
     if role.setup.record_steps:
         make_private_folder(role.folder / "transcript")
