@@ -29,7 +29,14 @@ from typing import Any
 
 import pytest
 from _pytest.assertion import rewrite
+from hypothesis import HealthCheck, settings
 from tests.ports import free_port
+
+# The same examples in every run, and no verdict that depends on how busy the machine is.
+settings.register_profile(
+    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 FLAGS = (
     "--headless=new",

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import log_loss as reference_log_loss
@@ -20,15 +20,12 @@ from tpsl import metrics
 from tpsl.metrics import accuracy, auc, calibration_error, log_loss, macro_auc
 from tpsl.training.evaluation import evaluate
 
-repeatable = settings(derandomize=True, database=None, deadline=None)
-
 scored_records = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
     lambda records: len({positive for _, positive in records}) == 2
 )
 
 
 @given(scored_records)
-@repeatable
 def test_auc_with_many_ties_is_that_of_scikit_learn(records: list[tuple[int, bool]]) -> None:
     scores, positive = zip(*records, strict=True)
     assert auc(scores, positive).value == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
@@ -54,7 +51,6 @@ def test_auc_of_equal_scores_is_one_half_and_certain_ones_are_0_and_1() -> None:
 
 
 @given(scored_records, st.sampled_from([0.5, 0.95, 0.999999]))
-@repeatable
 def test_interval_has_the_variance_of_delong(records: list[tuple[int, bool]], confidence: float) -> None:
     """DeLong et al. (1988), by their definition: all pairs of a positive and a negative, O(mn)."""
     scores, positive = zip(*records, strict=True)

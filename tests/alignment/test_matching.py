@@ -47,7 +47,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Table], int]:
     return made, keys
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(tables(), st.sampled_from([1, 3, 1 << 19]))
 def test_common_records_are_those_of_a_plain_loop(drawn: tuple[list[Table], int], at_once: int) -> None:
     lists, keys = drawn

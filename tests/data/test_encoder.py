@@ -28,7 +28,6 @@ def table(columns: dict[str, list[str | None]]) -> RawTable:
     return RawTable("test", ids, {name: pa.array(values, pa.string()) for name, values in columns.items()}, {})
 
 
-@settings(deadline=None)
 @given(VALUES, st.integers(1, 3))
 def test_equal_values_share_a_row_and_frequent_ones_have_their_own(values: list[str | None], min_count: int) -> None:
     training = np.arange(len(values)) < len(values) // 2
@@ -49,7 +48,6 @@ def test_equal_values_share_a_row_and_frequent_ones_have_their_own(values: list[
     assert [int(rows[values.index(value)]) for value in kept] == list(range(2, size))
 
 
-@settings(deadline=None)
 @given(VALUES, st.integers(1, 9))
 def test_hashing_does_not_depend_on_the_other_records(values: list[str | None], buckets: int) -> None:
     field = HashedCategories(buckets).learn([], np.array([True]))
@@ -109,7 +107,7 @@ def equal(one: Features, other: Features) -> bool:
     return arrays and names and one.embedding_rows == other.embedding_rows
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(words, words, floats, floats, st.sampled_from([IndexedCategories(1), IndexedCategories(2), HashedCategories(5)]))
 @pytest.mark.parametrize("known", [1, 4, 6])
 def test_a_saved_state_encodes_as_it_did_when_it_was_learned(

@@ -58,7 +58,7 @@ def test_permutations_and_splits_do_not_depend_on_where_they_lie(
     assert is_mapped(permutation(1000, 3, 5))
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(texts=st.lists(st.text(max_size=6), max_size=30), size=st.integers(1, 9), wide=st.booleans())
 def test_texts_come_back_as_they_were_added(on_disk: bool, texts: list[str], size: int, wide: bool) -> None:
     column = pa.array(["before", *texts, "after"], pa.large_string() if wide else pa.string())[1:-1]

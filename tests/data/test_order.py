@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from tpsl.data.order import permutation
 
 
-@settings(deadline=None)
 @given(st.integers(0, 3000), st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=3))
 def test_is_a_permutation_and_repeats_itself(size: int, key: list[int]) -> None:
     order = permutation(size, *key)

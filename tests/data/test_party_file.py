@@ -62,7 +62,7 @@ def same(one: Dataset, other: Dataset) -> bool:
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(parts(one), parts(other), strict=True))
 
 
-@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(records=st.lists(CELLS, min_size=6, max_size=25), data=st.data())
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 @pytest.mark.parametrize("split", ["random", "chronological"])

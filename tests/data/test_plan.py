@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsl.data.plan import BatchPlan
@@ -18,7 +18,6 @@ PLANS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(PLANS, st.integers(0, 3))
 def test_an_epoch_visits_every_row_exactly_once(plan: BatchPlan, epoch: int) -> None:
     first = plan.steps(epoch)
@@ -28,7 +27,6 @@ def test_an_epoch_visits_every_row_exactly_once(plan: BatchPlan, epoch: int) -> 
     assert len(batches[-1]) == plan.rows - plan.batch_size * (plan.batches_per_epoch - 1)
 
 
-@settings(deadline=None)
 @given(PLANS, st.lists(st.integers(0, 50), min_size=1, max_size=6))
 def test_a_step_is_the_same_whenever_it_is_asked_for(plan: BatchPlan, steps: list[int]) -> None:
     in_order = {step: plan.batch(step).copy() for step in range(51)}

@@ -123,7 +123,7 @@ def same(one: Features, other: Features) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(columns=TABLES, categories=ENCODERS)
 def test_any_records_are_encoded_as_a_table_of_them(columns: dict[str, list[Any]], categories: Categories) -> None:
     rows = records(columns)

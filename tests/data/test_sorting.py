@@ -26,7 +26,7 @@ def blocks_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda rows: monkeypatch.setattr(long_columns, "_ROWS_AT_ONCE", rows)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     values=st.lists(st.text(max_size=3) | SKEWED, max_size=60)
     | st.lists(st.integers(-3, 3), max_size=60)

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsl.data.errors import DataError
 from tpsl.data.split import split_rows, subset_rows
 
 
-@settings(deadline=None)
 @given(
     st.integers(10, 5000), st.floats(0.1, 0.9), st.integers(0, 2**63 - 1), st.sampled_from(["random", "chronological"])
 )

@@ -9,15 +9,10 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from scipy import stats
 
 ALPHA = 1e-6
 TOTAL = 2**64
-
-# The same examples in every run, and no verdict that depends on how busy the machine is.
-settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
-settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ ORDINAL = table_mechanism("ordinal", ordinal(2.0, 5))
 TWO = table_mechanism("two", integer_weights([[0.5, 0.3, 0.2], [0.25, 0.35, 0.4]], 1.0))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(2, 5).flatmap(
         lambda k: st.lists(st.lists(st.floats(0.001, 1.0), min_size=k, max_size=k), min_size=2, max_size=4)

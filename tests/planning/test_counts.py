@@ -15,7 +15,7 @@ def job(**parts: dict[str, object]) -> Job:
     return make_job({"data": {"source": "synthetic", "rows": 100}, **parts}, {}, "a test")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     rows=st.integers(20, 3000),
     test_fraction=st.sampled_from([0.05, 0.2, 0.37]),

@@ -240,7 +240,8 @@ def test_own_halves_run_ahead_at_the_weights_of_their_forward_pass() -> None:
     agreed = own_job(staleness=1, feature_optimizer={"name": "sgd", "learning_rate": 0.5})
     ahead = build_feature_party(agreed, "feature", Pictures(1), OwnParts(bottom=Convolutions))
     plain = build_feature_party(agreed, "feature", Pictures(1), OwnParts(bottom=Convolutions))
-    batches, gradients = np.arange(N).reshape(2, -1), torch.randn(2, 30, 8)
+    batches = np.arange(N).reshape(2, -1)
+    gradients = torch.randn(2, 30, 8, generator=torch.Generator().manual_seed(0))
     start = [p.detach().clone() for p in plain.bottom.parameters()]
     for rows in batches:
         ahead.forward(rows)

@@ -90,7 +90,7 @@ OWN = {
 def job(**data: Any) -> Job:
     content = {
         "data": {"source": "own", "parties": ["camera"], "classes": CLASSES, **data},
-        "privacy": {"mechanism": "discrete", "epsilon": 3.0},
+        "privacy": {"mechanism": "discrete", "epsilon": 3.0, "noise_seed": 1},
         "model": {"cut": {"camera": 5, "label": 4}},
         "training": {"epochs": 4, "batch_size": 64, "head": "local", "patience": 0},
     }

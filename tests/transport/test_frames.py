@@ -158,7 +158,7 @@ def assert_equal(received: Message | None, sent: Message) -> None:
     assert received.tensor.numpy().tobytes() == sent.tensor.numpy().tobytes()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(messages, st.integers(1, 2**64 - 1), UINT64, st.sampled_from(["float32", "float16"]))
 def test_a_message_comes_back_as_it_was(message: Message, sequence: int, acknowledged: int, dtype: WireDtype) -> None:
     data = encode_message(message, sequence, acknowledged, dtype)
@@ -169,7 +169,7 @@ def test_a_message_comes_back_as_it_was(message: Message, sequence: int, acknowl
     assert wire_pb2.Frame.FromString(data).SerializeToString(deterministic=True) == data
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(st.binary(max_size=LIMITS.rows * LIMITS.width), st.integers(1, LIMITS.width))
 def test_bytes_come_back_as_they_were_and_only_where_bytes_are_due(content: bytes, width: int) -> None:
     rows = torch.tensor(list(content[: len(content) // width * width]), dtype=torch.uint8).view(-1, width)[:8]
@@ -186,7 +186,7 @@ def test_bytes_come_back_as_they_were_and_only_where_bytes_are_due(content: byte
             encode_message(Embeddings(3, 1, rows), 7, 6, dtype)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(headers)
 def test_a_control_frame_comes_back_as_it_was(header: wire_pb2.Header) -> None:
     frame = read(encode_control(header))
@@ -194,7 +194,7 @@ def test_a_control_frame_comes_back_as_it_was(header: wire_pb2.Header) -> None:
     assert (frame.sequence, frame.acknowledged, frame.message) == (0, header.acknowledged, None)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500)
 @given(st.sampled_from([b"", b"\x0a", b"\x0a\x08"]), st.binary(max_size=100), st.sampled_from(DTYPES))
 def test_random_bytes_are_refused(begin: bytes, rest: bytes, dtype: WireDtype) -> None:
     refused_or_canonical(begin + rest, dtype)
@@ -228,7 +228,7 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, WireDtype]:
     return data, dtype
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=600)
 @given(damaged())
 def test_a_damaged_frame_is_refused_or_another_honest_one(sent: tuple[bytes, WireDtype]) -> None:
     refused_or_canonical(*sent)
@@ -252,7 +252,7 @@ def made_up_fields(draw: st.DrawFn, depth: int = 0) -> bytes:
     return b"".join(parts)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(made_up_fields(), st.sampled_from([b"", b"\x12\x00", b"\x12\x04abcd"]))
 def test_a_made_up_header_is_refused(header: bytes, rest: bytes) -> None:
     refused_or_canonical(framed(header, rest), "float32")
@@ -404,7 +404,7 @@ def pieces_of(message: Message, size: int, dtype: WireDtype = "float32") -> list
     return [frame.cut(start, start + size) for start in range(0, frame.size, size)]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(messages, st.integers(90, 250), st.sampled_from(DTYPES))
 def test_a_frame_in_pieces_is_the_frame(message: Message, size: int, dtype: WireDtype) -> None:
     pieces = pieces_of(message, size, dtype)

@@ -16,7 +16,7 @@ KEY = HashKey(b"a secret of 16 b")
 some_texts = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20), max_size=20)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(some_texts, st.data())
 def test_texts_stay_the_same_through_bytes_parts_and_choices(texts: list[str], data: st.DataObject) -> None:
     column = Texts.of(texts)

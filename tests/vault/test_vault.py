@@ -134,7 +134,5 @@ TestVault = VaultAgainstModel.TestCase
 TestVault.settings = settings(
     max_examples=40,
     stateful_step_count=20,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )

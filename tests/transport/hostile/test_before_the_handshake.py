@@ -1,12 +1,12 @@
 """What no honest feature party says before the handshake is done is refused, and nobody else notices."""
 
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ Recipe = Callable[[Any], bytes]
     [
         (lambda frames: b"\x00\xff\x17 random", "sent 10 bytes that do not begin with a header"),
         (lambda frames: b"", "sent 0 bytes"),
-        (lambda frames: os.urandom(100_000), "do not begin with a header|not in canonical form|cannot be read"),
+        (lambda frames: Random(0).randbytes(100_000), "sent 100000 bytes that do not begin with a header"),
         (lambda frames: frames.message(1, Embeddings(0, 0, torch.zeros(1, 1))), "sent embeddings"),
         (lambda frames: frames.message(1), "sent finished in a handshake where hello was due"),
         (lambda frames: frames.heartbeat(), "sent heartbeat in a handshake where hello was due"),
@@ -48,7 +48,7 @@ def test_what_is_not_a_hello_is_refused(scene: Any, frames: Any, frame: Recipe, 
     raw.write(frame(frames))
     reason = raw.refused()
     assert reason.startswith("feature party 'airport' ")
-    assert any(part in reason for part in sentence.split("|"))
+    assert sentence in reason
     assert scene.refuses("airport", reason)
     assert scene.serves("airport")
 
