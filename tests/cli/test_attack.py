@@ -40,6 +40,25 @@ def test_the_table_names_what_each_attacker_has(tpsl: Any, recorded: Path) -> No
     assert "spectral" not in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "sentence"),
+    [
+        (
+            "feature",
+            "run: what feature party 'feature' has recorded is in its own run; with its consent, copy its fold",
+        ),
+        ("label", "run: guesses are scored with true labels, so the label party attacks, in its own run"),
+    ],
+)
+def test_who_has_one_part_of_a_run_is_told_where_the_other_is(
+    tpsl: Any, recorded: Path, elsewhere: str, sentence: str
+) -> None:
+    (recorded / elsewhere).rename(recorded.parent / elsewhere)
+    refused = tpsl("attack", recorded)
+    assert refused.status == 1
+    assert sentence in refused.stderr
+
+
 @pytest.mark.parametrize("columns", ["80", "100"])
 def test_each_row_has_the_ceiling_of_its_own_attacker(
     tpsl: Any, recorded: Path, monkeypatch: pytest.MonkeyPatch, columns: str

@@ -128,3 +128,14 @@ def test_a_lying_card_and_a_job_that_needs_both_parties_are_sentences(tpsl: Any,
     card["content"]["epsilon"] = 0.1
     Path("given/card.json").write_text(json.dumps(card))
     assert "not those of its table" in tpsl("learn", "job.yaml", "--labels", "given").error()
+
+
+def test_aligned_records_have_other_ids_at_the_feature_party(tpsl: Any, office: Path) -> None:
+    content = yaml.safe_load((office / "job.yaml").read_text())
+    content["data"]["alignment"] = {"mode": "both", "engine": "plain"}
+    (office / "job.yaml").write_text(yaml.safe_dump(content))
+    tpsl("align", "job.yaml", "--together", "--json").json()
+    tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--json").json()
+    refused = tpsl("learn", "job.yaml", "--labels", "given", "--out", "run").error()
+    assert "labels.parquet: has no label of 480 of the 480 training records" in refused
+    assert refused.endswith("with training.exchange: labels, then noisy labels cross in the common order")

@@ -50,6 +50,15 @@ def test_the_line_of_a_running_job(state: LiveState, clock: Clock) -> None:
     assert state.line() == "step 1,200/2,000 · epoch 2 · 51,000 samples/s · 12.3 MB/s · about 5 s left"
 
 
+def test_speed_counts_no_waiting_for_peers_to_come(state: LiveState, clock: Clock) -> None:
+    state.line()
+    clock.now += 600  # a log looks again when something has changed
+    state.gathered({})
+    clock.now += 5
+    state.progress = (100, 200, 1000)
+    assert state.line() == "step 100/200 · epoch 2 · 200 samples/s · 0.0 MB/s · about 5 s left"
+
+
 def test_speed_is_that_of_the_last_seconds_and_falls_to_nothing(state: LiveState, clock: Clock) -> None:
     for second in range(1, 101):
         clock.now += 1

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,13 @@ def test_each_party_loads_its_half_from_a_folder_of_its_own(tmp_path: Path) -> N
     }
     assert {party: share.shape[1] for party, share in shares.items()} == dict(top.widths)
     assert np.array_equal(top.probabilities(shares), predict(tmp_path / "run", data, data.test))
-    with pytest.raises(PredictionError, match="the part of 'label' in the run is not finished"):
-        load_bottom(tmp_path / "feature", "label")
+    for load_part in (load_top, partial(load_bottom, party="label")):
+        with pytest.raises(PredictionError, match="the part of 'label' is not here, so it cannot predict alone; `tpsl"):
+            load_part(tmp_path / "feature")
+    (tmp_path / "label" / "result.json").unlink()
+    for load_part in (load_top, partial(load_bottom, party="label")):
+        with pytest.raises(PredictionError, match="the part of 'label' in the run is not finished"):
+            load_part(tmp_path / "label")
 
 
 def test_a_run_whose_halves_learned_nothing_has_no_top_half(tmp_path: Path) -> None:

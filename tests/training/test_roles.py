@@ -1,6 +1,7 @@
 """Both roles against peers that follow a script: the order of messages, rewinds, and what no honest peer sends."""
 
 import math
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -413,6 +414,32 @@ def test_a_restart_of_the_label_party_is_a_new_agreement(tmp_path: Path) -> None
         )
     assert offered == [(), (3,)]
     assert run.party_result("feature") is not None
+
+
+def test_a_run_does_not_count_how_long_its_parties_took_to_come(tmp_path: Path) -> None:
+    agreed = job()
+    sides = load(agreed.data)
+    run = RunFolder(tmp_path / "run")
+    mine, theirs = pair(("label", "feature"), "float32")
+
+    class Late(InProcessMeeting):
+        async def gather(self, without: Any = ()) -> dict[str, Channel]:
+            time.sleep(2)
+            return await super().gather(without)
+
+    with run.started(agreed, ["label", "feature"]):
+        setup = RunSetup(agreed, run)
+        begun = time.perf_counter()
+        label = LabelRole(setup, sides.label_side.records, RunVault(setup, sides.label_side, run.label / "vault"))
+        feature = FeatureRole(setup, sides.feature_sides["feature"])
+        run_together(
+            attend_as_label(label, Late({"feature": mine})),
+            attend_as_feature(feature, InProcessMeeting({"label": theirs})),
+        )
+        elapsed = time.perf_counter() - begun
+    result = run.result()
+    assert result is not None
+    assert 0 < result.seconds <= elapsed - 2
 
 
 @pytest.mark.parametrize(("staleness", "micro_batches"), [(0, 40), (9, 4)])

@@ -30,7 +30,7 @@ from tpsl.training.validation import noisy_validation, record_log_likelihoods
 from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
-from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, describe, jobs_of
+from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, default_space, describe, jobs_of
 from tpsl.vault import Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -190,6 +190,14 @@ def test_the_default_space_depends_on_the_number_of_classes(tmp_path: Path, monk
         result = tune(job, None, tmp_path / str(classes))
         assert {candidate.number for candidate in result.candidates} == set(range(configurations))
         assert "NaN" not in (tmp_path / str(classes) / "tune.json").read_text()
+
+
+def test_a_job_of_method_auto_is_searched_as_one_of_a_network() -> None:
+    auto = make_job(base_job().content() | {"method": "auto"}, {}, "test")
+    for space in (SPACE, default_space(2, own_networks=False)):
+        assert jobs_of(auto, space) == jobs_of(base_job(), space)
+    with pytest.raises(ValueError, match="'statistic' has nothing to tune"):
+        jobs_of(make_job(auto.content() | {"statistic": {}}, {}, "test"), SPACE)
 
 
 def test_the_default_space_of_own_networks_has_nothing_that_is_for_ours(

@@ -38,6 +38,21 @@ from tpsl.transport.peers import LABEL_PARTY
 Rows = npt.NDArray[np.int64]
 
 
+def require_parts_of_all(run: RunFolder) -> None:
+    """Raise if a party has its part of a run elsewhere: the label party scores guesses on what the others recorded."""
+    job = run.job()
+    if not run.label.is_dir():
+        raise AttackError(
+            f"{run.path}: guesses are scored with true labels, so the label party attacks, in its own run"
+        )
+    for party in feature_party_names(job.data) if job.trains else ():
+        if not run.party(party).is_dir():
+            raise AttackError(
+                f"{run.path}: what feature party {party!r} has recorded is in its own run; with its consent, copy its "
+                f"folder {party!r} to {run.party(party)}"
+            )
+
+
 class AttackedRun:
     """What the attackers of one run have; `table_rows` is how many rows the table has, in or out of the transcript."""
 

@@ -40,6 +40,7 @@ def attack(
     import torch
 
     from tpsl.attacks import run_attacks
+    from tpsl.attacks.attacked_run import require_parts_of_all
     from tpsl.data.dataset import load_label_party
     from tpsl.learners.learning import require_no_learner
     from tpsl.report.findings import keep_finding
@@ -51,6 +52,7 @@ def attack(
         torch.set_num_threads(threads)
     folder = RunFolder(run)
     require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")
+    require_parts_of_all(folder)
     job = folder.job()
     notice("loading the true labels, to score the guesses")
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)

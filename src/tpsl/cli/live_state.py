@@ -101,8 +101,8 @@ class LiveState:
         for channel in channels.values():
             if not any(channel.traffic is known for known in self._traffics):
                 self._traffics.append(channel.traffic)
-        if not self._samples:
-            self._samples.append(self._sample())  # the first line to be shown has a speed already
+        # The next line to be shown has a speed already, in which no waiting for these peers counts.
+        self._samples = deque([self._sample()])
 
     @property
     def bytes_sent(self) -> int:

@@ -62,4 +62,13 @@ def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None
     named = job.data.label.label if isinstance(job.data, TableData) else None
     if None not in (card.label, named) and card.label != named:
         raise CardError(f"{handed.path}: has labels of {card.label!r}, and data.label.label in the job is {named!r}")
-    return HandedLabels(handed.of(side.ids.take(pa.array(side.train))), card.spent, handed.path)
+    try:
+        noisy = handed.of(side.ids.take(pa.array(side.train)))
+    except CardError as error:
+        if not isinstance(job.data, TableData) or job.data.alignment is None:
+            raise
+        raise CardError(
+            f"{error}; of aligned records the file has the label party's own ids: let the parties train the job "
+            "together with training.exchange: labels, then noisy labels cross in the common order"
+        ) from error
+    return HandedLabels(noisy, card.spent, handed.path)

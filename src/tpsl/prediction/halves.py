@@ -194,6 +194,17 @@ class TrainedHalves:
         return self.top.probabilities(shares)
 
 
+def require_finished(run: RunFolder, party: str) -> None:
+    """Raise if a party's part of a run is not in its folder, or not finished."""
+    if not run.party(party).is_dir():
+        raise PredictionError(
+            f"{run.path}: the part of {party!r} is not here, so it cannot predict alone; `tpsl label predict` and "
+            "`tpsl feature predict` do it together, each with its own part"
+        )
+    if (run.result() if party == LABEL_PARTY else run.party_result(party)) is None:
+        raise PredictionError(f"{run.path}: the part of {party!r} in the run is not finished, so it cannot predict")
+
+
 def load_bottom(
     run_path: Path,
     party: str,
@@ -209,9 +220,8 @@ def load_bottom(
     """
     run = RunFolder(run_path)
     job, folder = run.job(), run.party(party)
-    finished = run.result() if party == LABEL_PARTY else run.party_result(party)
-    if finished is None and epoch is None:
-        raise PredictionError(f"{run_path}: the part of {party!r} in the run is not finished, so it cannot predict")
+    if epoch is None:
+        require_finished(run, party)
     bottom = _build_bottom(job, run, party, own, inputs)
     load_weights(bottom, (folder if epoch is None else epoch_folder(folder, epoch)) / _BOTTOM, PredictionError)
     try:
@@ -247,8 +257,8 @@ def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = No
     """
     run = RunFolder(run_path)
     job, classes = run.job(), len(class_names(run.job().data))
-    if run.result() is None and epoch is None:
-        raise PredictionError(f"{run_path}: the run is not finished, so it cannot predict")
+    if epoch is None:
+        require_finished(run, LABEL_PARTY)
     if not job.trains:
         raise PredictionError(f"{run_path}: was trained with privacy.gradients 'none': only its local head has learned")
     folder = run.label if epoch is None else epoch_folder(run.label, epoch)

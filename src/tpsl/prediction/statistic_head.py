@@ -19,7 +19,7 @@ from tpsl.data.source import Inputs, table_features
 from tpsl.data.split import Rows
 from tpsl.party.codes import CodeBook
 from tpsl.party.statistic_head import StatisticHead
-from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop
+from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop, require_finished
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.statistic import CODE_COLUMNS, CODES, STATISTIC_HEAD
@@ -74,8 +74,7 @@ def head_inputs(received: list[Tensor], log_odds: list[Tensor], own: list[Tensor
 
 def load_statistic_head(run: RunFolder, top: TrainedTop | None, reads: Mapping[str, int]) -> TrainedStatisticHead:
     """Return the statistic's head of a finished run; `reads` are the widths of the parties' shares without codes."""
-    if run.result() is None:
-        raise PredictionError(f"{run.path}: the run is not finished, so it cannot predict")
+    require_finished(run, LABEL_PARTY)
     path = run.label / STATISTIC_HEAD
     tensors = read_weights(path, PredictionError)
     try:

@@ -54,6 +54,7 @@ class TrainResult:
     test_calibration_error: float
     samples_per_second: float
     seconds: float
+    """Without those in which the other parties had not come yet."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""

@@ -79,11 +79,17 @@ def refuse_start(local: Local) -> None:
 
 
 def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """Return the job of each configuration; one that needs another release or other judges is an error."""
+    """Return the job of each configuration; one that needs another release or other judges is an error.
+
+    Of a job with `method: auto` networks are tried, as of one with `method: network`: what `auto` would add to it is
+    for the space to say.
+    """
     if not space:
         raise ValueError("there is nothing to choose from: the space has no configuration")
     if not base.releases:
         raise ValueError("with privacy.gradients 'none' there are no noisy labels to choose by")
+    if base.method == "auto" and base.statistic is None:
+        base = make_job(base.content() | {"method": "network"}, {}, "the job")
     if base.method != "network":
         raise ValueError(
             "method 'statistic' has nothing to tune, and every try would be a release of its own: train it with "

@@ -7,6 +7,7 @@ channels, the run's folder and the built halves in the role, and no true labels.
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 from tpsl.allocator import keep_freed_memory
@@ -55,7 +56,9 @@ async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
         while True:
             role.result = role.run.result()
             done_with = role.run.confirmed_to(role.name) if role.result else ()
+            asked = time.perf_counter()
             role.channels = await meeting.gather(without=done_with)
+            role.begun += time.perf_counter() - asked  # to wait for others to come is not to train
             role.observer.gathered(role.channels)
             try:
                 for stage in stages_of(role.job):
