@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,16 @@ def test_rows_become_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
     release_pages(found)
     assert np.array_equal(found, np.concatenate(pieces))
     assert not list((tmp_path / "cache").glob("*")) and RowStack(np.int32, 2).finish().shape == (0, 2)
+
+
+def test_rows_that_were_added_are_held_by_nobody() -> None:
+    """Small results that are kept keep the memory around them from being used again."""
+    stack, rows = RowStack(np.float32, 1), np.ones((4, 1), np.float32)
+    added = weakref.ref(rows)
+    stack.add(rows)
+    rows[:] = 2
+    del rows
+    assert added() is None and np.array_equal(stack.finish(), np.ones((4, 1)))
 
 
 def test_an_array_is_not_overwritten(tmp_path: Path) -> None:

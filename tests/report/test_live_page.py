@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from tpsl.mechanisms.known import build_mechanism
+from tpsl.report import watching
 from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import _read_state
 from tpsl.report.live_page import LivePage
@@ -396,3 +397,9 @@ def test_three_hundred_runs_load_in_under_two_seconds(serve: Any, many_runs: Pat
     assert len(service.data()["runs"]) == 300
     assert time.process_time() - begun < 1.0
     assert len(content) < 600_000
+
+
+def test_what_the_page_shows_is_at_most_two_seconds_old() -> None:
+    """It asks every second, and is answered from a look that is a third of a second old at most."""
+    script = (Path(watching.__file__).parent / "assets" / "runs.js").read_text()
+    assert "const EVERY = 1000;" in script and 1 + watching._KEPT < 2

@@ -69,35 +69,41 @@ class RowStack:
     """Rows of one type and width that become an array [rows, width]: in memory, or memory-mapped once they are large.
 
     What lies on disk has no name any more when it is mapped, so it goes with the array. One of `many` that a party has
-    at a time is large sooner.
+    at a time is large sooner. Rows are copied into one block: kept as they come, small pieces would lie between what is
+    computed for each of them, and hold that memory, too.
     """
 
     def __init__(self, dtype: npt.DTypeLike, width: int, many: int = 1) -> None:
-        self._dtype, self._width, self._many, self._bytes = np.dtype(dtype), width, many, 0
-        self._waiting: list[Array] = []
+        self._block, self._rows, self._many = np.empty((0, width), dtype), 0, many
         self._draft: Draft | None = None
 
     def add(self, rows: Array) -> None:
         """Add the next rows."""
-        self._waiting.append(np.ascontiguousarray(rows, dtype=self._dtype).reshape(len(rows), self._width))
-        self._bytes += self._waiting[-1].nbytes
-        if self._draft is not None or self._many * self._bytes > LARGE_BYTES:
+        start, self._rows = self._rows, self._rows + len(rows)
+        if self._rows > len(self._block):
+            self._resize(max(self._rows, 2 * len(self._block)))
+        self._block[start : self._rows] = np.asarray(rows).reshape(len(rows), self._block.shape[1])
+        size = self._block[: self._rows].nbytes
+        if self._rows and (self._draft is not None or self._many * size > LARGE_BYTES):
             self._draft = self._draft or Draft()
             self._write(self._draft.path / "rows")
 
     def finish(self) -> Array:
         """Return the array."""
         if self._draft is None:
-            return np.concatenate([np.empty((0, self._width), self._dtype), *self._waiting])
-        found = np.memmap(self._draft.path / "rows", self._dtype, "c").reshape(-1, self._width)
+            self._resize(self._rows)
+            return self._block
+        found = np.memmap(self._draft.path / "rows", self._block.dtype, "c").reshape(-1, self._block.shape[1])
         self._draft.remove()
         return np.asarray(found)
 
+    def _resize(self, rows: int) -> None:
+        self._block.resize((rows, self._block.shape[1]), refcheck=False)
+
     def _write(self, path: Path) -> None:
         with naming_what_does_not_fit(path), open_private(path, "ab") as file:
-            for rows in self._waiting:
-                file.write(rows.data)
-        self._waiting = []
+            file.write(self._block[: self._rows].data)
+        self._rows = 0
 
 
 def mapped(path: Path) -> Array:
