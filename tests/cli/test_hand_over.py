@@ -94,7 +94,7 @@ def test_a_card_that_nobody_signed_is_used_with_a_warning(tpsl: Any, office: Pat
 
 
 def test_before_there_are_certificates_the_local_file_of_init_is_told_what_to_do(
-    tpsl: Any, office: Path, certs: Path
+    tpsl: Any, office: Path, certificates: Path
 ) -> None:
     Path("feature.yaml").write_text("party: feature\ndata: feature.parquet\ncertificates: certs/feature\n")
     learning = ("learn", "job.yaml", "--labels", "given", "--local", "feature.yaml", "--out", "run")
@@ -102,7 +102,7 @@ def test_before_there_are_certificates_the_local_file_of_init_is_told_what_to_do
     unsigned = tpsl(*learning).error()
     assert "the label party signs with --certs (`tpsl certs` makes certificates)" in unsigned
     assert "certs/feature" in unsigned and "without `certificates` in the local file" in unsigned
-    signed = ("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--certs", certs / "label", "--json")
+    signed = ("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--certs", certificates / "label", "--json")
     assert tpsl(*signed).json()
     assert "certs/feature/ca.pem: cannot be read (No such file or directory); `tpsl certs`" in tpsl(*learning).error()
 
