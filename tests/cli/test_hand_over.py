@@ -102,7 +102,18 @@ def test_before_there_are_certificates_the_local_file_of_init_is_told_what_to_do
     unsigned = tpsl(*learning).error()
     assert "the label party signs with --certs (`tpsl certs` makes certificates)" in unsigned
     assert "certs/feature" in unsigned and "without `certificates` in the local file" in unsigned
-    signed = ("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--certs", certificates / "label", "--json")
+    signed = (
+        "vault",
+        "hand-over",
+        "vault",
+        "--epsilon",
+        1,
+        "--out",
+        "given",
+        "--certs",
+        certificates / "label",
+        "--json",
+    )
     assert tpsl(*signed).json()
     assert "certs/feature/ca.pem: cannot be read (No such file or directory); `tpsl certs`" in tpsl(*learning).error()
 
