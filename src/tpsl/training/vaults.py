@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
@@ -25,11 +23,11 @@ from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
 from tpsl.training.releases import (
     as_stored,
+    check_first_releases,
     check_labels,
     compared,
     compared_without_alignment,
     labelled_ids,
-    planned_releases,
     release_labels,
     statistic_ids,
     statistic_plan,
@@ -53,7 +51,6 @@ from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
 from tpsl.vault.planned import Planned
 from tpsl.vault.statistic_plan import PlannedStatistic
-from tpsl.vault.totals import total_of
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,7 @@ class RunVault:
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where
-        people are counted by unit, the time of the release depends on whom the label party knows; so it happens here.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
         store_labels(self.side, self.path, self._notice, may_be_new=self._continues)
         self._stored = True
@@ -99,19 +95,16 @@ class RunVault:
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
                 refuse_alike(records.training_ids)
-            self.policy.check(self._first_releases(), len(records.train))
+            check_first_releases(job, records.classes, len(records.train), self.policy)
             return
         with Vault.open(self.path) as vault:
-            if job.statistic is None:
-                ids, units = records.training_ids, records.training_units
-            else:  # nothing that counts people by unit has a statistic
-                ids, units = labelled_ids(job, records), None
+            if job.statistic is not None:
                 vault.check_statistic(
                     statistic_plan(job, records.classes), statistic_ids(job, records), policy=self.policy
                 )
-            planned = self._planned()
+            ids, planned = labelled_ids(job, records), self._planned()
             draws, seed = planned.draws, planned.seed
-            vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
+            vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, policy=self.policy)
             if not job.has_late_labels:
                 check_labels(vault, self.side, may_be_new=self._continues)
 
@@ -119,17 +112,6 @@ class RunVault:
         """The release of noisy labels."""
         mechanism = self.job.privacy.build(self.records.classes)
         return Planned(mechanism, self.job.privacy.draws, self.job.privacy.noise_seed)
-
-    def _first_releases(self) -> LedgerTotal:
-        """What a record, or a person with all its records, will have spent after the run's releases of a new vault."""
-        records, units, planned = self.records, self.records.training_units, self._planned()
-        if self.job.statistic is not None:  # each record has a part in one of them
-            each = planned_releases(self.job, records.classes).values()
-            return reduce(LedgerTotal.joined, (total_of([charge], len(records.train)) for charge in each))
-        if not records.ids_are_new or units is None:
-            return total_of([planned], len(records.train))
-        most = pc.max(pc.value_counts(units).field("counts")).as_py()
-        return replace(total_of([planned] * most, len(records.train)), of_people=True)
 
     def compared_with(self, vault: Vault) -> Overlap:
         """Return what another vault has in common with the run's training records."""
@@ -281,8 +263,10 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
 def _found(run: RunVault, place: Path) -> Path:
     """The one vault in the place that holds the run's records, or counts people where they are new, or a new path."""
     overlaps = _overlaps(run, vaults_in(place))
-    same, what = [vault for vault, overlap in overlaps.items() if overlap.same], "the training records are in"
-    if run.records.ids_are_new and not same:
+    are_new = run.records.ids_are_new  # then ids tell the alignment, and labels decide nothing that others see
+    same = [vault for vault, overlap in overlaps.items() if overlap.same or (are_new and overlap.known)]
+    what = "the training records are in"
+    if are_new and not same:
         same, what = list(_counting_people(run, vaults_in(place))), "people are counted by"
     if len(same) > 1:
         raise VaultError(f"{what} several vaults: {_listed(same)}; choose one with --vault FOLDER")
