@@ -22,6 +22,7 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages.wide import FILE, features_in_training, fit_own, label_estimates
+from tpsl.vault import NO_LIMITS
 
 PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
 
@@ -75,7 +76,9 @@ def test_what_is_sent_are_unbiased_estimates_of_the_trained_records(tmp_path: Pa
     train(agreed, tmp_path / "run", record_steps=1)
     data = load(agreed.data)
     schedule = Schedule(agreed, data.train, data.test)
-    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "run" / "label" / "vault", lambda text: None)
+    noisy, _ = noisy_labels_for(
+        agreed, data.label_side, tmp_path / "run" / "label" / "vault", lambda text: None, NO_LIMITS
+    )
     sent = np.fromfile(tmp_path / "run" / "feature" / "transcript" / "estimates.f32", dtype=np.float32)
     keep = 1 / (1 + np.exp(-randomized_response(1.0).epsilon))
     expected = (noisy.draws[0].astype(float) - (1 - keep)) / (2 * keep - 1)
@@ -138,7 +141,7 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
     agreed = job(NATURAL, validation=0.2)
     data = load(agreed.data)
     side = data.label_side.records
-    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None)
+    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
     judges = Schedule(agreed, side.train, side.test).held_out
     fit_own(agreed, side, noisy, tmp_path / "one")
     flipped = noisy.draws[0].copy()
@@ -203,7 +206,7 @@ def test_more_than_two_classes_are_refused(tmp_path: Path) -> None:
 
 def test_one_estimate_for_each_noisy_label(tmp_path: Path) -> None:
     agreed = job(privacy={"draws": 2})
-    noisy, _ = noisy_labels_for(agreed, load(agreed.data).label_side, tmp_path / "vault", lambda text: None)
+    noisy, _ = noisy_labels_for(agreed, load(agreed.data).label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
     assert not np.array_equal(label_estimates(noisy), label_estimates(noisy, draw=1))
     assert abs(float(label_estimates(noisy).mean()) - reveal(load(agreed.data).labels).mean()) < 0.1
 

@@ -61,7 +61,7 @@ def evaluate(
     with progress_bar("reading labels") as progress:
         side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
-    terms = EvaluationTerms(chosen, here.vault or folder.vault(), here.vault_choice().policy, notice)
+    terms = EvaluationTerms(chosen, here.vault or folder.vault(), here.release_policy(), notice)
     if scores is None:
         found, total = evaluate_test_records(folder, side, terms)
     else:

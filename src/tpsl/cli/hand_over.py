@@ -33,7 +33,7 @@ def release_all(vault: Vault, context: typer.Context, ids: Sequence[str] | None 
             draws=privacy.draws,
             ids=ids,
             seed=privacy.noise_seed,
-            policy=settings.load_local(None).vault_choice().policy,
+            policy=settings.load_local(None).release_policy(),
             progress=progress,
         )
 

@@ -61,18 +61,31 @@ class VaultChoice:
     """The vault to use; None: look for it in `place`."""
     place: Path | None = None
     """The folder of the label party's vaults; None: the vault is the run's own, in its folder (experiments)."""
-    policy: ReleasePolicy = NO_LIMITS
+    policy: ReleasePolicy | None = None
+    """What is permitted; None: no limits for the run's own vault, and the default limits for every other."""
     wait: float = 3600.0
     """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
+    may_be_new: bool = False
+    """Whether a vault that is named may know none of the records yet: they are added."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
 
-    def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
+    def __init__(
+        self,
+        setup: RunSetup,
+        side: LabelSide,
+        path: Path,
+        policy: ReleasePolicy | None = None,
+        *,
+        may_be_new: bool = False,
+    ) -> None:
+        policy = policy or (NO_LIMITS if path == setup.run.label / "vault" else ReleasePolicy())
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
         self.side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
+        self._may_be_new = may_be_new or self._continues
         self._noisy: NoisyLabels | None = None
         noted = setup.run.noted_ledger() or {}
         self._statistics: list[str] = list(noted.get("statistics", []))
@@ -84,7 +97,7 @@ class RunVault:
 
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self.side, self.path, self._notice, may_be_new=self._continues)
+        store_labels(self.side, self.path, self._notice, may_be_new=self._may_be_new)
         self._stored = True
         if self.records.ids_are_new:
             self.noisy()
@@ -106,7 +119,7 @@ class RunVault:
             draws, seed = planned.draws, planned.seed
             vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, policy=self.policy)
             if not job.has_late_labels:
-                check_labels(vault, self.side, may_be_new=self._continues)
+                check_labels(vault, self.side, may_be_new=self._may_be_new)
 
     def _planned(self) -> Planned:
         """The release of noisy labels."""
@@ -203,7 +216,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(setup, as_stored(side, path), path, choice.policy)
+        return RunVault(setup, as_stored(side, path), path, choice.policy, may_be_new=choice.may_be_new)
 
     run = setup.run
     if not setup.job.releases:
@@ -215,13 +228,13 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(_continued(origin.ledgered, choice.named))
     elif choice.named is not None:
         chosen = at(choice.named)
-        if choice.place is not None and not choice.policy.compose:
+        if choice.place is not None and not chosen.policy.compose:
             _refuse_second_vault(chosen, choice.place)
     elif choice.place is None:
         chosen = at(run.label / "vault")
     else:
         chosen = at(_found(at(run.label / "vault"), choice.place))
-        if not choice.policy.compose:
+        if not chosen.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
     chosen.check()
     if chosen.side is not side:

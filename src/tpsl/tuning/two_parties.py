@@ -149,7 +149,7 @@ def _evaluated(search: JointSearch, side: LabelSide, watched: Watched) -> Releas
             AfterTraining(setup, side, vault_for(setup, side, choice, releases=False)).complete()
         path = trial.run.vault()
         records = as_stored(side, path).records
-        noisy = release_labels(trial.job, records, path, no_notice, choice.policy)
+        noisy = release_labels(trial.job, records, path, no_notice, search.local.release_policy())
         check_release(search.out, noisy)
         with Vault.open(path) as vault:
             released = Released(noisy, vault.total(records.training_ids), path)
