@@ -39,6 +39,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
 from tpsl.transport.messages import WireType
+from tpsl.vault import NO_LIMITS
 from tpsl_research.defences import Defence, DefenceName, defended
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
@@ -344,7 +345,7 @@ def test_a_label_party_of_the_callers_own_is_on_the_device(tmp_path: Path, name:
         return made[-1]
 
     setup = RunSetup(agreed, RunFolder(tmp_path / "run"), device=DEVICE, record_steps=4)
-    train_together(setup, VaultChoice(tmp_path / "vault"), make_label_party=own)
+    train_together(setup, VaultChoice(tmp_path / "vault", policy=NO_LIMITS), make_label_party=own)
     assert [type(party).__name__ for party in made] == ["DefendedLabelParty"]
     assert next(made[0].top.parameters()).device.type == DEVICE.type
 

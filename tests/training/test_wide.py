@@ -22,6 +22,7 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages.wide import FILE, features_in_training, fit_own, label_estimates
+from tpsl.training.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS
 
 PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
@@ -93,7 +94,7 @@ INTERRUPTED = job(NATURAL, validation=0.1, patience=1, epochs=2)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an undisturbed run and its vault."""
     folder = tmp_path_factory.mktemp("whole")
-    train(INTERRUPTED, folder / "run", vault=folder / "vault", record_steps=100)
+    train(INTERRUPTED, folder / "run", vault=VaultChoice(folder / "vault", policy=NO_LIMITS), record_steps=100)
     return folder
 
 
@@ -106,7 +107,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, whole: Pa
         if note.startswith(during) and done == at:
             raise Interrupted
 
-    broken, vault = tmp_path / "broken", whole / "vault"
+    broken, vault = tmp_path / "broken", VaultChoice(whole / "vault", policy=NO_LIMITS)
     with pytest.raises(Interrupted):
         train(INTERRUPTED, broken, vault=vault, watching=Watching(progress=interrupt), record_steps=100)
     train(INTERRUPTED, broken, vault=vault, record_steps=100)

@@ -31,7 +31,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, default_space, describe, jobs_of
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
 WIDE: dict[str, Any] = {**configuration(1e-2), "model": {"wide": True}}
@@ -49,7 +49,7 @@ def base_job(**privacy: Any) -> Job:
 
 
 def tune(job: Job, space: Any, out: Path, *, vault: Path | None = None, **options: Any) -> TuneResult:
-    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault), **options)
+    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault, policy=NO_LIMITS), **options)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_a_shared_wide_part_is_the_one_that_a_run_fits_by_itself(
 ) -> None:
     out, _ = tuned
     shared = next(folder for folder in runs(out).values() if folder.job().model.wide)
-    train(shared.job(), tmp_path / "alone", vault=out / "vault", data=data)
+    train(shared.job(), tmp_path / "alone", vault=VaultChoice(out / "vault", policy=NO_LIMITS), data=data)
     for file in ("feature/wide.safetensors", "feature/bottom.safetensors", "label/top.safetensors"):
         assert (tmp_path / "alone" / file).read_bytes() == (shared.path / file).read_bytes()
 
@@ -218,7 +218,7 @@ def test_the_best_job_gives_the_best_candidate_again(
     out, result = tuned
     job = load_job(out / "best.yaml")
     assert job == result.job
-    again = train(job, tmp_path / "again", vault=out / "vault", data=data)
+    again = train(job, tmp_path / "again", vault=VaultChoice(out / "vault", policy=NO_LIMITS), data=data)
     assert again.epochs == result.best.epoch
     kept = runs(out)[result.best.configuration].predictions(result.best.epoch)
     predicted = RunFolder(tmp_path / "again").predictions(result.best.epoch)
@@ -230,7 +230,7 @@ def test_shared_pre_training_is_that_of_a_run_by_itself(
 ) -> None:
     out, _ = tuned
     (shared,) = [run for run in runs(out).values() if run.job().training.pretrain is not None]
-    train(shared.job(), tmp_path / "alone", vault=out / "vault", data=data)
+    train(shared.job(), tmp_path / "alone", vault=VaultChoice(out / "vault", policy=NO_LIMITS), data=data)
     alone = RunFolder(tmp_path / "alone")
     for file in ("pretrained", "bottom"):
         name = f"{file}.safetensors"

@@ -2,7 +2,8 @@
 
 A label is released once and for good. So a run does not make a vault of its own: it looks through the label party's
 place for the vault that holds its training records, with the same labels, and makes one only where there is none.
-What the label party does not permit is refused here, before a port is opened and before a label is stored.
+What the label party does not permit is refused here, before a port is opened and before a label is stored. What others
+see of a refusal does not depend on whom the label party knows, where an alignment keeps that secret.
 """
 
 from __future__ import annotations
