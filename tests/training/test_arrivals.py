@@ -363,9 +363,11 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
 # What a party's command runs; the looks at the vault come fast, and `looked` counts waits of the label party.
 PARTY = """
 from tpsl.training import arrivals
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.join import join
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 
 arrivals._LOOK_EVERY = 0.01
@@ -377,6 +379,7 @@ class Waits(NullObserver):
 
 if party == "label":
     serve(job, local, run, watching=Watching(Waits()), record_steps=ALL_STEPS, insecure_loopback=True)
+    evaluate_run(RunFolder(run), local)
 else:
     join(job, party, local, run, watching=UNWATCHED, record_steps=ALL_STEPS, insecure_loopback=True)
 """
