@@ -24,6 +24,8 @@ from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
 from tpsl.party import local_head
+from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.local_head import load_predictor
 from tpsl.training.after_training import evaluate_run, is_complete
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
@@ -285,6 +287,8 @@ def test_an_evaluation_that_was_interrupted_is_done_again(
         label.evaluated()
     label.crashes = False
     saw_nothing(label, trained)
+    with pytest.raises(PredictionError, match=r"the local head is not trained yet: `tpsl label evaluate "):
+        load_predictor(label.run, local_head=True)
     same_as_one_process(label, tmp_path)
 
 
