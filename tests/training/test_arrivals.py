@@ -24,6 +24,7 @@ from tests.ports import free_port
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.arrivals import LabelsMissing
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
@@ -363,11 +364,9 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
 # What a party's command runs; the looks at the vault come fast, and `looked` counts waits of the label party.
 PARTY = """
 from tpsl.training import arrivals
-from tpsl.training.after_training import evaluate_run
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.join import join
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
-from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 
 arrivals._LOOK_EVERY = 0.01
@@ -379,7 +378,6 @@ class Waits(NullObserver):
 
 if party == "label":
     serve(job, local, run, watching=Watching(Waits()), record_steps=ALL_STEPS, insecure_loopback=True)
-    evaluate_run(RunFolder(run), local)
 else:
     join(job, party, local, run, watching=UNWATCHED, record_steps=ALL_STEPS, insecure_loopback=True)
 """
@@ -417,4 +415,9 @@ def test_two_parties_are_killed_while_they_wait(tmp_path: Path, vault: Path, for
     for party in parties.values():
         party.join(60)
         assert party.exitcode == 0
+    elsewhere = Local(vault=tmp_path / "nowhere")
+    with pytest.raises(VaultError, match=r"there is no vault at .*nowhere, which has the late labels"):
+        evaluate_run(RunFolder(tmp_path / "label"), elsewhere)
+    assert not (tmp_path / "nowhere").exists()
+    evaluate_run(RunFolder(tmp_path / "label"), Local())
     check(vault, tmp_path / "label", tmp_path / "feature")

@@ -65,8 +65,8 @@ def evaluate(
     if epsilon is not None:
         _share(run, here, (epsilon, mechanism), scores, out, json)
         return
-    for name, value in {"--scores": scores, "--out": out}.items():
-        if value is not None:
+    for name, given in {"--mechanism": mechanism != "auto", "--scores": scores, "--out": out}.items():
+        if given:
             raise typer.BadParameter(f"{name} is for --epsilon")
     _evaluate(run, here, log, json)
 
