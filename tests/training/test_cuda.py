@@ -354,11 +354,13 @@ PARTY = """
 import sys
 from pathlib import Path
 
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.job import load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.own_parts import OwnParts
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 
 party, job, address, vault, run, device = sys.argv[1:]
@@ -367,6 +369,7 @@ shared |= dict(record_steps=10**9, insecure_loopback=True)
 if party == "label":
     local = Local(listen=address, vault=Path(vault), device=device, wait=60)
     serve(load_job(Path(job)), local, Path(run), **shared)
+    evaluate_run(RunFolder(Path(run)), local)
 else:
     join(load_job(Path(job)), party, Local(connect=address, device=device, wait=60), Path(run), **shared)
 """

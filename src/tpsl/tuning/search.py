@@ -32,6 +32,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.pool import Task, TaskPool, load_once, run_tasks
 from tpsl.tuning.search_folder import check_release, write_result
@@ -88,7 +89,7 @@ def tune(
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
-    result = compare(base, trials, data.label_side, released, out)
+    result = with_test_metrics(compare(base, trials, data.label_side.records, released, out), out, data.label_side)
     write_result(out, result)
     return result
 
