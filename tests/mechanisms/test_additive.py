@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import Mechanism, gaussian, laplace
-from tpsl.mechanisms.additive import grid_values, mirrored
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL, Mechanism, gaussian, laplace
+from tpsl.mechanisms.additive_noise import grid_values, mirrored
 
 BINARY = [laplace(0.5), gaussian(1.5, 1e-5)]
 MANY = [laplace(2.0, 4), gaussian(0.7, 1e-5, 4)]

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from tpsl.mechanisms import Cost, compose
-from tpsl.mechanisms.cost import epsilon_of_rho
+from tpsl.mechanisms import Cost, compose, epsilon_of_rho
 
 RHOS = [1e-7, 3.2e-4, 0.0066, 0.024, 0.088, 1.05, 9.9, 50.0]
 DELTAS = [1e-12, 1e-6, 1e-3, 0.1]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.mechanisms.exact import exp_lower, exp_of, log_upper, rounded_up
+from tpsl.mechanisms import rounded_up
+from tpsl.mechanisms.exact import exp_lower, exp_of, log_upper
 
 Bounds = Callable[[float | Fraction], tuple[Fraction, Fraction]]
 

@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tpsl.mechanisms import exact_sampling, seeded_words
-from tpsl.mechanisms.exact_sampling import MAX_SCALE, MAX_VARIANCE, below, coins, discrete_gaussian, discrete_laplace
-from tpsl.mechanisms.random_words import RandomWords
+from tpsl.mechanisms import RandomWords, sampling, seeded_words
+from tpsl.mechanisms.sampling import (
+    MAX_SCALE,
+    MAX_VARIANCE,
+    bernoulli_exp,
+    discrete_gaussian,
+    discrete_laplace,
+    uniform,
+)
 
 CheckFrequencies = Callable[[np.ndarray, list[int]], None]
 Sampler = Callable[[int, int, RandomWords], np.ndarray]
@@ -106,7 +112,7 @@ def test_as_many_numbers_as_asked_for(count: int) -> None:
 
 @pytest.mark.parametrize("limit", [2, 3, 10, 2**63 + 1])
 def test_below_is_uniform_and_never_reaches_the_limit(limit: int, assert_frequencies: CheckFrequencies) -> None:
-    drawn = below(limit, DRAWS, seeded_words(5, limit))
+    drawn = uniform(limit, DRAWS, seeded_words(5, limit))
     assert int(drawn.max()) < limit
     cells = min(limit, 10)
     assert_frequencies(
@@ -119,7 +125,7 @@ def test_below_is_uniform_and_never_reaches_the_limit(limit: int, assert_frequen
 def test_coins_have_the_probability_of_the_exponential(
     numerator: int, denominator: int, assert_frequencies: CheckFrequencies
 ) -> None:
-    heads = coins(np.full(DRAWS, numerator, np.uint64), denominator, seeded_words(6, numerator, denominator))
+    heads = bernoulli_exp(np.full(DRAWS, numerator, np.uint64), denominator, seeded_words(6, numerator, denominator))
     share = int((decimal.Decimal(-numerator) / denominator).exp() * TOTAL)
     if numerator == 0:
         assert heads.all()
@@ -129,7 +135,7 @@ def test_coins_have_the_probability_of_the_exponential(
 
 def test_no_float_is_computed_on_the_way() -> None:
     """Neither a float literal nor a float type nor a true division stands in the module."""
-    tree = ast.parse(inspect.getsource(exact_sampling))
+    tree = ast.parse(inspect.getsource(sampling))
     for node in ast.walk(tree):
         assert not (isinstance(node, ast.Constant) and isinstance(node.value, float))
         assert not isinstance(node, ast.Div)

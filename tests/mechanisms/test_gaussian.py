@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from tpsl.mechanisms import Gaussian, gaussian
-from tpsl.mechanisms.gaussian import delta_of_two_coordinates, most_telling_first
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL, Gaussian, gaussian
+from tpsl.mechanisms.additive_noise import delta_of_two_coordinates, most_telling_first
 
 Bounds = Callable[[float | Fraction], tuple[Fraction, Fraction]]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tpsl.mechanisms.gaussian_tradeoff import LEAST_VARIANCE, delta_of_gaussian, epsilon_of_gaussian
+from tpsl.mechanisms.exact import LEAST_VARIANCE, delta_of_gaussian, epsilon_of_gaussian
 
 EPSILONS = [0.0, 0.1, 1.0, 4.0]
 

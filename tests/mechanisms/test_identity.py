@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import identity, predicted_auc
-from tpsl.mechanisms.table import TOTAL
+from tpsl.attacks.auc_prediction import predicted_auc
+from tpsl.mechanisms import TOTAL, identity
 
 
 @pytest.mark.parametrize("classes", [2, 3, 300])

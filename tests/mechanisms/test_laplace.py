@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import Laplace, laplace
-from tpsl.mechanisms.laplace import laplace_table
-from tpsl.mechanisms.table import TOTAL, Table
+from tpsl.mechanisms import TOTAL, Laplace, laplace
+from tpsl.mechanisms.additive_noise import laplace_table
+from tpsl.mechanisms.integer_table import Table
 
 Bounds = Callable[[float | Fraction], tuple[Fraction, Fraction]]
 CheckFrequencies = Callable[[np.ndarray, list[int]], None]

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import OptimizedUnary, optimized_unary, randomized_response
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL, OptimizedUnary, optimized_unary, randomized_response
 
 Bounds = Callable[[float | Fraction], tuple[Fraction, Fraction]]
 CheckFrequencies = Callable[[np.ndarray, list[int]], None]

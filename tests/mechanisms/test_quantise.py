@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tpsl.mechanisms import DEFAULT_BOUND, clip_rows, to_integers
-from tpsl.mechanisms.quantise import MAX_BOUND, MAX_WIDTH, Norm
+from tpsl.mechanisms import DEFAULT_BOUND, Norm, clip_rows, to_integers
+from tpsl.mechanisms.exact import MAX_WIDTH
+from tpsl.mechanisms.statistic_noise import MAX_BOUND
 
 NORMS: list[Norm] = ["l1", "l2"]
 SHAPES = arrays.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=12)

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import RandomizedResponse, randomized_response
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL, RandomizedResponse, randomized_response
 
 Bounds = Callable[[float | Fraction], tuple[Fraction, Fraction]]
 CheckFrequencies = Callable[[np.ndarray, list[int]], None]

@@ -24,11 +24,11 @@ from tpsl.mechanisms import (
     StatisticNoise,
     clip_rows,
     compose,
+    epsilon_of_rho,
     fit_noise,
     noise_from_spec,
     seeded_words,
 )
-from tpsl.mechanisms.cost import epsilon_of_rho
 
 KINDS = ["gaussian", "laplace"]
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 8.0]

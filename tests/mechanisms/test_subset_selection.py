@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import RandomizedResponse, RandomWords, SubsetSelection, subset_selection
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL, RandomizedResponse, RandomWords, SubsetSelection, subset_selection
 
 Bounds = Callable[[float | Fraction], tuple[Fraction, Fraction]]
 CheckFrequencies = Callable[[np.ndarray, list[int]], None]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import gaussian, laplace
-from tpsl.mechanisms.table import TOTAL, Table
+from tpsl.mechanisms import TOTAL, gaussian, laplace
+from tpsl.mechanisms.integer_table import Table
 
 InverseCDF = Callable[[Sequence[int], Sequence[int]], list[int]]
 

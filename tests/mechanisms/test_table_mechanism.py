@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import TableMechanism, from_spec, integer_weights, predicted_auc, randomized_response
-from tpsl.mechanisms.table import TOTAL
-from tpsl.mechanisms.table_mechanism import MAX_CLASSES, MAX_INTEGERS, table_mechanism
+from tpsl.attacks.auc_prediction import predicted_auc
+from tpsl.mechanisms import TOTAL, TableMechanism, from_spec, integer_weights, randomized_response, table_mechanism
+from tpsl.mechanisms.integer_table import MAX_CLASSES, MAX_INTEGERS
 
 THIRD = TOTAL // 3
 
@@ -113,9 +113,9 @@ def test_the_noisy_label_is_an_unbiased_estimate_of_the_label(mechanism: TableMe
 def test_outcomes_have_the_frequencies_of_the_table() -> None:
     for y in range(5):
         outcomes = ORDINAL.release(np.full(100_000, y), rng=10 + y).outcomes
-        expected = ORDINAL.probabilities[y] * 100_000
+        expected = ORDINAL.table.probabilities[y] * 100_000
         assert np.all(np.abs(np.bincount(outcomes, minlength=5) - expected) < 5.5 * np.sqrt(expected))
-        assert np.exp(ORDINAL.log_likelihood(np.arange(5)))[:, y] == pytest.approx(ORDINAL.probabilities[y])
+        assert np.exp(ORDINAL.log_likelihood(np.arange(5)))[:, y] == pytest.approx(ORDINAL.table.probabilities[y])
 
 
 def test_rows_that_say_the_same_leave_the_posterior_alone() -> None:
@@ -160,7 +160,7 @@ def test_the_predicted_aucs_of_a_symmetric_table_are_those_of_the_formula() -> N
 def test_the_predicted_aucs_are_those_of_all_pairs_of_classes() -> None:
     best, likelier = [], []
     for a, b in combinations(range(5), 2):
-        p, q = ORDINAL.probabilities[a], ORDINAL.probabilities[b]
+        p, q = ORDINAL.table.probabilities[a], ORDINAL.table.probabilities[b]
         order = [(float(q[o] / p[o]), o) for o in range(5)]
         best.append(sum(q[o] * p[i] * (1.0 if r > s else 0.5 if r == s else 0.0) for r, o in order for s, i in order))
         likelier.append(0.5 + 0.25 * float(np.abs(p - q).sum()))

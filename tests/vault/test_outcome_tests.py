@@ -15,8 +15,8 @@ from tpsl.mechanisms import (
     randomized_response,
     seeded_words,
     subset_selection,
+    table_mechanism,
 )
-from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault.outcome_tests import Agreement, Expected, Neighbours, Rates, at_least, surprise
 
 MECHANISMS = [

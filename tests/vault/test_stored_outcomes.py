@@ -9,6 +9,7 @@ import pytest
 
 from tpsl.mechanisms import (
     Mechanism,
+    RandomizedResponse,
     RandomWords,
     gaussian,
     identity,
@@ -17,9 +18,8 @@ from tpsl.mechanisms import (
     optimized_unary,
     randomized_response,
     subset_selection,
+    table_mechanism,
 )
-from tpsl.mechanisms.randomized_response import RandomizedResponse
-from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault import Vault
 from tpsl.vault.blocks import CHUNK
 

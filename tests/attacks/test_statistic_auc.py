@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tpsl.attacks.auc_prediction import predicted_statistic_auc
 from tpsl.mechanisms import (
     DEFAULT_BOUND,
     DiscreteGaussian,
@@ -16,7 +17,6 @@ from tpsl.mechanisms import (
     NoNoise,
     StatisticNoise,
     fit_noise,
-    predicted_statistic_auc,
     seeded_words,
 )
 from tpsl.metrics import auc_with_variance

@@ -11,18 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from tpsl.attacks.auc_prediction import auc_ceiling, auc_of_scores, predicted_auc
 from tpsl.mechanisms import (
     Mechanism,
-    auc_ceiling,
     gaussian,
     identity,
     laplace,
     optimized_unary,
-    predicted_auc,
     randomized_response,
     subset_selection,
 )
-from tpsl.mechanisms.auc_prediction import auc_of_scores
 from tpsl.metrics import auc
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
